@@ -18,7 +18,7 @@ from drimed.reports.checks import describe_checks
 from drimed.reports.effects import EVERYBODY, own_effects
 from drimed.reports.regression import fit_now
 from drimed.reports.wording import MOST_NAMED, _shares, summary
-from drimed.trial.dataset import Gathered, gather
+from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import offers_now
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
@@ -58,9 +58,9 @@ def play(spec: dict[str, Any], episodes: int, *, seed: int = 3, shift: int | Non
     return trial
 
 
-def gathered(trial: Trial, before: Gathered | None = None) -> Gathered:
+def gathered(trial: Trial, before: Dataset | None = None) -> Dataset:
     with trial.reading() as (ledger, state):
-        return gather(ledger, state, before)
+        return load_dataset(ledger, state, before)
 
 
 @pytest.fixture(scope="module")

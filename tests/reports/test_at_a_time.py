@@ -8,14 +8,14 @@ import pytest
 from drimed.evaluation.regression_effects import best_probabilities
 from drimed.models.offer import Offer
 from drimed.reports.regression import fit_now
-from drimed.trial.dataset import Gathered, gather
+from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import offers_now
 from drimed.trial.store import MemoryStore
 from tests.trial import many
 
 
 @pytest.fixture(scope="module")
-def seen() -> Gathered:
+def seen() -> Dataset:
     """A trial with controls that differ and are mixed."""
     store = MemoryStore()
     trial = many.made(store, 1)
@@ -23,10 +23,10 @@ def seen() -> Gathered:
     trial.change_control("user 02", "dose 07", reason="r")
     many.grow(trial, 12)
     with trial.reading() as (ledger, state):
-        return gather(ledger, state)
+        return load_dataset(ledger, state)
 
 
-def test_users_who_are_offered_the_same_are_looked_at_once_and_get_the_same(seen: Gathered) -> None:
+def test_users_who_are_offered_the_same_are_looked_at_once_and_get_the_same(seen: Dataset) -> None:
     offers, inference = offers_now(seen.state), fit_now(seen).fit
     together = best_probabilities(inference, offers, seed=3, draws=500)
     for h in (0, 1, 2, 17):

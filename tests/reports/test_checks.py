@@ -14,8 +14,8 @@ from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.checks import Checks, check, describe_checks
 from drimed.reports.page import report
 from drimed.reports.wording import summary
-from drimed.trial.dataset import gather
-from drimed.trial.estimates import residual_findings
+from drimed.trial.dataset import load_dataset
+from drimed.trial.estimates import check_trial_residuals
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports import field_trials
@@ -57,7 +57,7 @@ def grown(world: str, seed: int, seasons: int = LOOKS[-1]) -> tuple[Trial, dict[
         trial.tell_many(reports, confirm=True)
         if season in LOOKS:
             with trial.reading() as (ledger, state):
-                found[season] = check(gather(ledger, state))
+                found[season] = check(load_dataset(ledger, state))
     return trial, found
 
 
@@ -109,14 +109,14 @@ def test_the_page_says_what_was_checked() -> None:
 def test_residuals_of_another_model_are_taken_as_they_are() -> None:
     trial, _ = grown("seasons", 2)
     with trial.reading() as (ledger, state):
-        seen = gather(ledger, state)
+        seen = load_dataset(ledger, state)
     rng = np.random.default_rng(0)
     at = np.arange(len(seen.number))
-    quiet = residual_findings(seen, at, rng.standard_normal((len(at), 2)), terms={"season"})
+    quiet = check_trial_residuals(seen, at, rng.standard_normal((len(at), 2)), terms={"season"})
     assert check(seen, quiet).residual_checks == quiet
     assert not any(c.alarm for c in quiet)
     shifted = rng.standard_normal((len(at), 2)) + 2 * rng.standard_normal(11)[seen.episode][:, None]
-    loud = check(seen, residual_findings(seen, at, shifted, terms={"season"}))
+    loud = check(seen, check_trial_residuals(seen, at, shifted, terms={"season"}))
     assert loud.withdrawn is not None
     assert any("it does not cover this" in a.advice for a in loud.alarms)
 

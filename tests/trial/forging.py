@@ -15,7 +15,7 @@ from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial import transaction as opened_trials
 from drimed.trial.events import START, hash_after, written
-from drimed.trial.looks import digest
+from drimed.trial.look_history import look_hash
 from drimed.trial.queries import Story, decision_row
 from drimed.trial.state import TrialState, grouped
 from drimed.trial.store import DecisionRow, MemoryStore, Store
@@ -97,7 +97,7 @@ def shifted(events: Sequence[Event], place: int, by: int) -> Log:
         for kind, field in ((kinds.DECISION, "state"), (kinds.SNAPSHOT, "after"), (kinds.LOOK, "after")):
             if event.kind == kind and event.seq > place and body[field] >= place:
                 moved = body | {field: body[field] + by}
-                event = with_body(event, moved | ({"hash": digest(moved)} if kind == kinds.LOOK else {}))
+                event = with_body(event, moved | ({"hash": look_hash(moved)} if kind == kinds.LOOK else {}))
         found.append(event)
     return found
 

@@ -12,9 +12,9 @@ from drimed import streams
 from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision, Member, Report, Status
 from drimed.trial import blinding, queries, sheets, snapshots
-from drimed.trial.codes import LETTERS, codes_of
 from drimed.trial.columns import Columns
-from drimed.trial.spec import Blinding, TrialSpec
+from drimed.trial.names import CODE_LETTERS, arm_codes
+from drimed.trial.spec import TrialSpec
 from drimed.trial.state import at_start, caught_up
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
@@ -93,11 +93,11 @@ def test_a_decision_that_stands_is_shown_with_its_arm_in_a_dry_run() -> None:
 
 def test_drawn_codes_are_different_stay_the_same_and_follow_from_the_seed() -> None:
     arms = tuple(f"arm {i}" for i in range(200))
-    codes = codes_of(7, arms, Blinding())
+    codes = arm_codes(7, arms, {})
     assert len(set(codes.values())) == 200
-    assert all(set(code) <= set(LETTERS) for code in codes.values())
-    assert codes_of(7, (*arms, "more"), Blinding()).items() >= codes.items()
-    assert codes_of(8, arms, Blinding()) != codes
+    assert all(set(code) <= set(CODE_LETTERS) for code in codes.values())
+    assert arm_codes(7, (*arms, "more"), {}).items() >= codes.items()
+    assert arm_codes(8, arms, {}) != codes
     # The order of the codes says nothing of the order of the arms: of 199 neighbours about half rise.
     ordered = list(codes.values())
     assert 70 < sum(a < b for a, b in pairwise(ordered)) < 130
@@ -148,7 +148,7 @@ def test_a_seed_in_the_file_of_a_blinded_trial_is_noted() -> None:
 
 
 def shown(trial: Trial, number: int = 1) -> Decision:
-    return blinding.blinded(trial.state(), trial.decision(number))
+    return blinding.blinded_decision(trial.state(), trial.decision(number))
 
 
 @pytest.mark.parametrize(("part", "code"), [(None, False), ({}, False), ({"show_codes": True}, True)])
@@ -181,7 +181,7 @@ def test_a_field_that_is_added_to_a_record_is_not_shown_to_the_blinded(kind: typ
     whole = kind(**{name: f"value of {name}" for name in names})
     state = made().state()
     makers: dict[type, Any] = {
-        Decision: lambda d: blinding.blinded(state, d),
+        Decision: lambda d: blinding.blinded_decision(state, d),
         Status: blinding.blinded_status,
         Member: blinding.blinded_member,
     }
@@ -193,16 +193,18 @@ def test_a_sheet_for_the_blinded_has_no_column_of_arms_and_one_that_has_is_refus
     trial = made()
     given = trial.ask_many()
     state = trial.state()
-    rows = sheets.decision_rows(Columns.of(state.problem), [blinding.blinded(state, d) for d in given], ["yield"])
+    rows = sheets.decision_rows(
+        Columns.of(state.problem), [blinding.blinded_decision(state, d) for d in given], ["yield"]
+    )
     assert list(rows[0]) == ["decision", "episode", "user", "yield"]
     with trial.writing() as tx:
         for arm in state.spec.arms:
             table = read(f"decision,Arm,yield\n1,{arm},5\n")
             with pytest.raises(InputError, match="has no column 'arm'"):
-                sheets.tell(tx, table, blinded=True)
-        assert sheets.tell(tx, read("decision,yield\n1,5\n"), blinded=True)[0].result == "recorded"
+                sheets.tell_sheet(tx, table, blinded=True)
+        assert sheets.tell_sheet(tx, read("decision,yield\n1,5\n"), blinded=True)[0].result == "recorded"
         right = read(f"decision,arm,yield\n2,{given[1].arm},5\n")
-        assert sheets.tell(tx, right)[0].result == "recorded"
+        assert sheets.tell_sheet(tx, right)[0].result == "recorded"
 
 
 # Opening the code

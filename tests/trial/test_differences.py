@@ -118,6 +118,6 @@ def test_the_control_plots_columns_have_one_name_in_sheets_and_exports() -> None
     assert [name for name in row if name.startswith("control")] == wanted
     filled = row | {"yield": 5.0, "cost": 1.0, "control.yield": 4.0, "control.cost": 3.0}
     with trial.writing() as tx:
-        sheets.tell(tx, read(csv_text([filled]).encode(), "sheet.csv"))
+        sheets.tell_sheet(tx, read(csv_text([filled]).encode(), "sheet.csv"))
     (told,) = records(trial)
     assert [told[name] for name in wanted] == [4.0, 3.0]

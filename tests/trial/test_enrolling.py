@@ -54,7 +54,7 @@ def test_several_join_in_the_order_in_which_they_are_asked_for() -> None:
     join(trial, "ann")
     given = trial.ask_many(["bob", "ann", "eve"], enrol={"bob": {"attributes": {"sex": "m"}}, "eve": ANN})
     assert [d.user for d in given] == ["bob", "ann", "eve"]
-    people = [trial.state().profile(u).person for u in ("ann", "bob", "eve")]
+    people = [trial.state().profile(u).unit for u in ("ann", "bob", "eve")]
     assert [p.number for p in people] == [0, 1, 2]
     assert [p.group for p in people] == [0, 1, 0]  # bob has no group, and is one of his own
     assert [p.covariates for p in people] == [(1.1,), (0.0,), (1.1,)]
@@ -66,10 +66,10 @@ def test_an_unknown_level_of_a_category_is_a_new_one() -> None:
     trial = opened()
     for name, sex in (("a", "x"), ("b", "m"), ("c", "y"), ("d", "x")):
         trial.ask(name, attributes={"sex": sex}, confirm=True)
-    found = [trial.state().profile(u).person.levels for u in "abcd"]
+    found = [trial.state().profile(u).unit.levels for u in "abcd"]
     assert found == [(2,), (1,), (3,), (2,)]
     again = Trial.open("t", trial.store).state()
-    assert [again.profile(u).person.levels for u in "abcd"] == found
+    assert [again.profile(u).unit.levels for u in "abcd"] == found
 
 
 @pytest.mark.parametrize(

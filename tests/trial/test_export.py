@@ -58,7 +58,7 @@ def test_an_unknown_form_or_an_unwritable_place_is_refused(tmp_path: Path) -> No
 def test_an_export_of_a_field_has_what_its_model_needs(tmp_path: Path) -> None:
     trial = Trial.create(FIELD, MemoryStore())
     with trial.writing() as tx:
-        sheets.ask(tx, tables.read(SEASON), episode=1)
+        sheets.ask_sheet(tx, tables.read(SEASON), episode=1)
     assert write(trial, tmp_path / "f.csv") == 4
     with (tmp_path / "f.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -131,7 +131,7 @@ def test_numbers_of_people_groups_and_levels_are_those_of_their_first_appearance
     season(trial, 1, np.random.default_rng(0), "east")
     trial.change_preference("north", {"yield": 2.0}, reason="prices")  # another profile, the same place
     state = trial.state()
-    people = {u: state.profile(u).person for u in state.users}
+    people = {u: state.profile(u).unit for u in state.users}
     alone = {"west": (2, 1), "east": (3, 2)} if kind == "field" else {"west": (2, -1), "east": (3, -1)}
     assert {u: (p.number, p.group) for u, p in people.items()} == {"north": (0, 0), "south": (1, 0)} | alone
     assert [p.levels[0] for p in people.values()] == [0, 1, 0, 2]

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from drimed.errors import StoreError
-from drimed.trial import export, queries, snapshots
+from drimed.trial import export, queries
 from drimed.trial.export import Export
 from drimed.trial.sql_store import SqlStore
-from drimed.trial.state import TrialState, caught_up
-from drimed.trial.store import Ledger, MemoryStore, open_store
+from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 from tests.trial import many
 
@@ -65,7 +64,7 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
         return plain(ledger, state, numbers)
 
     monkeypatch.setattr(queries, "stories", counted)
-    pieces = made.csv()
+    pieces = made.pieces(".csv")
     header, rows = next(pieces)
     assert (read, rows) == ([], 0)
     assert header.startswith(b"decision,episode,user,")
@@ -74,34 +73,10 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
     assert sum(rows for _, rows in pieces) == 8 * many.USERS - export.AT_ONCE
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
-def test_a_stream_of_a_trial_that_is_not_open_begins_before_its_log_is_folded(
-    store: SqlStore, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trial = many.made(store, 4)
-    trial.add_arm("late", {"attributes": {"dose": 0.5}})
-    trial.open_episode()
-    made = Export.of(trial)
-    whole = b"".join(piece for piece, _ in (made.csv() if form == "csv" else made.json()))
-    folded: list[int] = []
-
-    def counted(state: TrialState, ledger: Ledger) -> TrialState:
-        folded.append(state.seq)
-        return caught_up(state, ledger)
-
-    monkeypatch.setattr(snapshots, "caught_up", counted)
-    pieces = export.stream(Trial(trial.name, store), form)
-    first = next(pieces)[0]
-    assert folded == []
-    assert first + b"".join(piece for piece, _ in pieces) == whole
-    assert len(folded) == 1
-    assert b"".join(piece for piece, _ in export.stream(trial, form)) == whole  # one that is open
-
-
 def test_an_export_shows_one_moment_while_the_trial_goes_on(store: SqlStore) -> None:
     trial = many.made(store, 6)
     before = list(export.records(trial))
-    pieces = Export.of(trial).csv()
+    pieces = Export.of(trial).pieces(".csv")
     text = [next(pieces)[0], next(pieces)[0]]
     many.grow(trial, 1)
     trial.tell(10, {"yield": 5.0, "cost": 2.0})
@@ -113,7 +88,7 @@ def test_an_export_shows_one_moment_while_the_trial_goes_on(store: SqlStore) -> 
 
 def test_an_export_of_a_trial_that_was_set_back_says_so() -> None:
     trial = many.made(MemoryStore(), 6)
-    pieces = Export.of(trial).csv()
+    pieces = Export.of(trial).pieces(".csv")
     next(pieces)
     trial.store = MemoryStore()
     many.made(trial.store, 1)

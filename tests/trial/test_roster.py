@@ -26,7 +26,7 @@ def patients() -> Trial:
 
 def ask(trial: Trial, text: str, **words: object) -> list[Decision]:
     with trial.writing() as tx:
-        return sheets.ask(tx, read(text), **words)  # type: ignore[arg-type]
+        return sheets.ask_sheet(tx, read(text), **words)  # type: ignore[arg-type]
 
 
 def test_each_plot_of_a_sheet_gets_a_decision_in_its_block(field: Trial) -> None:
@@ -53,12 +53,12 @@ def test_plots_that_nobody_declared_take_the_block_of_their_row(field: Trial) ->
 
 
 def test_a_sheet_of_all_users_can_be_filled_in_and_asked_with(field: Trial) -> None:
-    rows = [row.cells for row in read(csv_text(sheets.blank(field.state()))).rows]
+    rows = [row.cells for row in read(csv_text(sheets.blank_sheet(field.state()))).rows]
     assert [(r["user"], r.get("plot"), r.get("block")) for r in rows] == [
         ("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", None, None)
     ]  # fmt: skip
     with field.writing() as tx:
-        assert len(sheets.ask(tx, Table.of(row | {"rain": "450", "slope": "flat"} for row in rows))) == 4
+        assert len(sheets.ask_sheet(tx, Table.of(row | {"rain": "450", "slope": "flat"} for row in rows))) == 4
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_outcomes_go_back_to_their_plots(field: Trial) -> None:
         pytest.raises(BatchError, match="row 2: decision 1 is for plot 'A1', the sheet says 'A2'"),
         field.writing() as tx,
     ):
-        sheets.tell(tx, Table.of([told[0] | {"plot": "A2"}, *told[1:]]))
+        sheets.tell_sheet(tx, Table.of([told[0] | {"plot": "A2"}, *told[1:]]))
     with field.writing() as tx:
-        assert len(sheets.tell(tx, Table.of(told))) == 4
+        assert len(sheets.tell_sheet(tx, Table.of(told))) == 4
 
 
 def test_a_context_that_was_decided_with_cannot_be_corrected_by_asking_again(field: Trial) -> None:
@@ -208,7 +208,7 @@ def test_an_outcome_beside_what_another_decision_was_taken_with_is_refused(
     ask(field, SEASON, episode=1)
     before = field.state().hash
     with field.writing() as tx, pytest.raises(BatchError, match=said):
-        sheets.tell(tx, read(f"decision,{column},yield\n1,{cells[0]},7\n4,{cells[1]},8\n"))
+        sheets.tell_sheet(tx, read(f"decision,{column},yield\n1,{cells[0]},7\n4,{cells[1]},8\n"))
     assert field.state().hash == before
 
 
@@ -216,7 +216,7 @@ def test_what_was_known_before_a_decision_may_stay_beside_its_outcome(field: Tri
     given = ask(field, SEASON.replace("600", "612.34567890123"), episode=1)
     text = "decision;rain;slope;ph;soil;yield\n1;450,0;flat;;sand;7,5\n4;612,3456789;steep;7;loam;8,5\n2;;-;6,10;;6,5\n"
     with field.writing() as tx:
-        assert [r.decision for r in sheets.tell(tx, read(text))] == [1, 4, 2]
+        assert [r.decision for r in sheets.tell_sheet(tx, read(text))] == [1, 4, 2]
     assert given[3].context == {"rain": 612.34567890123, "slope": "steep"}
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.trial import sheets
-from drimed.trial.columns import METRIC, SHEET, Column, Columns, marks_of, refuse_split_decimals
+from drimed.trial.columns import SHEET, Column, Columns, cells_by_column, decimal_marks
+from drimed.trial.names import METRIC
 from drimed.trial.tables import is_missing, number, read
 from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values, drawn
 
@@ -30,11 +31,10 @@ def outcomes(data: bytes) -> Values:
     found = COLUMNS.read(table)
     for name in COLUMNS.unknown(table, found):
         COLUMNS.refuse(name)
-    refuse_split_decimals(table, found, NUMERIC)
-    marks = marks_of(table, found, NUMERIC)
+    marks = decimal_marks(table, found, NUMERIC)
     told: Values = {}
     for row in table.rows:
-        cells = sheets.cells_by_column(row, found)
+        cells = cells_by_column(row, found)
         which = sheets.decision_number(cells, marks)
         if cells.get(USER, USERS[which % len(USERS)]) != USERS[which % len(USERS)]:
             raise InputError("the decision is for another user")

@@ -27,7 +27,7 @@ def trial() -> Trial:
 
 def tell(trial: Trial, rows: list[Record], **words: Any) -> list[Receipt]:
     with trial.writing() as tx:
-        return sheets.tell(tx, Table.of(rows), **words)
+        return sheets.tell_sheet(tx, Table.of(rows), **words)
 
 
 def records(text: str) -> list[Record]:
@@ -52,17 +52,17 @@ def records(text: str) -> list[Record]:
 )
 def test_contexts_are_refused_with_their_row(trial: Trial, rows: list[Record], said: str) -> None:
     with pytest.raises(BatchError, match=said):
-        sheets.read(trial.state(), Table.of(rows))
+        sheets.read_ask_sheet(trial.state(), Table.of(rows))
 
 
 def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Trial) -> None:
     rows = [{"Farm": "north", "RAIN (sum)": "4"}, {"Farm": "south", "RAIN (sum)": "4"}]
     with pytest.raises(InputError) as error:
-        sheets.read(trial.state(), Table.of(rows))
+        sheets.read_ask_sheet(trial.state(), Table.of(rows))
     there = "the sheet has no columns 'user', 'rain'; it has 'Farm', 'RAIN (sum)'"
     assert str(error.value) == f"{there}; call 'Farm' 'user' if decisions are for them"
     with pytest.raises(InputError) as error:
-        sheets.read(trial.state(), Table.of([{"who": "north", "rain": "4"}]))
+        sheets.read_ask_sheet(trial.state(), Table.of([{"who": "north", "rain": "4"}]))
     assert str(error.value) == "the sheet has no column 'user'; it has 'who', 'rain'"
 
 

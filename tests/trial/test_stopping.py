@@ -15,7 +15,7 @@ from drimed.records import Report, unconfirmed
 from drimed.reports.charts.progress import describe_claim as said_of
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
-from drimed.trial.looks import digest
+from drimed.trial.look_history import look_hash
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore, Store
 from drimed.trial.trial import Trial
@@ -536,7 +536,7 @@ def test_a_look_that_was_forged_is_found(log: list[Any], change: str) -> None:
         body["cause"] = "by hand"
     elif change == "ends":
         body["ends"] = ["all:"]
-    body["hash"] = digest(body) if change != "hash" else "0" * 64
+    body["hash"] = look_hash(body) if change != "hash" else "0" * 64
     forged = [*log[:at], with_body(log[at], body), *log[at + 1 :]]
     if change == "cause":  # a look by hand might have been taken there, and the same would follow
         assert verify(stored(chained(forged)), NAME).ok

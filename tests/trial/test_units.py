@@ -8,7 +8,8 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.rehearsal import history
-from drimed.trial import sheets, units
+from drimed.trial import sheets
+from drimed.trial.columns import same_unit
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import Table, read
@@ -32,7 +33,7 @@ def trial() -> Trial:
 def told(trial: Trial, heading: str) -> dict[str, float] | None:
     """What a sheet with one value under this heading says of it."""
     with trial.writing() as tx:
-        sheets.tell(tx, Table.of([{"decision": 1, heading: 8.7}]), confirm=True)
+        sheets.tell_sheet(tx, Table.of([{"decision": 1, heading: 8.7}]), confirm=True)
     return trial.decision(1).outcome
 
 
@@ -65,7 +66,7 @@ def test_what_is_no_unit_is_not_taken_off(trial: Trial, heading: str) -> None:
 
 def test_one_metric_under_two_headings_is_refused(trial: Trial) -> None:
     with trial.writing() as tx, pytest.raises(InputError, match="are the same"):
-        sheets.tell(tx, Table.of([{"decision": 1, "protein (%)": 8.7, "protein (g/kg)": 87}]))
+        sheets.tell_sheet(tx, Table.of([{"decision": 1, "protein (%)": 8.7, "protein (g/kg)": 87}]))
 
 
 def test_a_metric_whose_name_has_brackets_is_itself() -> None:
@@ -76,15 +77,15 @@ def test_a_metric_whose_name_has_brackets_is_itself() -> None:
 
 
 def test_contexts_have_headings_with_units_too(trial: Trial) -> None:
-    found = sheets.read(trial.state(), read("user,Rain (mm)\nnorth,480\nsouth,510\n"))
-    assert found.contexts == {"north": {"rain": 480.0}, "south": {"rain": 510.0}}
+    found = sheets.read_ask_sheet(trial.state(), read("user,Rain (mm)\nnorth,480\nsouth,510\n"))
+    assert found.request.contexts == {"north": {"rain": 480.0}, "south": {"rain": 510.0}}
     with pytest.raises(InputError, match=r"column 'rain \(cm\)' is in cm, and rain of the trial in mm"):
-        sheets.read(trial.state(), read("user,rain (cm)\nnorth,48\nsouth,51\n"))
+        sheets.read_ask_sheet(trial.state(), read("user,rain (cm)\nnorth,48\nsouth,51\n"))
 
 
 def test_what_asking_does_not_look_at_may_have_any_unit(trial: Trial) -> None:
-    found = sheets.read(trial.state(), read("user;rain;yield (kg/ha)\nnorth;480;8000\nsouth;510;7000\n"))
-    assert found.contexts["north"] == {"rain": 480.0}
+    found = sheets.read_ask_sheet(trial.state(), read("user;rain;yield (kg/ha)\nnorth;480;8000\nsouth;510;7000\n"))
+    assert found.request.contexts["north"] == {"rain": 480.0}
 
 
 def test_a_table_of_the_past_may_have_units_in_its_headings() -> None:
@@ -98,6 +99,6 @@ def test_a_table_of_the_past_may_have_units_in_its_headings() -> None:
 
 
 def test_letters_that_are_prefixes_keep_their_case() -> None:
-    assert not units.same("mg/l", "Mg/l")
-    assert not units.same("MW", "mW")
-    assert units.same("EUR/ha", "eur/ha")
+    assert not same_unit("mg/l", "Mg/l")
+    assert not same_unit("MW", "mW")
+    assert same_unit("EUR/ha", "eur/ha")

@@ -184,7 +184,7 @@ def test_a_sheet_names_the_rows() -> None:
 
     def tell(**words: Any) -> list[Receipt]:
         with trial.writing() as tx:
-            return sheets.tell(tx, rows, **words)
+            return sheets.tell_sheet(tx, rows, **words)
 
     found = unconfirmed(trial, tell)
     assert [(f.row, f.path) for f in found] == [(4, ("outcome", "yield")), (5, ("outcome", "cost"))]
@@ -199,5 +199,5 @@ def test_a_row_keeps_its_number_after_rows_that_are_passed_over() -> None:
     trial = asked()
     rows = read("decision,user,yield\n1,north,\n\n3,west,50\n")
     with nothing_written(trial), pytest.raises(UnconfirmedError) as error, trial.writing() as tx:
-        sheets.tell(tx, rows)
+        sheets.tell_sheet(tx, rows)
     assert [f.row for f in error.value.faults] == [4]

@@ -8,7 +8,7 @@ import pytest
 
 from drimed.policies.guards.base import CONTROL_ONLY, MIXED, NOTHING_KEPT, REASONS, UNCHANGED, reason_text
 from drimed.records import Decision, Interval
-from drimed.trial.explain import guard_did, in_words, near_control, untried, why_this_arm
+from drimed.trial.explain import arms_without_outcomes, explain, explain_decision, guard_text, near_control
 from drimed.trial.export import records
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
@@ -35,7 +35,7 @@ UNKNOWN = Interval(0.0, -1e40, 1e40)
 
 
 def _said(decision: Decision, confidence: float | str = 0.99, unit: str = "") -> str:
-    return " ".join(why_this_arm(decision, confidence=confidence, unit=unit))
+    return " ".join(explain_decision(decision, confidence=confidence, unit=unit))
 
 
 def test_the_best_arm_is_said_to_be_best_with_its_range_in_the_unit_of_the_reward() -> None:
@@ -111,17 +111,17 @@ def test_an_arm_that_the_user_can_never_get_is_not_spoken_of() -> None:
     effects = {"old": Interval(0.0, 0.0, 0.0), "new": Interval(4.0, 1.0, 7.0), "bad": Interval(-6.0, -9.0, -3.0)}
     one, other = (replace(trial.ask(user), effects=effects) for user in ("u0", "u1"))
     with trial.reading() as (ledger, state):
-        assert not any("new" in sentence for sentence in in_words(ledger, state, one))
-        assert "Nothing was known yet about the other arms." in in_words(ledger, state, other)
+        assert not any("new" in sentence for sentence in explain(ledger, state, one))
+        assert "Nothing was known yet about the other arms." in explain(ledger, state, other)
 
 
 def test_an_arm_without_an_outcome_is_not_called_the_best_nor_compared_with() -> None:
-    said = " ".join(why_this_arm(CHOSEN, confidence=0.99, unknown={"new", "other"}))
+    said = " ".join(explain_decision(CHOSEN, confidence=0.99, unknown={"new", "other"}))
     assert "Nothing was known yet about new" in said
     assert "the most of" not in said
-    other = " ".join(why_this_arm(replace(CHOSEN, arm="other"), confidence=0.99, unknown={"new"}))
+    other = " ".join(explain_decision(replace(CHOSEN, arm="other"), confidence=0.99, unknown={"new"}))
     assert "new, 126 more" not in other
-    best = " ".join(why_this_arm(CHOSEN, confidence=0.99, unknown={"other"}))
+    best = " ".join(explain_decision(CHOSEN, confidence=0.99, unknown={"other"}))
     assert "the most of those that are known; about other nothing was known yet." in best
 
 
@@ -133,8 +133,8 @@ def test_what_was_known_of_an_arm_is_what_was_recorded_before_the_decision() -> 
     trial.tell(first.id, {"yield": 1.0})
     after = trial.ask("u2")
     with trial.reading() as (ledger, state):
-        assert untried(ledger, state, before) == set(state.problem.arms)
-        assert untried(ledger, state, after) == set(state.problem.arms) - {first.arm}
+        assert arms_without_outcomes(ledger, state, before) == set(state.problem.arms)
+        assert arms_without_outcomes(ledger, state, after) == set(state.problem.arms) - {first.arm}
 
 
 def test_the_first_decisions_of_a_field_trial_have_no_effects_of_arms_that_nobody_knows() -> None:
@@ -152,7 +152,7 @@ def test_a_guard_that_steps_in_says_how_near_to_the_control_and_how_much_it_kept
     )
     near = near_control(trial.state())
     assert near == "within the tolerance (at most 5 % of the control's reward plus 2 EUR below the control)"
-    words = guard_did(replace(CHOSEN, reason=REASONS[MIXED], share=0.35), near)
+    words = guard_text(replace(CHOSEN, reason=REASONS[MIXED], share=0.35), near)
     assert f"not yet sure to stay {near}. 35 % of the proposal was kept" in words
 
 
@@ -162,7 +162,7 @@ def test_a_part_that_was_kept_does_not_stand_beside_a_chance_of_one() -> None:
     found = trial.ask("u0")
     with trial.reading() as (ledger, state):
         (event,) = ledger.events(kinds=["decision"])
-        words = in_words(ledger, state, found)
+        words = explain(ledger, state, found)
     assert event.body["reason"] == REASONS[MIXED]
     assert found.propensity == 1
     (row,) = records(trial)
@@ -171,7 +171,7 @@ def test_a_part_that_was_kept_does_not_stand_beside_a_chance_of_one() -> None:
     assert "All of the chance went to the control, or to other arms that are sure enough." in words[-1]
     assert "kept" not in words[-1]
     assert reason_text(REASONS[MIXED], 0.2) == REASONS[MIXED]
-    assert "Nearly all of the chance" in guard_did(replace(CHOSEN, reason=NOTHING_KEPT, share=0.001))
+    assert "Nearly all of the chance" in guard_text(replace(CHOSEN, reason=NOTHING_KEPT, share=0.001))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_an_arm_that_nobody_knows_is_given_because_the_tolerance_allows_it(guard
     trial = Trial.create(SPEC | wide | {"policy": {"name": "dri_med", "guard": guard}}, MemoryStore())
     with trial.reading() as (ledger, state):
         given = replace(CHOSEN, user="u0", state_version=1, effects={"old": OLD})
-        first = in_words(ledger, state, given)[0]
+        first = explain(ledger, state, given)[0]
     assert first == (
         f"Nothing was known yet about new: no outcome of it was recorded. The guard allows that because {what} "
         "is sure enough to stay within the tolerance (at most 500 below the control). Giving it is how that is learned."
@@ -192,7 +192,7 @@ def test_an_arm_that_nobody_knows_is_given_because_the_tolerance_allows_it(guard
 
 def test_what_people_read_does_not_speak_of_certificates_mixtures_or_the_rule_of_a_policy() -> None:
     reasons = (*REASONS, NOTHING_KEPT)
-    every = [*reasons, *(guard_did(replace(CHOSEN, reason=reason, share=0.3)) for reason in reasons)]
+    every = [*reasons, *(guard_text(replace(CHOSEN, reason=reason, share=0.3)) for reason in reasons)]
     assert not [words for words in every if any(word in words for word in ("certif", "mix", "rule", "penalis"))]
 
 

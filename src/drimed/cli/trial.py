@@ -328,7 +328,9 @@ def ask(
         def act(tx: Transaction) -> list[Decision]:
             known = set(tx.state.users)
             if table is not None:
-                made = trial_sheets.ask(tx, table, users=user, ignore=ignore or (), key=key, confirm=confirm, **when)
+                made = trial_sheets.ask_sheet(
+                    tx, table, users=user, ignore=ignore or (), key=key, confirm=confirm, **when
+                )
             else:
                 made = _without_sheet(tx, user, about, {"key": key, "confirm": confirm}, **when)
             lacking.clear()
@@ -398,10 +400,13 @@ def _without_sheet(
     if users and len(users) == 1:
         (one,) = users
         if about["context"]:
-            words["contexts"] = {one: trial_sheets.described(state, about["context"])}
+            words["contexts"] = {one: trial_sheets.covariate_values(state, about["context"])}
         if about["attributes"] or about["cohort"]:
             words["enrol"] = {
-                one: {"attributes": trial_sheets.described(state, about["attributes"]), "cohort": about["cohort"]}
+                one: {
+                    "attributes": trial_sheets.covariate_values(state, about["attributes"]),
+                    "cohort": about["cohort"],
+                }
             }
         if about["plots"]:
             words["plots"] = {one: {about["block"]: about["plots"]} if about["block"] else about["plots"]}
@@ -433,7 +438,7 @@ def add_user(
     from drimed.trial import sheets as trial_sheets
     from drimed.trial.names import tidy
 
-    attributes = trial_sheets.described(opened.state(), texts(attribute)) if attribute else None
+    attributes = trial_sheets.covariate_values(opened.state(), texts(attribute)) if attribute else None
     weights = numbers(preference) if preference else None
     fields = {"preference": weights, "control": control, "arms": arm, "group": group, "cohort": cohort}
     about = {"name": user, "attributes": attributes, **fields, **trial_sheets.plots_of(plot or [])}
@@ -571,11 +576,11 @@ def rules(
     actor: Who = None,
 ) -> None:
     """Replace the stopping rules by those of a file; what they were stays in the log, and the report tells of it."""
-    from drimed.trial import lines as trial_lines
-    from drimed.trial.decoding import decode_utf
+    from drimed.trial.spec import parse_toml
+    from drimed.trial.tables import decode_utf
 
     try:
-        data = trial_lines.parse(decode_utf(file.read_bytes(), str(file)))
+        data = parse_toml(decode_utf(file.read_bytes(), str(file)))
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from None
     stopping = data.get("stopping")
@@ -716,7 +721,7 @@ def decisions(
         wanted = trial_queries.Search(user, arm, state, plot, block)
         most = trial_queries.PAGE if out is None else known.counts.decisions
         found = trial_queries.search(ledger, known, wanted, before=before, limit=limit or max(1, most))
-        given = [trial_blinding.blinded(known, d) for d in found.decisions] if blinded else found.decisions
+        given = [trial_blinding.blinded_decision(known, d) for d in found.decisions] if blinded else found.decisions
         given = given if out is None else given[::-1]  # people fill in one season after the other
         rows = trial_sheets.to_fill_in(known, given)
     if out is None:
@@ -750,12 +755,12 @@ def why(
     """Why this arm: what it was estimated to bring, how likely it was, and what the guard did."""
     trial = open_trial(name, store)
     from drimed.trial import queries as trial_queries
-    from drimed.trial.explain import in_words
+    from drimed.trial.explain import explain
     from drimed.trial.seasons import when
 
     with trial.reading() as (ledger, state):
         found = trial_queries.decision(ledger, state, decision)
-        sentences = in_words(ledger, state, found)
+        sentences = explain(ledger, state, found)
     where = "" if found.plot is None else f", plot {found.plot}"
     say(f"decision {found.id}, {when(found)}: {found.arm} for {found.user}{where}", "bold")
     for sentence in sentences:
@@ -1144,7 +1149,7 @@ def tell(
                 told = trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm))
                 empty = []
             else:
-                told = trial_sheets.tell(tx, table, ignore=ignore or (), confirm=confirm)
+                told = trial_sheets.tell_sheet(tx, table, ignore=ignore or (), confirm=confirm)
                 empty = trial_sheets.still_empty(tx, table, told, ignore or ())
             return told, empty, tx.state.counts.pending
 
@@ -1184,7 +1189,7 @@ def amend(
 
     A decision whose values are all taken back is pending again.
     """
-    from drimed.trial.columns import control_plot
+    from drimed.trial.names import control_plot
 
     trial, plots = open_trial(name, store, actor), values(control) if control else None
 
@@ -1221,7 +1226,7 @@ def _done(receipt: Receipt, dry_run: bool) -> str:
 def _to_come(receipts: Sequence[Receipt], state: TrialState) -> str:
     """Which values of partial outcomes are still to come."""
     from drimed.records import PARTIAL
-    from drimed.trial.columns import control_plot
+    from drimed.trial.names import control_plot
 
     partial = [r for r in receipts if r.state == PARTIAL]
     if not partial:

@@ -22,8 +22,8 @@ from drimed.errors import InputError
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.rehearsal.scenarios import Scenario, control_arms
 from drimed.trial import tables
-from drimed.trial.columns import METRIC, Column, Columns
-from drimed.trial.names import tidy
+from drimed.trial.columns import Column, Columns
+from drimed.trial.names import METRIC, tidy
 from drimed.trial.spec import TrialSpec
 from drimed.trial.tables import Table, read, refuse
 

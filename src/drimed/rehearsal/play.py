@@ -31,11 +31,11 @@ from drimed.rehearsal.designs import CONTROL, FIXED, POLICY, UNIFORM, Design
 from drimed.rehearsal.scenarios import SimulatedTrials
 from drimed.simulation.trial_world import Response
 from drimed.trial import events as kinds
-from drimed.trial import looks as trial_looks
-from drimed.trial.dataset import Gathered, outcomes
+from drimed.trial import stopping
+from drimed.trial.dataset import Dataset, outcome_columns
+from drimed.trial.look_history import BY_HAND, LookHistory, due, has_floor, most_decisions
 from drimed.trial.spec import StoppingRule
 from drimed.trial.state import Counts, Episode, TrialState
-from drimed.trial.stopping import BY_HAND, Looked, after_look, due, has_floor, most_decisions
 
 # Looks at a batch of simulated trials after a season: what each would say of its arms.
 
@@ -111,7 +111,7 @@ class Watch:
     """What looks have found in each trial so far."""
 
     world: SimulatedTrials
-    looked: list[Looked] = field(default_factory=list)  # S
+    looked: list[LookHistory] = field(default_factory=list)  # S
     played: IntArray = field(init=False)  # (S,), seasons before a rule or a limit ended the trial, or all
     met: list[BoolArray] = field(default_factory=list)  # (S, R) after each look
     wrong: list[BoolArray] = field(default_factory=list)  # (S, R), with a claim that is false
@@ -167,12 +167,12 @@ class Watch:
             looked=self.looked[s],
         )
         last = now == self.world.setting.seasons - 1
-        seen = told.gathered(state, s) if trial_looks.beyond_model(state) else None
+        seen = told.gathered(state, s) if stopping.needs_data(state) else None
         done: set[str] = set()
         while (cause := BY_HAND if last else due(state, opens=True)) is not None and cause not in done:
             done.add(cause)
-            body = self.said[s] = trial_looks.says(state, seen, cause)
-            state = replace(state, looked=after_look(state.looked, now + 1, body))
+            body = self.said[s] = stopping.evaluate_rules(state, seen, cause)
+            state = replace(state, looked=state.looked.after(now + 1, body))
             for r, (name, said) in enumerate(zip(self.rules, body["rules"], strict=True)):
                 claims = [claim for claim in said["claims"] if claim["met"]]
                 met[r] |= bool(claims)
@@ -186,10 +186,10 @@ class Watch:
             self.played[s] = now + 1  # no room for a whole season
 
     def _is_false(self, s: int, name: str, claim: dict[str, Any]) -> bool:
-        view, on = self.world.population.state.looked.views[name], self.rules[name].metric
+        view, on = self.world.population.state.looked.scopes[name], self.rules[name].metric
         arms = [self.world.population.state.problem.arm(found["arm"]) for found in claim["ranges"]]
         truth = self._truth(view.by, claim["who"])[s, arms, 0 if on is None else 1 + self._metrics.index(on)]
-        return bool((view.rule(self.rules[name]).distance(truth, truth) >= 0).any())
+        return bool((view.question(self.rules[name]).distance(truth, truth) >= 0).any())
 
     def _truth(self, by: str, who: str) -> FloatArray:
         """The effects for those that a claim is about; of somebody whom no look is about, for all: (S, K, 1 + M)."""
@@ -243,11 +243,11 @@ class _Told:
     there: BoolArray  # (S, n)
     exact: bool
 
-    def gathered(self, state: TrialState, s: int) -> Gathered:
+    def gathered(self, state: TrialState, s: int) -> Dataset:
         """Those of one trial, as a live one gathers its own."""
         n, there = len(self.slot), self.there[s][:, None]
         y, control = (np.where(there, values[s], np.nan) for values in (self.y, self.control))
-        return Gathered(
+        return Dataset(
             state=state,
             number=np.arange(1, n + 1),
             episode=self.episode,
@@ -259,7 +259,7 @@ class _Told:
             context=None,
             standing=np.zeros(n, np.intp),
             block=np.zeros(n, np.intp),
-            **outcomes(state, self.slot, y, control),
+            **outcome_columns(state, self.slot, y, control),
         )
 
 

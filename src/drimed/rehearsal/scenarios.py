@@ -25,15 +25,26 @@ from drimed.models.offer import Offer
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault
 from drimed.simulation.trial_world import Past, Response, TrialSetting, TrialWorld
-from drimed.trial import lines
 from drimed.trial.covariates import block_key
-from drimed.trial.decoding import decode_utf
 from drimed.trial.events import CREATED, Draft, beginning, chain
 from drimed.trial.plots import Place, places
 from drimed.trial.problem import Profile
-from drimed.trial.sentences import readable
-from drimed.trial.spec import Cohort, Finite, Name, NotNegative, Part, Share, Text, TrialSpec, User
+from drimed.trial.spec import (
+    Cohort,
+    Finite,
+    Name,
+    NotNegative,
+    Part,
+    Share,
+    Text,
+    TrialSpec,
+    User,
+    parse_toml,
+    with_lines,
+)
 from drimed.trial.state import TrialState
+from drimed.trial.tables import decode_utf
+from drimed.trial.validation import pydantic_faults
 
 SEASONS = 6  # where nothing says how many
 PEOPLE = 20  # who come in each season, where people join and nothing says how many
@@ -116,13 +127,12 @@ def read(spec: TrialSpec | None, data: Any, text: str = "", at: tuple[str, ...] 
         try:
             found[name] = Scenario.model_validate(given)
         except ValidationError as error:
-            faults += [Fault((*at, name, *f.path), f.message) for f in readable(error, Scenario)]
+            faults += [Fault((*at, name, *f.path), f.message) for f in pydantic_faults(error, Scenario)]
             continue
         if spec is not None:
             faults += [Fault((*at, name, *f.path), f.message) for f in contradictions(spec, found[name])]
     if faults:
-        places = lines.lines_of(text, [f.path for f in faults]) if text else [None] * len(faults)
-        raise SpecError([Fault(f.path, f.message, line) for f, line in zip(faults, places, strict=True)])
+        raise SpecError(with_lines(text, faults) if text else faults)
     return found
 
 
@@ -243,7 +253,7 @@ def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     if path.suffix.lower() != ".json":
-        return text, lines.parse(text)
+        return text, parse_toml(text)
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -333,7 +343,7 @@ class Population:
 
     def site_of(self, profile: Profile) -> int:
         """The number of a user's site; -1: of a typical person."""
-        return -1 if profile.person.number < 0 else self.sites[_site(profile)]
+        return -1 if profile.unit.number < 0 else self.sites[_site(profile)]
 
     def profiles(self, season: int) -> list[Profile]:
         """Of the decisions of a season: (n,)."""

@@ -19,8 +19,8 @@ from drimed.reports.stopping import StoppingHistory, stopping_history
 from drimed.reports.variation import PastEffects, Variation, past_effects, variation
 from drimed.trial import ask, queries
 from drimed.trial.blinding import openings
-from drimed.trial.dataset import Gathered, gather
-from drimed.trial.estimates import REWARD, known, left_by, offers_now
+from drimed.trial.dataset import Dataset, load_dataset
+from drimed.trial.estimates import REWARD, check_model, fitted_model, offers_now
 from drimed.trial.events import now
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -35,7 +35,7 @@ class Analysis:
     """Results of a trial so far."""
 
     status: Status
-    data: Gathered
+    data: Dataset
     fit: Inference
     benefit: Benefit
     effects: list[Effect]
@@ -105,28 +105,28 @@ class Analysis:
 
     def has_estimates(self) -> bool:
         """Outcomes have told something about arms."""
-        return bool(self.data.told.any()) and all(x.is_known for x in self.own_effects)
+        return bool(self.data.has_outcome.any()) and all(x.is_known for x in self.own_effects)
 
     def label(self, arm: str) -> str:
         """An arm's name, with a mark if it is retired."""
         return marked(arm, self.data.state.retired)
 
 
-def analyse(trial: Trial, before: Gathered | None = None) -> Analysis:
+def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
     """Analyse a trial as it stands; of `before`, data that was read earlier, only changes are read."""
     with trial.reading() as (ledger, state):
-        data = gather(ledger, state, before)
+        data = load_dataset(ledger, state, before)
         unblindings, history = openings(ledger, state), stopping_history(ledger, state)
         upcoming, why_not = [], None
         try:
             upcoming = ask.preview(Transaction(state, ledger, now(), "", dry_run=True))
         except DrimedError as error:
             why_not = str(error)
-    model = known(state, offers_now(state)) if state.users else None
+    model = fitted_model(state, offers_now(state)) if state.users else None
     fit: Inference = model or fit_now(data).fit
     effects = all_effects(data, fit) if state.users else []
     agreed = agreement(data, fit, effects) if effects else Agreement(0, RATE, [], [])
-    checks = check(data, None if model is None else left_by(data, model))
+    checks = check(data, None if model is None else check_model(data, model))
     pending = data.standing == STATES.index(PENDING)
     analysis = Analysis(
         status=queries.status(state),

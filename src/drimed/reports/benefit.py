@@ -32,8 +32,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.reports.regression import Inference
-from drimed.trial.dataset import Gathered
-from drimed.trial.estimates import typical_context
+from drimed.trial.dataset import Dataset
 
 ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
 AT_ONCE = 256  # offers, or users, that are worked on together
@@ -163,7 +162,7 @@ class Benefit:
         return text
 
 
-def benefit(seen: Gathered, fit: Inference) -> Benefit:
+def benefit(seen: Dataset, fit: Inference) -> Benefit:
     """All decisions so far."""
     state = seen.state
     H, K, L = len(state.users), len(state.problem.arms), state.episode.number
@@ -197,13 +196,13 @@ def benefit(seen: Gathered, fit: Inference) -> Benefit:
     )
 
 
-def _regression_gains(seen: Gathered, fit: Fit) -> Gains:
+def _regression_gains(seen: Dataset, fit: Fit) -> Gains:
     """By the paper's regression, in a typical context."""
     state = seen.state
     n, K, d = len(seen.slot), len(state.problem.arms), fit.theta.shape[-1]
     x0, given, mixed = np.zeros((3, n, d))  # x_0; x_a - x_0 of the drawn arm; sum_a p_a (x_a - x_0)
     for slot in np.unique(seen.slot):
-        offer = state.problem.offer([state.profiles[int(slot)]], [typical_context(state)], [None])
+        offer = state.problem.offer([state.profiles[int(slot)]], [state.problem.covariates.typical], [None])
         x, control, at = offer.features[0], offer.control_features[0], seen.slot == slot
         x0[at] = control
         given[at] = x[seen.arm[at]] - control
@@ -226,7 +225,7 @@ def _regression_gains(seen: Gathered, fit: Fit) -> Gains:
     return Gains(x0 @ fit.theta, expected, expected + half(mixed), given @ fit.theta, total, by_user)
 
 
-def mixed_gains(seen: Gathered, fit: Known) -> Gains:
+def mixed_gains(seen: Dataset, fit: Known) -> Gains:
     """By a mixed model: rows on theta and on users' own effects are added up, some different offers at a time."""
     n, structure = len(seen.slot), fit.structure
     control, mixed, mixed_high, drawn = np.zeros((4, n))
@@ -261,7 +260,7 @@ def mixed_gains(seen: Gathered, fit: Known) -> Gains:
             own_rows[at] = weight[:, :, None] * np.einsum("nk,nkq->nq", contrast, Z)[:, None, :]
     place = seen.episode - 1
     if structure.cluster == "user" and n:
-        number = np.array([seen.state.profiles[int(s)].person.number for s in seen.slot])
+        number = np.array([seen.state.profiles[int(s)].unit.number for s in seen.slot])
         spreads = _own_spreads(fit, DecisionRows(seen.user, number, place, own_rows), rows, users)
     else:
         parts = [None if part is None else fit.of(part) for part in (rows.cumsum(0), users)]
@@ -276,7 +275,7 @@ def mixed_gains(seen: Gathered, fit: Known) -> Gains:
     return Gains(control, mixed, mixed_high, drawn, total, by_user)
 
 
-def _different_offers(seen: Gathered) -> Iterator[tuple[IntArray, IntArray, Offer]]:
+def _different_offers(seen: Dataset) -> Iterator[tuple[IntArray, IntArray, Offer]]:
     """Different offers, some at a time: the decisions with these, the number of each one's offer, and the offers."""
     asked = seen.slot[:, None] if seen.context is None else np.column_stack([seen.slot, seen.context])
     _, first, which = np.unique(asked, axis=0, return_index=True, return_inverse=True)

@@ -31,21 +31,21 @@ from drimed.numerics.ridge import one_step_ahead
 from drimed.records import Alarm, Effect
 from drimed.reports.effects import EVERYBODY, MODEL, available, groups, long_range, may_get
 from drimed.reports.regression import Inference, evidence, fit_now, inference_learner, usable
-from drimed.trial.dataset import Gathered, gather
+from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import (
     ALPHA,
     LEVEL,
     PROPENSITIES,
     REWARD,
     ROUND_OFF,
-    Decisions,
-    known,
-    left_by,
+    PropensityLog,
+    check_model,
+    check_trial_residuals,
+    fitted_model,
+    model_free_effects,
     offers_now,
-    residual_findings,
-    wrong_because,
+    serious_fault,
 )
-from drimed.trial.estimates import ranges_model_free as ranges
 from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
@@ -71,7 +71,7 @@ class Checks:
     withdrawn: str | None = None  # the promise that does not hold, and the reason: a sentence
 
 
-def check(seen: Gathered, residual_checks: tuple[Check, ...] | None = None) -> Checks:
+def check(seen: Dataset, residual_checks: tuple[Check, ...] | None = None) -> Checks:
     """Check everything that can be; `residual_checks` are those of a mixed model."""
     rows = _whitened_rows(seen) if seen.state.spec.kind == "paper" else None
     mean, residual, propensities = None, None, None
@@ -89,9 +89,9 @@ def check(seen: Gathered, residual_checks: tuple[Check, ...] | None = None) -> C
 def withdrawn(trial: Trial) -> str | None:
     """The promise of a trial that does not hold, and the reason; None: there is no sign against any."""
     with trial.reading() as (ledger, state):
-        seen = gather(ledger, state)
-    model = known(state, offers_now(state)) if state.users else None
-    return check(seen, None if model is None else left_by(seen, model)).withdrawn
+        seen = load_dataset(ledger, state)
+    model = fitted_model(state, offers_now(state)) if state.users else None
+    return check(seen, None if model is None else check_model(seen, model)).withdrawn
 
 
 def no_promise(withdrawn: str) -> str:
@@ -147,7 +147,7 @@ class _Rows:
     sd: FloatArray  # (n, M), of the noise
 
 
-def _whitened_rows(seen: Gathered) -> _Rows | None:
+def _whitened_rows(seen: Dataset) -> _Rows | None:
     learner = inference_learner(seen.state)
     chosen = np.flatnonzero(usable(seen, learner) & seen.observed.all(-1))
     if len(chosen) < model_checks.FEWEST:
@@ -160,7 +160,7 @@ def _whitened_rows(seen: Gathered) -> _Rows | None:
     return _Rows(Z, w, seen.arm[chosen], seen.episode[chosen], standardised, chosen, X, y, np.sqrt(variance))
 
 
-def _whitened(seen: Gathered, model: Noise | None, some: IntArray) -> tuple[FloatArray, ...]:
+def _whitened(seen: Dataset, model: Noise | None, some: IntArray) -> tuple[FloatArray, ...]:
     """Rows with unit noise (Z, w), the same in their own unit (X, y), and their noise variance."""
     offer, action, outcome = evidence(seen, some)
     X, y = linear_regression.rows_noise("none", "vector", offer, action, outcome)
@@ -174,14 +174,14 @@ def _whitened(seen: Gathered, model: Noise | None, some: IntArray) -> tuple[Floa
     return np.matmul(W, X), np.matvec(W, y), X, y, variance
 
 
-def _residual_checks(seen: Gathered, rows: _Rows) -> tuple[Check, ...]:
+def _residual_checks(seen: Dataset, rows: _Rows) -> tuple[Check, ...]:
     """Residuals of the paper's regression, with the coefficients fitted again without the prior."""
     theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
     design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
-    return residual_findings(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
+    return check_trial_residuals(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
 
 
-def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
+def _mean_drift(seen: Dataset, rows: _Rows) -> MeanDrift | None:
     L, d = seen.state.episode.number, rows.Z.shape[-1]
     if L < FEWEST_EPISODES:
         return None
@@ -193,8 +193,8 @@ def _mean_drift(seen: Gathered, rows: _Rows) -> MeanDrift | None:
     return Monitor(alpha=ALPHA, norm_bound=bound, every=max(1, L // 20)).watch(EpisodeSums(gram, moment))
 
 
-def _withdrawn(seen: Gathered, checks: Checks) -> str | None:
-    why = wrong_because(checks.residual_checks)
+def _withdrawn(seen: Dataset, checks: Checks) -> str | None:
+    why = serious_fault(checks.residual_checks)
     if why is None and checks.mean is not None and int(checks.mean.alarm) >= 0:
         when = calendar(seen.state).said(int(checks.mean.alarm) + 1)
         why = f"the effects themselves have moved (detected in {when})"
@@ -203,7 +203,7 @@ def _withdrawn(seen: Gathered, checks: Checks) -> str | None:
     return f"The ranges and the promise to stay near the control do not hold, because the model is wrong: {why}."
 
 
-def _alarms(seen: Gathered, checks: Checks) -> list[Alarm]:
+def _alarms(seen: Dataset, checks: Checks) -> list[Alarm]:
     alarms, problem = [], seen.state.problem
     if checks.mean is not None and int(checks.mean.alarm) >= 0:
         advice = "ranges assume that they do not: look at recent seasons alone, and consider a discount"
@@ -324,7 +324,7 @@ class Agreement:
         return [Alarm(f"without the model the answer differs: {self.disagreements[0].describe()}{more}", None, advice)]
 
 
-def agreement(seen: Gathered, fit: Inference, effects: Sequence[Effect]) -> Agreement:
+def agreement(seen: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agreement:
     """Compare the model with the propensities where both have an effect; `effects` are all of them."""
     state, members = seen.state, groups(seen.state)
     of = {(x.who, x.arm, x.source): x for x in effects if x.on == REWARD}
@@ -339,7 +339,7 @@ def agreement(seen: Gathered, fit: Inference, effects: Sequence[Effect]) -> Agre
         if not _apart(free.ends, by_model):
             continue  # narrower ranges have something in common
         some = members[free.who]
-        wide = ranges(seen, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm]
+        wide = model_free_effects(seen, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm].ends
         if isinstance(fit, Known):  # a guaranteed range is for all effects at once already
             low, high = long_range(fit, offers_now(state), some, may_get(state, list(state.users)), alpha)
             k = state.problem.arm(free.arm)
@@ -370,15 +370,15 @@ def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def _scarce_arms(
-    seen: Gathered, of: Mapping[tuple[str, str, str], Effect], members: Mapping[str, list[int]]
+    seen: Dataset, of: Mapping[tuple[str, str, str], Effect], members: Mapping[str, list[int]]
 ) -> list[ScarceArm]:
     """Arms that can be given and whose effect for all users the propensities do not show."""
-    state, log = seen.state, Decisions.of(seen, seen.reward)
+    state, log = seen.state, PropensityLog.of(seen)
     n, everybody = len(log.at), members[EVERYBODY]
     if not n:
         return []
     possible = np.asarray(available(state, list(state.users)).any(0))
-    control = float(log.control_plays()[everybody].sum())
+    control = float(log.plays(None)[everybody].sum())
     floors = np.zeros(2) if seen.floor is None or not len(seen.floor) else seen.floor[-1]
     predicted = log.predictions(np.zeros(0, np.intp))[:, -1]
     misses = log.measured[log.at[1:]] - predicted[1:]  # from what was predicted before each outcome
@@ -391,7 +391,7 @@ def _scarce_arms(
         fewer = min(plays, control)
         scarce: Scarce = "arm" if plays <= control else "control"
         if fewer >= PLAYS - ROUND_OFF:
-            fewer = log.together(k)
+            fewer = log.plays_of_both(k)
             scarce = "both" if fewer < PLAYS else "outcomes"
         floor = float({"control": floors[0], "both": floors.min()}.get(scarce, floors[1]))
         scarce_arms.append(ScarceArm(arm, scarce, fewer, half, n, floor, state.spec.reward.unit))

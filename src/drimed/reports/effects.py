@@ -24,9 +24,9 @@ from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
 from drimed.reports.regression import Inference
-from drimed.trial.dataset import Gathered
+from drimed.trial.dataset import Dataset
 from drimed.trial.estimates import REWARD as REWARD
-from drimed.trial.estimates import end, known, model_free, offers_now
+from drimed.trial.estimates import all_model_free_effects, fitted_model, known_end, offers_now
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
@@ -75,7 +75,7 @@ def own_effects(
     together = state.spec.kind != "paper" and everybody is None and len(state.users) <= MOST_USERS
     offers = offers_now(state, users)
     all_offers = offers_now(state) if together else offers
-    model = fit or known(state, all_offers) or _own_fit(state)
+    model = fit or fitted_model(state, all_offers) or _own_fit(state)
     if isinstance(model, Known):
         if together:
             names = list(state.users)
@@ -93,7 +93,7 @@ def own_effects(
     return effects
 
 
-def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
+def all_effects(seen: Dataset, fit: Inference) -> list[Effect]:
     """All users and groups on the reward and on each metric, single users on the reward."""
     state = seen.state
     names, members, offers = list(state.users), groups(state), offers_now(state)
@@ -116,10 +116,10 @@ def all_effects(seen: Gathered, fit: Inference) -> list[Effect]:
     own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
     on_reward = [x for x in together if x.on == REWARD]
     on_metrics = [x for m in state.problem.metrics for x in together if x.on == m]
-    return [*on_reward, *own, *on_metrics, *model_free(seen, members, times, can)]
+    return [*on_reward, *own, *on_metrics, *all_model_free_effects(seen, members, times, can)]
 
 
-def effects_at(seen: Gathered, fit: Inference) -> list[Effect]:
+def effects_at(seen: Dataset, fit: Inference) -> list[Effect]:
     """All users together on every measure, by an earlier fit; without counts of seasons."""
     state = seen.state
     names = list(state.users)
@@ -129,12 +129,12 @@ def effects_at(seen: Gathered, fit: Inference) -> list[Effect]:
     return _records(state, EVERYBODY, [REWARD, *state.problem.metrics], Estimated(five, None), times, possible, None)
 
 
-def recommendations(seen: Gathered, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
+def recommendations(seen: Dataset, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
     """The best arm for each user, of the control and the arms with outcomes; `own` are all users' effects in order."""
     state = seen.state
     arms, offers = state.problem.arms, offers_now(state)
     among = offers.control > 0  # (H, K)
-    among[:, np.unique(seen.arm[seen.told])] = True
+    among[:, np.unique(seen.arm[seen.has_outcome])] = True
     best: list[tuple[Any, ...]] = []
     for model, part, some in _posteriors(state, fit, offers):
         draws = regression_effects.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])
@@ -253,7 +253,7 @@ def _records(
     effects = []
     for m, on in enumerate(measures):
         for k, arm in enumerate(state.problem.arms):
-            a, b, c, d = (end(float(part[k, m])) for part in (low, high, likely_low, likely_high))
+            a, b, c, d = (known_end(float(part[k, m])) for part in (low, high, likely_low, likely_high))
             told = None if seasons is None else int(seasons[k, m])
             sure = None if found.significant is None else bool(found.significant[k, m])
             value, n, possible = float(estimate[k, m]), int(times[k]), bool(can[k])

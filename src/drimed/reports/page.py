@@ -291,7 +291,7 @@ def _effects(a: Analysis, words: Words, who: str, on: str, place: int) -> Chart 
     """The effects on a measure; of many arms, those that were given most."""
     state = a.data.state
     order, arms = list(groups(state)) if who == GROUPED else [who], state.problem.arms
-    known = [x for x in a.effects if x.is_known and not x.is_control] if a.data.told.any() else []
+    known = [x for x in a.effects if x.is_known and not x.is_control] if a.data.has_outcome.any() else []
     shown = [x for x in known if x.who in order and x.on == on]
     shown.sort(key=lambda x: (order.index(x.who), arms.index(x.arm), SOURCES.index(x.source)))
     compared = list(dict.fromkeys(x.arm for x in shown))

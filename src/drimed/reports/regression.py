@@ -14,7 +14,7 @@ from drimed.models.noise_estimation import Noise
 from drimed.models.offer import Fit, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, IntArray
 from drimed.policies.policy import Policy
-from drimed.trial.dataset import Gathered
+from drimed.trial.dataset import Dataset
 from drimed.trial.policy import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.state import TrialState
 
@@ -31,7 +31,7 @@ class Refit(NamedTuple):
     noise: Noise | None  # None: known
 
 
-def fit_now(seen: Gathered) -> Refit:
+def fit_now(seen: Dataset) -> Refit:
     """By all outcomes: the policy's own fit, or one from the log."""
     state = seen.state
     own, learner = state.policy.inference(state.settled()), inference_learner(state)
@@ -41,7 +41,7 @@ def fit_now(seen: Gathered) -> Refit:
     return refit if own is None else Refit(own[0], refit.noise)
 
 
-def fits_after(seen: Gathered, episodes: Sequence[int]) -> list[Fit] | None:
+def fits_after(seen: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
     """By the outcomes up to each of these episodes, as they are recorded now; None: too much work."""
     policy, learner = seen.state.policy, inference_learner(seen.state)
     aging = policy.inference(seen.state.settled()) is not None
@@ -52,7 +52,7 @@ def fits_after(seen: Gathered, episodes: Sequence[int]) -> list[Fit] | None:
     return [refit.fit for refit in _refits(seen, learner, episodes, aging=aging)]
 
 
-def _refits(seen: Gathered, learner: Learner, episodes: Sequence[int], *, aging: bool) -> list[Refit]:
+def _refits(seen: Dataset, learner: Learner, episodes: Sequence[int], *, aging: bool) -> list[Refit]:
     shape, whole = seen.state.problem.shape, usable(seen, learner)
     gathered, refits = learner.start(shape), []
     for episode in range(1, int(episodes[-1]) + 1):
@@ -66,7 +66,7 @@ def _refits(seen: Gathered, learner: Learner, episodes: Sequence[int], *, aging:
     return refits or [_refit(seen, learner, gathered, 0)]
 
 
-def _refit(seen: Gathered, learner: Learner, gathered: Any, episode: int) -> Refit:
+def _refit(seen: Dataset, learner: Learner, gathered: Any, episode: int) -> Refit:
     ready = learner.ready(gathered)
     pulls = np.bincount(seen.arm[seen.episode <= episode], minlength=seen.state.problem.shape.K).astype(np.float64)
     fit = learner.fit(ready.ridge, ready.noise, pulls, int(pulls.sum()) + 1)
@@ -83,12 +83,12 @@ def inference_learner(state: TrialState) -> Learner:
     return Learner(weighting="known", **settings)
 
 
-def usable(seen: Gathered, learner: Learner) -> BoolArray:
+def usable(seen: Dataset, learner: Learner) -> BoolArray:
     """Decisions with outcomes that the learner can take: (n,)."""
-    return np.asarray(seen.observed.all(-1) if learner.weighting == "learned" else seen.told)
+    return np.asarray(seen.observed.all(-1) if learner.weighting == "learned" else seen.has_outcome)
 
 
-def evidence(seen: Gathered, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
+def evidence(seen: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
     """Offers, arms and outcomes of some decisions."""
     problem, n = seen.state.problem, len(at)
     profiles = [seen.state.profiles[int(s)] for s in seen.slot[at]]

@@ -9,10 +9,11 @@ from typing import Any
 from drimed.formatting import counted, percent, short
 from drimed.records import Event, Look
 from drimed.trial import events as kinds
+from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
 from drimed.trial.spec import Stopping, StoppingRule, TrialSpec
-from drimed.trial.state import TrialState, looks, rule_changes
-from drimed.trial.stopping import EVERYBODY
+from drimed.trial.state import TrialState
+from drimed.trial.stopping import looks, rule_changes
 from drimed.trial.store import Ledger
 
 EVIDENCE = {
@@ -125,7 +126,7 @@ def describe_rules(stopping: Stopping | None) -> list[str]:
 
 
 def _describe_rule(name: str, rule: StoppingRule) -> str:
-    whom = rule.group or rule.user or (f"each {rule.each}" if rule.each else EVERYBODY)
+    whom = rule.group or rule.user or (f"each {rule.each}" if rule.each else ALL_USERS)
     margin = short(rule.margin)
     more = f" by more than {margin}" if rule.margin else ""
     arm = rule.arm or "an arm"

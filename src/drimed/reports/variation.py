@@ -19,7 +19,7 @@ from drimed.models.offer import Offer
 from drimed.records import Effect
 from drimed.reports.effects import EVERYBODY, MODEL, effects_at, groups, may_get
 from drimed.reports.regression import Inference, fits_after
-from drimed.trial.dataset import Gathered
+from drimed.trial.dataset import Dataset
 from drimed.trial.estimates import REWARD, offers_now, outcome_rows
 from drimed.trial.seasons import label
 from drimed.trial.state import TrialState
@@ -105,7 +105,7 @@ class PastEffects:
     effects: list[Effect]
 
 
-def variation(seen: Gathered, fit: Known) -> Variation:
+def variation(seen: Dataset, fit: Known) -> Variation:
     """All users as they are now."""
     if not fit.evidence.cells.count or not fit.scale.known.all():
         return Variation([], [], [], [], {})
@@ -134,7 +134,7 @@ def _components(state: TrialState, fit: Known) -> list[Component]:
 def _sites(state: TrialState, fit: Known, offers: Offer) -> list[Level]:
     """All sites of field trials; the groups of trials with people."""
     members: dict[str, list[int]] = {}
-    people = [state.profile(user).person for user in state.users]
+    people = [state.profile(user).unit for user in state.users]
     names = {number: key for key, number in state.numbers.groups.items()}
     for h, person in enumerate(people):
         kind, name = names.get(person.group, "user/").split("/", 1)
@@ -205,13 +205,13 @@ def _covariates(state: TrialState, fit: Known, offers: Offer) -> list[CovariateE
     ]
 
 
-def _sources(seen: Gathered) -> dict[tuple[str, str], EvidenceSource]:
+def _sources(seen: Dataset) -> dict[tuple[str, str], EvidenceSource]:
     """Outcomes of each arm but the control, by user and by group."""
     state, arms, names = seen.state, seen.state.problem.arms, list(seen.state.users)
     if not 1 < len(names) <= MOST_COUNTED:
         return {}
     counts = np.zeros((len(names), len(arms)), np.intp)  # (H, K)
-    np.add.at(counts, (seen.user[seen.told], seen.arm[seen.told]), 1)
+    np.add.at(counts, (seen.user[seen.has_outcome], seen.arm[seen.has_outcome]), 1)
     control = np.array([state.profile(name).control[: len(arms)] == 1 for name in names])  # (H, K)
     members = {name: [h] for h, name in enumerate(names)}
     sites = {who: some for who, some in groups(state).items() if who != EVERYBODY and who not in members}
@@ -225,15 +225,15 @@ def _sources(seen: Gathered) -> dict[tuple[str, str], EvidenceSource]:
     return sources
 
 
-def past_effects(seen: Gathered, fit: Inference, now: Sequence[Effect]) -> list[PastEffects]:
+def past_effects(seen: Dataset, fit: Inference, now: Sequence[Effect]) -> list[PastEffects]:
     """Effects by the outcomes up to each season, of the arms with outcomes by then; empty before there are two.
 
     Outcomes count as they are recorded now, late and corrected ones in their own season, and variances are the present
     ones: only the evidence about the arms changes. The last point is the present effect; `now` are all present effects.
     """
-    if not seen.told.any():
+    if not seen.has_outcome.any():
         return []
-    seasons = np.unique(seen.episode[seen.told])
+    seasons = np.unique(seen.episode[seen.has_outcome])
     episodes = seasons[::-1][:: -(-len(seasons) // MOST_POINTS)][::-1].tolist()
     last = [x for x in now if x.who == EVERYBODY and x.source == MODEL]
     if len(episodes) < 2 or not last:
@@ -248,13 +248,13 @@ def past_effects(seen: Gathered, fit: Inference, now: Sequence[Effect]) -> list[
     points = [effects_at(seen, one) for one in earlier]
     past = []
     for episode, effects in zip(episodes, [*points, last], strict=True):
-        by_then = seen.arm[seen.told & (seen.episode <= episode)]
+        by_then = seen.arm[seen.has_outcome & (seen.episode <= episode)]
         arms = {seen.state.problem.arms[k] for k in np.unique(by_then)}
         past.append(PastEffects(episode, [x for x in effects if x.arm in arms and x.is_known and not x.is_control]))
     return past
 
 
-def _fit_until(seen: Gathered, fit: Known, episode: int) -> Known:
+def _fit_until(seen: Dataset, fit: Known, episode: int) -> Known:
     """The fit of the outcomes up to an episode, with the present variances."""
     learner = fit.learner
     if learner.seasons or learner.discount < 1:
@@ -266,11 +266,11 @@ def _fit_until(seen: Gathered, fit: Known, episode: int) -> Known:
     return contrasts.know(learner, learner.ready(evidence, variances=False), offers_now(seen.state))
 
 
-def _recounted(seen: Gathered, fit: Known, episode: int) -> Cells:
+def _recounted(seen: Dataset, fit: Known, episode: int) -> Cells:
     """Cells of the outcomes up to an episode, counted again: without seasons, cells do not know when they came."""
     own = fit.evidence.cells
     cells = field_cells.init(own.mean.shape[-1], factors=own.keys.shape[-1])
-    for part in outcome_rows(seen, fit, np.flatnonzero(seen.told & (seen.episode <= episode))):
+    for part in outcome_rows(seen, fit, np.flatnonzero(seen.has_outcome & (seen.episode <= episode))):
         if part is not None:
             part.keys[:, SEASON] = 0
             cells = field_cells.add(cells, part)

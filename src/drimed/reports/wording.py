@@ -172,7 +172,7 @@ def summary(a: Analysis) -> list[str]:
     where = f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}"
     text = [a.checks.withdrawn] if a.checks.withdrawn else []
     text += [f"{where}{began}; outcomes: {outcomes}.", f"Arms given so far: {_shares(a)}."]
-    if a.data.told.any():
+    if a.data.has_outcome.any():
         words = words_of(a)
         text += [*_best_arms(a, words), *_variation(a, words), *_better(a, words), _gain(a)]
     return text if a.checks.alarms else [*text, "No check of the assumptions has raised an alarm."]
@@ -299,7 +299,7 @@ def _gain(a: Analysis) -> str:
 
 def describe_benefit(a: Analysis, words: Words) -> list[str]:
     """Sentences on users who are worse off; empty before there are outcomes."""
-    if not a.data.told.any():
+    if not a.data.has_outcome.any():
         return []
     effects = [abs(x.estimate) for x in a.own_effects if x.arm in a.given and x.available]
     unit, noun = a.data.state.spec.reward.unit, (words.user, words.users)

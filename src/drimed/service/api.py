@@ -58,18 +58,18 @@ from drimed.service.routing import (
 from drimed.service.runtime import Reply, Service
 from drimed.trial import ask as asking
 from drimed.trial import queries, tables, template
-from drimed.trial import state as looked
 from drimed.trial import tell as telling
-from drimed.trial.blinding import blinded, blinded_history, blinded_member, blinded_status
+from drimed.trial.blinding import blinded_decision, blinded_history, blinded_member, blinded_status
 from drimed.trial.changes import CHANGES, Body, Change, Label, Reason
-from drimed.trial.decoding import decode_utf
 from drimed.trial.events import CREATED, KINDS, LOOK, written
-from drimed.trial.export import in_workbook, stream
+from drimed.trial.export import Export, in_workbook
 from drimed.trial.policy import notes
 from drimed.trial.problem import Problem as TrialProblem
 from drimed.trial.spec import Finite, TrialSpec, Value
 from drimed.trial.state import TrialState
+from drimed.trial.stopping import look_record
 from drimed.trial.store import Search
+from drimed.trial.tables import decode_utf
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -586,7 +586,7 @@ async def decisions(
         with opened.reading() as (ledger, known):
             wanted = Search(user or "", arm or "", state or "", plot or "", block or "")
             found = queries.search(ledger, known, wanted, before=before, limit=limit)
-        items = [blinded(known, d) for d in found.decisions] if blind else found.decisions
+        items = [blinded_decision(known, d) for d in found.decisions] if blind else found.decisions
         return Page(items, None if found.before is None else str(found.before))
 
     return answer(asdict(await service_of(request).read(trial, look)))
@@ -605,7 +605,7 @@ async def decision(request: Request, trial: TrialName, decision: DecisionNumber)
             history = queries.history(ledger, state, decision)
             found = queries.decision(ledger, state, decision)
         if caller.blinded:
-            found, history = blinded(state, found), blinded_history(history, caller.actor)
+            found, history = blinded_decision(state, found), blinded_history(history, caller.actor)
         return found.plain() | {"history": [e.plain() for e in history]}
 
     return answer(await service_of(request).read(trial, look))
@@ -661,7 +661,7 @@ async def looks(request: Request, trial: TrialName, limit: Limit = 100, before: 
             until = None if before is None else before - 1
             events = list(ledger.events(kinds=[LOOK], until=until, limit=limit + 1, newest_first=True))
         following = str(events[limit - 1].seq) if len(events) > limit else None
-        return Page([looked.record(event.body, event) for event in events[:limit]], following)
+        return Page([look_record(event.body, event) for event in events[:limit]], following)
 
     return answer(asdict(await service_of(request).read(trial, look)))
 
@@ -697,13 +697,13 @@ async def export(
     if format == "xlsx":
         opened = await service.read(trial, lambda t: t)
         return Response(await service.run_heavy(lambda: in_workbook(opened)), 200, headers, tables.MEDIA)
-    pieces = await service.read(trial, lambda t: stream(t, format))
+    pieces = await service.read(trial, lambda t: Export.of(t).pieces(f".{format}"))
     media = "text/csv; charset=utf-8" if format == "csv" else JSON
     return StreamingResponse(_pieces(service, pieces), 200, headers, media)
 
 
 async def _pieces(service: Service, pieces: Iterator[tuple[bytes, int]]) -> AsyncIterator[bytes]:
-    """The first piece, which reads nothing, at once; nothing is held for a slow reader."""
+    """Some decisions at a time; nothing is held for a slow reader."""
     yield next(pieces)[0]
     while (piece := await service.run_heavy(lambda: next(pieces, None))) is not None:
         yield piece[0]

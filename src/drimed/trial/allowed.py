@@ -15,11 +15,11 @@ from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import MISSING, Fault, Path
 from drimed.trial import events as kinds
 from drimed.trial import validation
+from drimed.trial.look_history import most_decisions
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story
 from drimed.trial.spec import Arm, Stopping, User
 from drimed.trial.state import TrialState
-from drimed.trial.stopping import most_decisions
 from drimed.trial.validation import stopping_faults
 
 FROM = {kinds.PAUSED: ("running",), kinds.RESUMED: ("paused",), kinds.STOPPED: ("running", "paused")}
@@ -140,7 +140,7 @@ def user_faults(state: TrialState, user: User, at: Path, others: Iterable[User] 
     # Where noise is learned from control plots, all of them have the control of the first user.
     before = [profile.definition for profile in islice(state.profiles.values(), 1)]
     first = next((spec.resolved(u).control for u in (*before, *others)), None)
-    yield from validation.plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
+    yield from validation.control_plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
 
 
 def not_retired(state: TrialState, profile: Profile) -> None:

@@ -16,7 +16,7 @@ from drimed.models.offer import Floor
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards.base import REASONS, Draw
 from drimed.records import LONGEST_KEY, AskRequest, Context, Decision, Event, Fault, Path, Plots
-from drimed.trial import allowed, checks, looking, seasons
+from drimed.trial import allowed, checks, seasons, stopping
 from drimed.trial import events as kinds
 from drimed.trial.covariates import alike, block_key, plot_key, shown
 from drimed.trial.events import Draft
@@ -25,11 +25,10 @@ from drimed.trial.plots import Place, places
 from drimed.trial.problem import Profile
 from drimed.trial.queries import Story, context_of, record, stories
 from drimed.trial.seasons import Season
-from drimed.trial.sentences import readable
 from drimed.trial.spec import User
 from drimed.trial.state import TrialState, as_vector
 from drimed.trial.transaction import Transaction
-from drimed.trial.validation import direction_faults, name_faults, tidy_user, user_names
+from drimed.trial.validation import direction_faults, name_faults, pydantic_faults, tidy_user, user_name_faults
 
 # Who joins a trial: users that are added, and those who are enrolled when somebody asks for them.
 
@@ -95,12 +94,12 @@ def valid(kind: Any, value: Any, at: Path) -> Any:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise SpecError([Fault((*at, *f.path), f.message) for f in readable(error, kind)]) from None
+        raise SpecError([Fault((*at, *f.path), f.message) for f in pydantic_faults(error, kind)]) from None
 
 
 def _faults(state: TrialState, name: str, user: User, at: Path, others: Mapping[str, User]) -> Iterator[Fault]:
     yield from name_faults(name, ("name",) if at[0] == "users" else at)
-    yield from user_names(user, at)
+    yield from user_name_faults(user, at)
     yield from direction_faults(state.spec, user.preference or {}, (*at, "preference"))
     yield from allowed.user_faults(state, user, at, others.values())
 
@@ -415,7 +414,7 @@ def _decided(
     seed = secrets.randbits(62) if tx.dry_run else None
     left = list(questions)
     if left and not previewed:
-        looking.before_deciding(tx, opens=False)
+        stopping.look_before_deciding(tx, opens=False)
         allowed.room(tx.state, len(left))
     while left:
         users: set[str] = set()
@@ -494,7 +493,7 @@ def _open(
 ) -> None:
     """The next episode, after the look that is due before it."""
     body = _episode(tx.state, contexts, unavailable, seasons.described(tx.state, name, date))
-    looking.before_deciding(tx, opens=True)
+    stopping.look_before_deciding(tx, opens=True)
     tx.append([Draft(kinds.EPISODE, body)])
 
 

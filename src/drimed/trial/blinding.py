@@ -1,13 +1,14 @@
-"""What is left of a trial for people who must not know the arms, and opening the code.
+"""Blinding: what people see who must not know the arms, and opening the code.
 
-A blinded person records outcomes. What they get is made here from scratch: every field that is not known to be harmless
-is left out. No hash of the log is among it: from one, the arm of a decision could be found by trying all of them.
+A blinded person records outcomes. Every field that they get is named here, and all others are left out. No hash of the
+log is among them: from one, the arm of a decision could be found by trying all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 from drimed.errors import UnknownDecisionError
 from drimed.records import Decision, Event, Member, Opening, Status
@@ -18,94 +19,57 @@ from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 from drimed.trial.transaction import Transaction
 
+# Fields that blinded people see. Never probabilities, effects, or what the guard did.
+DECISION_FIELDS = (
+    "id", "episode", "user", "context", "time", "actor", "plot", "block", "state", "outcome", "control", "amendments",
+    "season",
+)  # fmt: skip
+STATUS_FIELDS = (
+    "name", "about", "status", "episode", "users", "decisions", "pending", "partial", "complete", "missing",
+    "amendments", "created", "model", "enrolment", "season",
+)  # fmt: skip
+MEMBER_FIELDS = ("name", "group", "cohort", "attributes", "blocks", "plots")
+OUTCOME_FIELDS = ("outcome", "was", "late", "missing")
+EMPTY: dict[str, Any] = {"str": "", "int": 0, "list[str]": [], "dict[str, float]": {}, "bool": False}
 
-def blinded(state: TrialState, d: Decision) -> Decision:
+T = TypeVar("T", Decision, Status, Member)
+
+
+def blinded_decision(state: TrialState, d: Decision) -> Decision:
     """A decision without its arm and all that tells it; with its code if the trial file shows codes.
 
-    Once the code was opened for all, with its arm; never with probabilities, effects, or what the guard did.
+    Once the code was opened for all, with its arm.
     """
     shows = state.spec.blinding is not None and state.spec.blinding.show_codes
-    return Decision(
-        id=d.id,
-        episode=d.episode,
-        user=d.user,
-        arm=d.arm if state.opened else "",
-        probabilities={},
-        propensity=None,
-        reason="",
-        share=None,
-        effects=None,
-        context=d.context,
-        unavailable=[],
-        state_version=0,
-        time=d.time,
-        actor=d.actor,
-        plot=d.plot,
-        block=d.block,
-        state=d.state,
-        outcome=d.outcome,
-        control=d.control,
-        amendments=d.amendments,
-        season=d.season,
-        code=d.code if shows or state.opened else None,
-    )
+    shown = _only(d, DECISION_FIELDS)
+    return replace(shown, arm=d.arm if state.opened else "", code=d.code if shows or state.opened else None)
 
 
 def blinded_status(s: Status) -> Status:
-    """How far a trial is, and nothing about its arms, its policy, its log or what looks at it have found."""
-    return Status(
-        name=s.name,
-        about=s.about,
-        status=s.status,
-        episode=s.episode,
-        users=s.users,
-        arms=[],
-        retired=[],
-        decisions=s.decisions,
-        pending=s.pending,
-        partial=s.partial,
-        complete=s.complete,
-        missing=s.missing,
-        amendments=s.amendments,
-        policy="",
-        created=s.created,
-        events=0,
-        hash="",
-        notes=[],
-        model=s.model,
-        enrolment=s.enrolment,
-        season=s.season,
-    )
+    """The progress of a trial, without its arms, its policy, its log or the results of its looks."""
+    return _only(s, STATUS_FIELDS)
 
 
 def blinded_member(m: Member) -> Member:
-    """A user without what is wanted for it."""
-    return Member(
-        name=m.name,
-        preference=None,
-        control=None,
-        arms=None,
-        group=m.group,
-        cohort=m.cohort,
-        attributes=m.attributes,
-        blocks=m.blocks,
-        plots=m.plots,
-    )
+    """A user without its preference, control and arms."""
+    return _only(m, MEMBER_FIELDS)
 
 
 def blinded_history(events: Sequence[Event], actor: str) -> list[Event]:
-    """What was recorded of a decision's outcome; reasons that others gave may name arms, and are left out."""
-    found = []
+    """The recorded outcomes of a decision; reasons that others gave may name arms, and are left out."""
+    shown = []
     for event in events:
-        if event.kind in _TOLD:
-            shown = _SHOWN if event.actor == actor else _SHOWN[:-1]
-            body = {name: event.body[name] for name in shown if name in event.body}
-            found.append(replace(event, seq=0, hash="", text=kinds.written(body), request=None))
-    return found
+        if event.kind in (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING):
+            names = (*OUTCOME_FIELDS, *(["reason"] if event.actor == actor else []))
+            body = {name: event.body[name] for name in names if name in event.body}
+            shown.append(replace(event, seq=0, hash="", text=kinds.written(body), request=None))
+    return shown
 
 
-_TOLD = (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING)
-_SHOWN = ("outcome", "was", "late", "missing", "reason")
+def _only(record: T, names: Sequence[str]) -> T:
+    """A record with these fields, and all others empty."""
+    values: dict[str, Any] = {f.name: EMPTY.get(str(f.type)) for f in fields(record)}
+    return type(record)(**values | {name: getattr(record, name) for name in names})
 
 
 # Opening the code
@@ -124,14 +88,14 @@ def reveal(tx: Transaction, decision: int | None, reason: str) -> Opening:
 
 
 def openings(ledger: Ledger, state: TrialState) -> list[Opening]:
-    """Every time that the code was opened, in order."""
-    found = (next(ledger.events(after=seq - 1, until=seq)) for seq in state.openings)
-    return [_opening(ledger, state, event) for event in found]
+    """All openings of the code, in order."""
+    events = (next(ledger.events(after=seq - 1, until=seq)) for seq in state.openings)
+    return [_opening(ledger, state, event) for event in events]
 
 
 def _opening(ledger: Ledger, state: TrialState, event: Event) -> Opening:
-    made = Opening(event.time, event.actor, event.body["reason"])
+    opening = Opening(event.time, event.actor, event.body["reason"])
     if "decision" not in event.body:
-        return replace(made, codes=state.codes or None)
-    found = queries.decision(ledger, state, event.body["decision"])
-    return replace(made, decision=found.id, arm=found.arm, code=found.code)
+        return replace(opening, codes=state.codes or None)
+    decision = queries.decision(ledger, state, event.body["decision"])
+    return replace(opening, decision=decision.id, arm=decision.arm, code=decision.code)

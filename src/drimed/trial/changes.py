@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from drimed.records import Look, Opening, Status
-from drimed.trial import allowed, ask, blinding, looking, validation
+from drimed.trial import allowed, ask, blinding, stopping, validation
 from drimed.trial import events as kinds
 from drimed.trial.ask import valid
 from drimed.trial.events import Draft
@@ -174,7 +174,7 @@ def add_arm(
     if own is not None:
         body["noise"] = {name: own.model_dump(mode="json", exclude_none=True)}
     grown = with_arm(state.spec, body)
-    allowed.sound(validation.cross_faults(grown))
+    allowed.sound(validation.spec_faults(grown))
     build_policy(grown, Problem(grown).shape.d)
     tx.append([Draft(kinds.ARM, body)])
 
@@ -271,7 +271,7 @@ _TABLE = [
         "look", "looks", "Look at the stopping rules",
         "What each rule says now. The look is recorded, and so is a pause or a stop that a rule demands. Ranges hold "
         "at all times at once: any number of looks is allowed.", LookBody,
-        lambda tx, body: looking.told(tx) if body.dry_run else looking.take(tx),
+        lambda tx, body: stopping.preview_look(tx) if body.dry_run else stopping.record_look(tx),
         "A look was taken: the overview has what the rules said.", {"dry_run": False}, Look,
     ),
     Change(

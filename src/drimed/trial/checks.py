@@ -17,13 +17,12 @@ from drimed.trial import allowed, seasons, unlikely
 from drimed.trial import events as kinds
 from drimed.trial.covariates import block_key, number, plot_key
 from drimed.trial.events import written
-from drimed.trial.looks import digest
+from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash
 from drimed.trial.plots import Place
 from drimed.trial.queries import Story, context_of
 from drimed.trial.seasons import Season
 from drimed.trial.spec import Arm, ArmNoise, Attribute, ContextField, Stopping, User
 from drimed.trial.state import TrialState, with_arm
-from drimed.trial.stopping import BY_HAND, DECISIONS, SEASON, due, fresh
 
 # What is asked about before somebody is decided for: values that are unlikely, and plots that nobody declared.
 
@@ -92,7 +91,7 @@ def follows(state: TrialState, event: Event) -> None:
         return
     cause = due(state, opens=event.kind == kinds.EPISODE)
     together = event.kind == kinds.DECISION and event.time == looked.asked
-    if cause is not None and not fresh(state, cause) and not together:
+    if cause is not None and not is_fresh(state, cause) and not together:
         raise ConflictError("a look at the stopping rules was due before it")
 
 
@@ -108,7 +107,7 @@ def look(state: TrialState, event: Event) -> None:
         raise ConflictError(f"no look was due because of {cause!r}")
     if cause != BY_HAND and state.status != "running":
         raise ConflictError(f"a look before decisions, and the trial is {state.status}")
-    if body["hash"] != digest(body):
+    if body["hash"] != look_hash(body):
         raise ConflictError("its hash is not that of what it says")
 
 

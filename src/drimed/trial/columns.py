@@ -1,31 +1,39 @@
-"""What the columns of a sheet are: told apart by what they mean in a trial, not by how they are spelled.
+"""Columns of sheets, told apart by what they mean in a trial and not by how they are spelled.
 
 A metric, a context field or an attribute is a column of its own name, or of that name after `metric.`, `context.` or
-`attribute.`; what was measured on a control plot comes after `control.`. Capital and small letters make no difference.
-A name that may mean two things is refused, unless the others are there under their long names. A unit may follow the
-name; another one than the trial file declares is refused.
+`attribute.`; values of a control plot come after `control.`. A name with two meanings is refused, unless the others are
+there under their long names. A unit may follow the name; another one than the trial file declares is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 from drimed.errors import InputError, UnknownNameError
-from drimed.trial import units as trial_units
-from drimed.trial.names import folded, tidy
+from drimed.trial import tables
+from drimed.trial.names import (
+    ATTRIBUTE,
+    CONTEXT,
+    CONTROL,
+    FREE_COLUMNS,
+    METRIC,
+    NOTE_COLUMNS,
+    OWN_COLUMNS,
+    PARTS,
+    folded,
+    tidy,
+)
 from drimed.trial.problem import Problem
-from drimed.trial.spec import Attribute, ContextField, Metric, TrialSpec
-from drimed.trial.tables import Marks, Table, decimal_by_comma, marks, refuse
+from drimed.trial.spec import TrialSpec
+from drimed.trial.tables import Marks, Row, Table, refuse
 
-# Columns that sheets have of their own, whatever the trial.
-OWN = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm", "propensity", "reason")
-CODE = "code"
-FREE = ("season", "date", CODE)  # the same, where the trial uses the word for nothing else
-NOTES = ("note", "notes", "comment", "comments", "remark", "remarks")  # for people: they are passed over
-USUAL = {  # what people call the columns that sheets have of their own: for hints, and never read as such
+SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
+USUAL_WORDS = {  # for the sheet's own columns: for hints, and never read as such
     "user": (
         "farm",
         "farmer",
@@ -43,22 +51,90 @@ USUAL = {  # what people call the columns that sheets have of their own: for hin
     "arm": ("treatment", "variant"),
     "season": ("year",),
 }
-SHEET, NOTE, METRIC, CONTROL, CONTEXT, ATTRIBUTE = "sheet", "note", "metric", "control", "context", "attribute"
-PARTS = (METRIC, CONTROL, CONTEXT, ATTRIBUTE)
 _NUMBER = re.compile(r"[+-]?[\d.,]+")
-RESERVED = (*OWN, *NOTES)
+
+
+# Units, as people write them: `Yield (t/ha)`, `yield [t ha-1]`, `yield, t/ha`, `rain_mm`
+
+_BRACKETS = re.compile(r"(.+?)\s*(?:\(([^()]+)\)|\[([^\[\]]+)\]|\{([^{}]+)\})")
+_SEPARATOR = re.compile(r"\s*[,;:/_]\s*|\s+")
+_WORD = re.compile(r"/|[^\s/·*×]+")
+_POWER = re.compile(r"([^\d^+-]+)(?:\^?([+-]?\d+))?")
+_PREFIXES = "mp"  # milli or mega, pico or peta: here capital and small letters are different units
+_COMMON_UNITS = frozenset({
+    "t", "dt", "kg", "g", "mg", "μg", "ug", "ng", "lb", "lbs", "oz", "bu", "ha", "ac", "acre", "acres", "m", "km",
+    "cm", "mm", "l", "dl", "hl", "ml", "μl", "mol", "mmol", "μmol", "s", "sec", "min", "h", "hr", "hrs", "d", "day",
+    "days", "week", "weeks", "month", "months", "yr", "year", "years", "%", "‰", "ppm", "ppb", "°c", "°f", "kj", "mj",
+    "kcal", "cal", "kw", "kwh", "wh", "pa", "kpa", "hpa", "bar", "mbar", "mmhg", "mv", "db", "hz", "khz", "bpm", "eur",
+    "usd", "gbp", "chf", "€", "$", "£", "¥", "iu", "plant", "plants", "point", "points", "score",
+})  # fmt: skip
+
+
+def split_unit(heading: str) -> Iterator[tuple[str, str, bool]]:
+    """The ways to split a heading into a name and a unit, and whether that is in brackets.
+
+    >>> list(split_unit("Yield (t/ha)")), list(split_unit("yield, t/ha"))[0]
+    ([('Yield', 't/ha', True)], ('yield', 't/ha', False))
+    """
+    heading = tidy(heading)
+    if (match := _BRACKETS.fullmatch(heading)) is not None:
+        yield match[1], next(filter(None, match.groups()[1:])).strip(), True
+        return
+    for mark in _SEPARATOR.finditer(heading):
+        if mark.start() and mark.end() < len(heading):
+            yield heading[: mark.start()], heading[mark.end() :], False
+
+
+def same_unit(one: str, other: str) -> bool:
+    """Whether two texts are one unit.
+
+    >>> same_unit("t/ha", "t ha⁻¹"), same_unit("t/ha", "T/HA"), same_unit("mg", "Mg"), same_unit("t/ha", "kg/ha")
+    (True, True, False, False)
+    """
+
+    def key(factor: tuple[str, int]) -> tuple[str, int]:
+        name, power = factor
+        return "".join(c if c.casefold() in _PREFIXES else c.casefold() for c in name), power
+
+    return sorted(map(key, _factors(one))) == sorted(map(key, _factors(other)))
+
+
+def is_unit(text: str) -> bool:
+    """Whether a text is a common unit, and no other word that people put behind a name.
+
+    >>> is_unit("kg/ha"), is_unit("mm"), is_unit("control"), is_unit("2025")
+    (True, True, False, False)
+    """
+    return all(name.casefold() in _COMMON_UNITS for name, _ in _factors(text))
+
+
+def _factors(unit: str) -> list[tuple[str, int]]:
+    """The factors of a unit with their powers; a text that is none is one factor."""
+    text = tidy(unit).replace("\N{MINUS SIGN}", "-")
+    factors, sign = [], 1
+    for word in _WORD.findall(text):
+        if word in ("/", "per"):
+            sign = -1
+        elif (power := _POWER.fullmatch(word)) is not None:
+            factors.append((power[1], sign * int(power[2] or 1)))
+        else:
+            return [("".join(text.split()), 1)]
+    return factors
+
+
+# Columns
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds."""
+    """The meaning of a column."""
 
     part: str
     name: str
 
     @property
     def long(self) -> str:
-        """Its name with what it is."""
+        """Its name after its part."""
         return f"{self.part}.{self.name}" if self.part in PARTS else self.name
 
     def __str__(self) -> str:
@@ -68,30 +144,15 @@ class Column:
         return f"{kinds.get(self.part, self.part)} {self.name!r}"
 
 
-SEASON = Column(SHEET, "season")
+DECISION, USER, ARM, SEASON = (Column(SHEET, name) for name in ("decision", "user", "arm", "season"))
+NOTES = Column(NOTE, "notes")
 
-
-def usual(name: str) -> str | None:
-    """Which of the sheet's own columns people mean by a heading that is another word for it.
-
-    >>> usual("Farm"), usual("yield")
-    ('user', None)
-    """
-    return next((own for own, words in USUAL.items() if folded(name) in words), None)
-
-
-def control_plot(metric: str) -> str:
-    """What the control plot's value of a metric is called, wherever people meet it.
-
-    >>> control_plot("yield")
-    'control.yield'
-    """
-    return Column(CONTROL, metric).long
+Cells = Mapping[Column, Any]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """All that a sheet of a trial may have."""
+    """The columns that a sheet of a trial may have."""
 
     metrics: Sequence[str]
     fields: Sequence[str]
@@ -101,26 +162,24 @@ class Columns:
     @staticmethod
     def of(problem: Problem) -> Columns:
         """Those of a trial."""
-        return Columns(problem.metrics, problem.fields, list(problem.covariates.attributes), _declared(problem.spec))
+        return Columns(
+            problem.metrics, problem.fields, list(problem.covariates.attributes), _declared_units(problem.spec)
+        )
 
     @staticmethod
     def of_metrics(spec: TrialSpec) -> Columns:
-        """Those of a table that has nothing but outcomes of a trial like this."""
-        return Columns(list(spec.metrics), (), (), _declared(spec))
+        """Those of a table of outcomes of a trial like this."""
+        return Columns(list(spec.metrics), (), (), _declared_units(spec))
 
     @cached_property
     def all(self) -> list[Column]:
-        """Every one of them; seasons and notes are those words that the trial uses for nothing else."""
+        """Every one of them; seasons and notes only if the trial uses these words for nothing else."""
         named = [(METRIC, self.metrics), (CONTROL, self.metrics), (CONTEXT, self.fields), (ATTRIBUTE, self.attributes)]
-        found = [Column(SHEET, name) for name in OWN] + [Column(part, name) for part, names in named for name in names]
-        used = {folded(column.name) for column in found}
-        free = ((part, name) for part, names in ((SHEET, FREE), (NOTE, NOTES)) for name in names)
-        return found + [Column(part, name) for part, name in free if name not in used]
-
-    @property
-    def has_season(self) -> bool:
-        """Whether a sheet's own column can say which season it is for."""
-        return SEASON in self.all
+        columns = [Column(SHEET, name) for name in OWN_COLUMNS]
+        columns += [Column(part, name) for part, names in named for name in names]
+        used = {folded(column.name) for column in columns}
+        free = [(SHEET, name) for name in FREE_COLUMNS] + [(NOTE, name) for name in NOTE_COLUMNS]
+        return columns + [Column(part, name) for part, name in free if name not in used]
 
     @cached_property
     def _spelled(self) -> tuple[dict[str, list[Column]], dict[str, list[Column]]]:
@@ -131,124 +190,123 @@ class Columns:
             for spelled in {column.long} if column.part == CONTROL else {column.long, column.name}:
                 exact.setdefault(tidy(spelled), []).append(column)
                 loose.setdefault(folded(spelled), []).append(column)
-        for metric in self.metrics:  # as exports wrote it, where it means nothing else
-            earlier = f"{CONTROL}_{metric}"
-            if folded(earlier) not in loose:
-                exact[tidy(earlier)] = loose[folded(earlier)] = [Column(CONTROL, metric)]
         return exact, loose
 
     def named(self, part: str, name: str) -> str:
-        """How a column is called in a sheet that is written: in short, unless that may mean something else too."""
-        column, loose = Column(part, name), self._spelled[1]
-        return name if part != CONTROL and loose[folded(name)] == [column] else column.long
+        """The heading of a column that is written: short, unless that has two meanings."""
+        column = Column(part, name)
+        return name if part != CONTROL and self._spelled[1][folded(name)] == [column] else column.long
 
-    def meant(self, name: str) -> list[Column]:
-        """What a column of this name may be."""
-        exact, loose = self._spelled
-        return exact.get(tidy(name)) or loose.get(folded(name)) or self._split(name)[0]
+    def matches(self, heading: str) -> list[Column]:
+        """The possible meanings of a heading."""
+        return self._plain(heading) or self._with_unit(heading)[0]
 
-    def _split(self, name: str) -> tuple[list[Column], str]:
-        """What a heading with a unit may be, and the unit; one without brackets counts where a unit is declared."""
+    def _plain(self, name: str) -> list[Column]:
         exact, loose = self._spelled
-        for base, unit, bracketed in trial_units.splits(name):
-            may = [c for c in exact.get(tidy(base)) or loose.get(folded(base)) or () if c.part in PARTS]
-            declared = [self.units[c] for c in may if c in self.units]
-            if any(trial_units.same(unit, d) for d in declared) or (
-                trial_units.is_one(unit) and (declared or (may and bracketed))
-            ):
-                return may, unit
+        return exact.get(tidy(name)) or loose.get(folded(name)) or []
+
+    def _with_unit(self, heading: str) -> tuple[list[Column], str]:
+        """The possible meanings of a heading with a unit, and the unit; without brackets it must be declared."""
+        for base, unit, bracketed in split_unit(heading):
+            columns = [c for c in self._plain(base) if c.part in PARTS]
+            declared = [self.units[c] for c in columns if c in self.units]
+            common = is_unit(unit) and (declared or (columns and bracketed))
+            if common or any(same_unit(unit, d) for d in declared):
+                return columns, unit
         return [], ""
 
-    def _has_other_unit(self, name: str, column: Column) -> str | None:
-        """How the unit in a heading is not the declared one; None: it is, or there is none in one of them."""
-        exact, loose = self._spelled
+    def _unit_error(self, heading: str, column: Column) -> str | None:
+        """The error of a unit in a heading that is not the declared one."""
         declared = self.units.get(column, "")
-        if not declared or tidy(name) in exact or folded(name) in loose:
-            return None
-        if trial_units.same(unit := self._split(name)[1], declared):
+        if not declared or self._plain(heading) or same_unit(unit := self._with_unit(heading)[1], declared):
             return None
         plain = self.named(column.part, column.name)
         return (
-            f"column {name!r} is in {unit}, and {plain} of the trial in {declared}: convert the values, or call the "
+            f"column {heading!r} is in {unit}, and {plain} of the trial in {declared}: convert the values, or call the "
             f"column {plain!r} if they are in {declared}"
         )
 
     def read(self, table: Table, ignore: Iterable[str] = (), *, asks: bool = False) -> dict[str, Column]:
-        """What the columns of a sheet are; those that nobody knows are left out.
+        """The meaning of each column of a sheet; unknown ones are left out.
 
-        One that asks has columns for users and places, whatever metrics are called.
+        In a sheet that asks, a name of the sheet's own columns is never a metric.
         """
         ignored = {folded(name) for name in ignore}
         names = [name for name in table.names if name and folded(name) not in ignored]
-        long = {tidy(column.long): column for column in self.all if column.part in PARTS}
-        loose = {folded(column.long): column for column in self.all if column.part in PARTS}
-        known = ((name, long.get(name) or loose.get(folded(name))) for name in names)
-        there = {column: name for name, column in known if column is not None}
-        found: dict[str, Column] = {}
+        long = {folded(column.long): column for column in self.all if column.part in PARTS}
+        by_long_name = {long[folded(name)]: name for name in names if folded(name) in long}
+        meanings: dict[str, Column] = {}
         for name in names:
-            may = [column for column in self.meant(name) if there.get(column, name) == name]
-            if asks and any(column.part == SHEET for column in may):
-                may = [column for column in may if column.part not in (METRIC, CONTROL)]
-            if len(may) > 1:
-                own = [column.long for column in may if column.part != SHEET]
+            columns = [column for column in self.matches(name) if by_long_name.get(column, name) == name]
+            if asks and any(column.part == SHEET for column in columns):
+                columns = [column for column in columns if column.part not in (METRIC, CONTROL)]
+            if len(columns) > 1:
+                own = [column.long for column in columns if column.part != SHEET]
                 they = "them" if len(own) > 1 else "the second"
-                may_be = " or ".join(map(str, may))
-                raise InputError(f"column {name!r} may be {may_be}; call {they} {' and '.join(own)}")
-            if may and (other := self._has_other_unit(name, may[0])):
-                if asks and may[0].part in (METRIC, CONTROL):  # which asking does not look at
+                raise InputError(
+                    f"column {name!r} may be {' or '.join(map(str, columns))}; call {they} {' and '.join(own)}"
+                )
+            if not columns:
+                continue
+            if wrong := self._unit_error(name, columns[0]):
+                if asks and columns[0].part in (METRIC, CONTROL):  # which asking does not look at
                     continue
-                raise InputError(other)
-            if may:
-                again = next((other for other, column in found.items() if column == may[0]), None)
-                if again is not None:
-                    raise InputError(f"columns {again!r} and {name!r} are the same: {may[0]}; leave one of them")
-                found[name] = may[0]
-        return found
+                raise InputError(wrong)
+            if again := next((other for other, column in meanings.items() if column == columns[0]), None):
+                raise InputError(f"columns {again!r} and {name!r} are the same: {columns[0]}; leave one of them")
+            meanings[name] = columns[0]
+        return meanings
 
-    def unknown(self, table: Table, found: Mapping[str, Column], ignore: Iterable[str] = ()) -> list[str]:
-        """Columns with something in them that nobody knows. A number is no name: a line end was lost before it."""
+    def unknown(self, table: Table, meanings: Mapping[str, Column], ignore: Iterable[str] = ()) -> list[str]:
+        """Unknown columns with something in them. A number is no name: a line end was lost before it."""
         ignored = {folded(name) for name in ignore}
-        names = (n for n in table.names if n and n not in found and folded(n) not in ignored)
+        names = (n for n in table.names if n and n not in meanings and folded(n) not in ignored)
         return [name for name in names if _NUMBER.fullmatch(name) or any(True for _ in table.column(name))]
 
     def refuse(self, name: str) -> None:
-        """Say that a column is not known."""
+        """Raise an unknown column."""
         known = {column.long if column.part == CONTROL else column.name for column in self.all}
-        meant = usual(name)
-        raise UnknownNameError("column", name, known, meant=meant if meant in known else None)
+        usual = usual_word(name)
+        raise UnknownNameError("column", name, known, meant=usual if usual in known else None)
 
 
-def _declared(spec: TrialSpec) -> dict[Column, str]:
-    """The units in the trial file."""
-    parts: list[tuple[str, Mapping[str, Metric | ContextField | Attribute]]] = [
-        (METRIC, spec.metrics), (CONTROL, spec.metrics), (CONTEXT, spec.context), (ATTRIBUTE, spec.attributes)
-    ]  # fmt: skip
-    return {Column(part, name): x.unit for part, named in parts for name, x in named.items() if x.unit}
+def usual_word(heading: str) -> str | None:
+    """The sheet's own column for which people use this word."""
+    return next((own for own, words in USUAL_WORDS.items() if folded(heading) in words), None)
 
 
-def marks_of(table: Table, found: Mapping[str, Column], numeric: Collection[Column]) -> Marks:
-    """How the numbers of a sheet are written."""
-    names = [name for name, column in found.items() if column in numeric]
-    return marks(table.separator, (cell for name in names for cell in table.column(name)))
+def _declared_units(spec: TrialSpec) -> dict[Column, str]:
+    units = {Column(part, name): m.unit for name, m in spec.metrics.items() for part in (METRIC, CONTROL)}
+    units |= {Column(CONTEXT, name): c.unit for name, c in spec.context.items()}
+    units |= {Column(ATTRIBUTE, name): a.unit for name, a in spec.attributes.items()}
+    return {column: unit for column, unit in units.items() if unit}
 
 
-def refuse_split_decimals(
-    table: Table, found: Mapping[str, Column], numeric: Collection[Column], ignore: Iterable[str] = ()
-) -> None:
-    """A number beside a column for people that has digits only: 400,5 may have been one number."""
-    if table.separator != ",":
-        return
+def decimal_marks(
+    table: Table, meanings: Mapping[str, Column], numeric: Collection[Column], ignore: Iterable[str] = ()
+) -> Marks:
+    """The decimal marks of a sheet.
+
+    A number beside a column for people that has digits only is refused: 400,5 may have been one number.
+    """
     ignored = {folded(name) for name in ignore}
     errors: dict[int, str] = {}
-    for left, right in zip(table.names, table.names[1:], strict=False):
-        passed_over = right not in found or found[right].part == NOTE
-        if found.get(left) not in numeric or not passed_over or folded(right) in ignored:
+    for left, right in pairwise(table.names) if table.separator == "," else ():
+        passed_over = right not in meanings or meanings[right].part == NOTE
+        if meanings.get(left) not in numeric or not passed_over or folded(right) in ignored:
             continue
         for row in table.rows:
             pair = [str(row.cells.get(name, "")) for name in (left, right)]
-            if (decimal := decimal_by_comma(pair)) is not None:
+            if (decimal := tables.decimal_by_comma(pair)) is not None:
                 errors[row.number] = (
                     f"{left} {pair[0]} and {right} {pair[1]!r}, or {left} {decimal} with a decimal comma? Write "
                     f"{decimal.replace(',', '.')}, or words in {right}"
                 )
     refuse(errors)
+    names = [name for name, column in meanings.items() if column in numeric]
+    return tables.marks(table.separator, (cell for name in names for cell in table.column(name)))
+
+
+def cells_by_column(row: Row, meanings: Mapping[str, Column]) -> Cells:
+    """The cells of a row by the meanings of their columns."""
+    return {meanings[name]: cell for name, cell in row.cells.items() if name in meanings}

@@ -16,18 +16,17 @@ from drimed.errors import InputError
 from drimed.evaluation.decision_log import Log, make_log
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import COMPLETE, PARTIAL, PENDING, STATES, Event
-from drimed.records import MISSING as WILL_NOT_COME
+from drimed.records import MISSING as STATE_MISSING
 from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 
 AT_ONCE = 5000  # decisions of which tables by arm are worked on together
-MOST_LISTS = 64  # that are remembered
-_ABOUT = (DECISION, OUTCOME, AMENDMENT, MISSING)
+_KINDS = (DECISION, OUTCOME, AMENDMENT, MISSING)
 
 
 @dataclass(frozen=True)
-class Gathered:
+class Dataset:
     """Every decision with its outcome."""
 
     state: TrialState
@@ -39,22 +38,22 @@ class Gathered:
     propensity: FloatArray  # (n,), NaN: unknown
     held: BoolArray  # (n,), the guard changed the rule's proposal
     context: FloatArray | None  # (n, D)
-    vector: FloatArray  # (n, M), in the metrics' units, against the control plot where there is one; 0 if not there
+    vector: FloatArray  # (n, M), in the metrics' units, against the control plot where there is one; 0: not observed
     observed: BoolArray  # (n, M)
-    reward: FloatArray  # (n,), NaN: a metric that counts is not there
+    reward: FloatArray  # (n,), NaN: a metric that counts is not observed
     standing: IntArray  # (n,), the decision's state, by its place in records.STATES
     block: IntArray  # (n,), the number of its block; 0: none
-    plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not there
+    plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not observed
     floor: FloatArray | None = None  # (n, 2), of the control and of every arm; None: the trial has no floors
 
     @property
-    def told(self) -> BoolArray:
+    def has_outcome(self) -> BoolArray:
         """Decisions with any outcome: (n,)."""
         return np.asarray(self.observed.any(-1))
 
     @cached_property
     def user(self) -> IntArray:
-        """Whom each decision was for, by the place among the users: (n,)."""
+        """The user of each decision, by its place among the users: (n,)."""
         place = {name: h for h, name in enumerate(self.state.users)}
         slots = range(len(self.state.profiles))
         return np.array([place[self.state.profiles[s].user] for s in slots], np.intp)[self.slot]
@@ -67,7 +66,7 @@ class Gathered:
 
     @cached_property
     def total(self) -> FloatArray:
-        """Of each decision's probabilities: one, but for decimals that were written and read again."""
+        """The sum of each decision's probabilities: one, but for decimals that were written and read again."""
         return np.asarray(self.probabilities.sum(-1))
 
     def logs(self) -> Iterator[Log]:
@@ -89,33 +88,25 @@ class Gathered:
             )
 
 
-def gather(ledger: Ledger, state: TrialState, before: Gathered | None = None) -> Gathered:
-    """Read all of a trial, or what has changed in it since it was gathered before."""
-    if before is None or not _continues(ledger, before.state):
-        return _gathered(state, ledger.events(until=state.seq, kinds=_ABOUT), range(1, state.counts.decisions + 1))
-    changed = {int(e.decision or 0) for e in ledger.events(after=before.state.seq, until=state.seq, kinds=_ABOUT)}
-    numbers = sorted(changed)
-    return _joined(before, _gathered(state, _histories(ledger, numbers), numbers))
+def load_dataset(ledger: Ledger, state: TrialState, before: Dataset | None = None) -> Dataset:
+    """All of a trial, or what has changed in it since `before`."""
+    last = None
+    if before is not None:  # a store may have been set back to a backup
+        last = next(ledger.events(after=before.state.seq - 1, until=before.state.seq), None)
+    if before is None or last is None or last.hash != before.state.hash:
+        return _dataset(state, ledger.events(until=state.seq, kinds=_KINDS), range(1, state.counts.decisions + 1))
+    newer = ledger.events(after=before.state.seq, until=state.seq, kinds=_KINDS)
+    numbers = sorted({int(e.decision or 0) for e in newer})
+    chunks = (numbers[first : first + AT_ONCE] for first in range(0, len(numbers), AT_ONCE))
+    histories = (event for some in chunks for events in ledger.of_decisions(some).values() for event in events)
+    return _merged(before, _dataset(state, histories, numbers))
 
 
-def _histories(ledger: Ledger, numbers: Sequence[int]) -> Iterator[Event]:
-    """Everything about some decisions, each before what came of it."""
-    for first in range(0, len(numbers), AT_ONCE):
-        for events in ledger.of_decisions(numbers[first : first + AT_ONCE]).values():
-            yield from events
-
-
-def _continues(ledger: Ledger, state: TrialState) -> bool:
-    """Whether the ledger has the log that the state knows: a store may have been set back to a backup."""
-    last = next(ledger.events(after=state.seq - 1, until=state.seq), None)
-    return last is not None and last.hash == state.hash
-
-
-def _joined(before: Gathered, changed: Gathered) -> Gathered:
-    """What was gathered before, with the decisions that are new or have changed. Decision i is in row i - 1."""
+def _merged(before: Dataset, changed: Dataset) -> Dataset:
+    """A dataset with the decisions that are new or have changed. Decision i is in row i - 1."""
     known = changed.number <= len(before.number)
     columns: dict[str, Any] = {}
-    for name in (f.name for f in fields(Gathered) if f.name != "state"):
+    for name in (f.name for f in fields(Dataset) if f.name != "state"):
         old, new = getattr(before, name), getattr(changed, name)
         if new is None:
             columns[name] = None
@@ -126,11 +117,11 @@ def _joined(before: Gathered, changed: Gathered) -> Gathered:
             old = np.pad(old, ((0, 0), (0, wider)))
         columns[name] = np.concatenate([old, new[~known]])
         columns[name][changed.number[known] - 1] = new[known]
-    return Gathered(changed.state, **columns)
+    return Dataset(changed.state, **columns)
 
 
-def _gathered(state: TrialState, events: Iterable[Event], numbers: Sequence[int]) -> Gathered:
-    """These decisions, from the events about them; arrays are filled as they are read, and no event is kept."""
+def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int]) -> Dataset:
+    """These decisions, from the events about them, which are not kept."""
     problem, n, K, M = state.problem, len(numbers), len(state.problem.arms), len(state.problem.metrics)
     columns: dict[str, Any] = {
         **{name: np.zeros(n, np.intp) for name in ("episode", "slot", "arm", "block")},
@@ -138,50 +129,37 @@ def _gathered(state: TrialState, events: Iterable[Event], numbers: Sequence[int]
         "probabilities": np.zeros((n, K)),
         "propensity": np.full(n, np.nan),
         "held": np.zeros(n, bool),
-        "context": np.zeros((n, len(problem.fields))),
+        "context": np.zeros((n, len(problem.fields))) if problem.fields else None,
+        "floor": None if state.spec.floors is None else np.zeros((n, 2)),
     }
-    if state.spec.floors is not None:
-        columns["floor"] = np.zeros((n, 2))
     parts = {"metrics": np.full((n, M), np.nan), "control": np.full((n, M), np.nan)}
     given_up = np.zeros(n, bool)  # marked as missing, and nothing more came after that
     place = {number: i for i, number in enumerate(numbers)}
-    lists: dict[int, tuple[list[float], FloatArray]] = {}  # of probabilities: decisions often share one
     for event in events:
         i = place.get(event.decision or 0)
         if i is None or event.seq > state.seq:
             continue
         if event.kind == DECISION:
-            _decided(state, event, columns, i, lists)
+            _fill_decision(state, event, columns, i)
         elif event.kind == MISSING:
             given_up[i] = True
         else:
-            body = event.body
-            given_up[i] = body.get("missing", False)
+            given_up[i] = event.body.get("missing", False)
             for name, part in parts.items():
-                told = body["outcome"][name] or {}
-                part[i] = [np.nan if (v := told.get(m)) is None else v for m in problem.metrics]
+                values = event.body["outcome"][name] or {}
+                part[i] = [np.nan if (v := values.get(m)) is None else v for m in problem.metrics]
     columns["standing"] = _standing(state, **parts, given_up=given_up)
-    if not problem.fields:
-        columns["context"] = None
-    return Gathered(state, **columns, **outcomes(state, columns["slot"], **parts))
+    return Dataset(state, **columns, **outcome_columns(state, columns["slot"], **parts))
 
 
-def _decided(
-    state: TrialState, event: Event, columns: dict[str, Any], i: int, lists: dict[int, tuple[list[float], FloatArray]]
-) -> None:
-    """A decision by column; what is not there is left out."""
+def _fill_decision(state: TrialState, event: Event, columns: dict[str, Any], i: int) -> None:
     body = event.body
-    given = body["probabilities"]
-    if id(given) not in lists:
-        if len(lists) >= MOST_LISTS:
-            lists.clear()
-        lists[id(given)] = given, np.array(given)  # the list is kept, so that its id stays its own
     columns["episode"][i] = body["episode"]
     columns["slot"][i] = body["profile"]
     columns["arm"][i] = state.problem.arm(body["arm"])
-    columns["probabilities"][i, : len(given)] = lists[id(given)][1]  # arms may have come later
+    columns["probabilities"][i, : len(body["probabilities"])] = body["probabilities"]  # arms may have come later
     columns["held"][i] = body["share"] is not None and body["share"] < 1
-    if state.spec.floors is not None:
+    if columns["floor"] is not None:
         columns["floor"][i] = body.get("floor", (0.0, 0.0))
     if body["propensity"] is not None:
         columns["propensity"][i] = body["propensity"]
@@ -193,26 +171,26 @@ def _decided(
 
 def _standing(state: TrialState, metrics: FloatArray, control: FloatArray, given_up: BoolArray) -> IntArray:
     """The state of each decision, as `TrialState.state_of` has it, by its place in records.STATES: (n,)."""
-    there = ~np.isnan(metrics)
+    observed = ~np.isnan(metrics)
     if state.spec.feedback == "difference":
-        there = np.concatenate([there, ~np.isnan(control)], 1)
-    pending, partial, complete, missing = map(STATES.index, (PENDING, PARTIAL, COMPLETE, WILL_NOT_COME))
-    known = np.where(given_up, missing, np.where(there.any(1), partial, pending))
-    return np.where(there.all(1), complete, known)
+        observed = np.concatenate([observed, ~np.isnan(control)], 1)
+    pending, partial, complete, missing = map(STATES.index, (PENDING, PARTIAL, COMPLETE, STATE_MISSING))
+    incomplete = np.where(given_up, missing, np.where(observed.any(1), partial, pending))
+    return np.where(observed.all(1), complete, incomplete)
 
 
-def outcomes(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:
+def outcome_columns(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:
     """The columns that follow from outcomes as they were told, (n, M) with NaN where nothing was."""
-    sizes, there = state.problem.sizes, ~np.isnan(metrics)
+    sizes, observed = state.problem.sizes, ~np.isnan(metrics)
     y, plot = metrics / sizes, control / sizes
     if state.spec.feedback == "difference":
-        y, there = y - plot, there & ~np.isnan(control)
-    y = np.where(there, y, 0.0)
-    wish = np.array([p.preference for p in state.profiles.values()]).reshape(-1, len(sizes))[slot]
-    whole = (there | (wish == 0)).all(-1) & ~np.isnan(metrics).all(-1)
+        y, observed = y - plot, observed & ~np.isnan(control)
+    y = np.where(observed, y, 0.0)
+    weights = np.array([p.preference for p in state.profiles.values()]).reshape(-1, len(sizes))[slot]
+    whole = (observed | (weights == 0)).all(-1) & ~np.isnan(metrics).all(-1)
     return {
         "vector": y * sizes,
-        "observed": there,
-        "reward": np.where(whole, np.vecdot(wish, y), np.nan),
+        "observed": observed,
+        "reward": np.where(whole, np.vecdot(weights, y), np.nan),
         "plot": plot * sizes,
     }

@@ -1,24 +1,31 @@
-"""What a model leaves of a trial's outcomes, and whether it is wrong by that: the promise rests on what is left.
+"""Effects of arms against the control at one look, by the model and without it, and checks of the model's residuals.
 
-Shapes: n decisions, M metrics.
+Without the model, the average effect of an arm against each user's own control is estimated over the decisions so far
+at which both had a chance; users whose control the arm is count with an effect of zero.
+Shapes: n decisions, H users, K arms, M metrics, C arms that are controls, "on" the reward and then each metric: 1 + M.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from drimed.errors import InputError
 from drimed.evaluation import propensity_effects
 from drimed.evaluation.propensity_effects import LEAST_CHANCE, PLAYS, Scores
-from drimed.evaluation.residual_checks import Check, DeclaredCovariate, ModelDescription, Residuals, check_residuals
-from drimed.models.mixed import effects as confirmed
+from drimed.evaluation.residual_checks import (
+    Check,
+    DeclaredCovariate,
+    ModelDescription,
+    Residuals,
+    check_residuals,
+)
 from drimed.models.mixed.cells import Rows
-from drimed.models.mixed.effects import Known
+from drimed.models.mixed.effects import Known, know, of_users, seasons_of_both, together
 from drimed.models.mixed.learner import Field
 from drimed.models.mixed.observations import UNKNOWN
 from drimed.models.mixed.prediction import make_rows
@@ -27,296 +34,233 @@ from drimed.models.offer import Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.records import Effect
-from drimed.trial.dataset import Gathered
+from drimed.trial.dataset import Dataset
 from drimed.trial.state import TrialState
 
-# What the checks of residuals are told of a trial: what its file says of the model, and what is known of its users.
+REWARD = "reward"
+PROPENSITIES = "propensities"  # the source of an effect
+EXACT = "propensities, exact"  # for every number of decisions; rests on the ranges that the file declares
+LEVEL = 0.95
+ROUND_OFF = 1e-6  # plays
+ALPHA = 0.01  # false-alarm rate of the residual checks over the whole trial
+
+Members = Mapping[str, Sequence[int]]  # a name -> places of users
+Bounds = tuple[float, float]
 
 
-class Beside(NamedTuple):
-    """What is known beside the outcomes: context fields, and attributes of users."""
-
-    names: tuple[str, ...]
-    numbers: FloatArray  # (n, c)
-    categories: dict[str, list[str]]  # (n,) each
-
-
-def described(state: TrialState, terms: Collection[str] = ()) -> ModelDescription:
-    """Of a trial whose model has these families."""
-    spec, known = state.spec, state.problem.covariates
-    model = spec.model
-    tables = (("attributes", known.attributes), ("context", known.fields))
-    return ModelDescription(
-        kind=spec.kind,
-        terms=frozenset(terms),
-        covariates={
-            c.name: DeclaredCovariate(f"{table}.{c.name}", frozenset(c.roles.split()))
-            for table, covariates in tables
-            for c in covariates.values()
-        },
-        seasons=model.seasons,
-        arm_noise=model.noise == "arm" or bool(spec.noise.arms),
-        arm_attributes=any(arm.attributes for arm in spec.arms.values()),
-        difference=spec.feedback == "difference",
-        discount=model.discount < 1,
-    )
-
-
-def beside(seen: Gathered, at: IntArray) -> Beside:
-    """What is known of the decisions `at`. A number that nobody gave is the typical one."""
-    known = seen.state.problem.covariates
-    numbers, categories = dict[str, FloatArray](), dict[str, list[str]]()
-    given = [seen.state.profiles[int(s)].definition.attributes or {} for s in seen.slot[at]]
-    for c in known.attributes.values():
-        if c.levels is None:
-            numbers[c.name] = np.array([float(own.get(c.name, c.typical)) for own in given])
-        else:
-            categories[c.name] = [str(own.get(c.name, "")) for own in given]
-    for i, c in enumerate(known.fields.values()):
-        if seen.context is None:
-            break
-        if c.levels is None:
-            numbers[c.name] = seen.context[at, i]
-        else:
-            categories[c.name] = [str(c.recorded(v)) for v in seen.context[at, i]]
-    columns = np.stack(list(numbers.values()), 1) if numbers else np.zeros((len(at), 0))
-    return Beside(tuple(numbers), columns, categories)
-
-
-# Ranges at all times of effects from a trial's model, for some users together: nothing but the state is needed.
+# By the model
 
 
 def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
-    """What some users, or (None) all, would be offered in a typical context; the users are the first axis."""
+    """The offers to some users, or (None) all, in a typical context: (H, ...)."""
     names = list(state.users) if users is None else users
     if not names:
         raise InputError("there are no users yet")
     profiles = [state.profile(name) for name in names]
     masks = [state.problem.available(p, state.retired) for p in profiles]
-    return state.problem.offer(profiles, [typical_context(state)] * len(names), masks)
+    return state.problem.offer(profiles, [state.problem.covariates.typical] * len(names), masks)
 
 
-def typical_context(state: TrialState) -> FloatArray | None:
-    """What the trial file calls typical of each context field: (D,); None without any."""
-    fields = state.spec.context.values()
-    return np.array([f.typical for f in fields]) if fields else None
-
-
-def known(state: TrialState, offers: Offer) -> Known | None:
-    """What a trial's model knows about the users of these offers; None where it is the paper's."""
+def fitted_model(state: TrialState, offers: Offer) -> Known | None:
+    """A trial's mixed model, with the users of these offers; None: its model is the paper's."""
     policy = state.policy
     if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
         return None
-    return confirmed.know(policy.learner, state.settled().evidence, offers)
+    return know(policy.learner, state.settled().evidence, offers)
 
 
-def end(value: float) -> float | None:
-    """An end of a range; None: nothing is known."""
-    return float(value) if abs(value) < UNKNOWN else None
+def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
+    """Whether each user may get each arm, in this season or another, or might until it was retired: (H, K)."""
+    possible = np.ones((len(users), len(state.problem.arms)), bool)
+    for row, user in zip(possible, users, strict=True):
+        allowed = state.profile(user).allowed
+        row &= True if allowed is None else allowed[: len(row)]
+    return possible
 
 
-def seasons(
-    state: TrialState, members: Mapping[str, list[int]], arms: Sequence[str], *, metric: str | None = None
-) -> dict[tuple[str, str], int]:
-    """How many have told of each arm and of the controls of these users; empty where that does not matter.
-
-    It does where seasons have effects on single arms (`drimed.models.mixed.effects`).
-    """
-    found = _seasons(state, list(state.users))
-    if found is None:
-        return {}
-    both = found[..., 0 if metric is None else 1 + state.problem.metrics.index(metric)]  # (H, K)
-    places = [(arm, state.problem.arm(arm)) for arm in arms]
-    none = dict.fromkeys(((who, arm) for who in members for arm in arms), 0)
-    return none | {(who, arm): int(both[some, k].min()) for who, some in members.items() if some for arm, k in places}
+def effects_together(model: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Any:
+    """Each arm for some users together; `possible` is (H, arms), of all: (K, 1 + M)."""
+    can = np.zeros((len(some), model.structure.arms), bool)  # room for arms that are still to come is for no user
+    can[:, : possible.shape[-1]] = possible[list(some)]
+    return together(model, offers.take(list(some)), can)
 
 
-def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]:
-    """How many before an episode, or it alone, have told of each arm and of the user's control; empty: no matter."""
-    found = _seasons(state, [user], before=episode - 1)
-    return {} if found is None else {arm: max(1, int(found[0, k, 0])) for k, arm in enumerate(state.problem.arms)}
-
-
-def _seasons(state: TrialState, users: Sequence[str], before: int | None = None) -> IntArray | None:
-    """Of each of these users, on the reward and each metric: (H, K, 1 + M)."""
-    policy = state.policy
-    if not users or not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
-        return None
-    return confirmed.seasons_of_both(policy.learner, state.settled().evidence, offers_now(state, users), before)
-
-
-def ranges(
+def model_effects(
     state: TrialState,
-    members: Mapping[str, list[int]],
+    members: Members,
     arms: Sequence[str],
     *,
     alpha: float,
     metric: str | None = None,
     own: bool = False,
-) -> dict[tuple[str, str], tuple[float, float]]:
-    """The range of each arm for each of these groups of users, on a metric or (None) the reward.
+) -> dict[tuple[str, str], Effect]:
+    """The effect of each arm for each of these groups of users, on a metric or (None) the reward.
 
-    `own`: each group is one user, with all that is its own. An effect of which nothing can be told yet goes from minus
-    to plus infinity.
+    `own`: each group is one user, with its own random effects.
     """
-    found = dict.fromkeys(((who, arm) for who in members for arm in arms), (-np.inf, np.inf))
-    if not state.users or not state.counts.decisions:
-        return found
+    on, names = 0 if metric is None else 1 + state.problem.metrics.index(metric), list(state.users)
+    measure = REWARD if metric is None else metric
+    effects = {(who, arm): Effect(who, arm, measure, 0.0, None, None, None, None) for who in members for arm in arms}
+    if not names:
+        return effects
     offers = offers_now(state)
-    learned = known(state, offers)
-    if learned is None:
-        raise InputError("only models of the field and of people have ranges of any level")
-    names, on = list(state.users), 0 if metric is None else 1 + state.problem.metrics.index(metric)
+    model = fitted_model(state, offers)
+    if model is None:
+        raise InputError("only mixed models have ranges of any level")
+    seasons = seasons_of_both(model.learner, model.evidence, offers)  # (H, K, 1 + M)
     for who, some in members.items():
-        if not some:
-            continue
-        some_offers = offers.take(some)
-        if own:
-            effects = confirmed.Found(*(part[0] for part in confirmed.of_users(learned, some_offers)))
-        else:
-            effects = confirmed.together(learned, some_offers, _possible(state, [names[h] for h in some], learned))
-        low, high = effects.at_all_times(alpha)  # (K, 1 + M)
+        posterior = None
+        if some and state.counts.decisions:
+            posterior = (
+                of_users(model, offers.take(list(some))).at((0,))
+                if own
+                else effects_together(model, offers, some, may_get(state, names))
+            )
         for arm in arms:
             k = state.problem.arm(arm)
-            ends = float(low[k, on]), float(high[k, on])
-            found[who, arm] = (-np.inf, np.inf) if max(map(abs, ends)) >= UNKNOWN else ends
-    return found
+            count = None if seasons is None else int(seasons[list(some), k, on].min()) if some else 0
+            effects[who, arm] = replace(effects[who, arm], seasons=count)
+            if posterior is not None:
+                low, high = (float(end[k, on]) for end in posterior.at_all_times(alpha))
+                if max(abs(low), abs(high)) < UNKNOWN:
+                    a, b = (float(end[k, on]) for end in posterior.likely)
+                    mean = float(posterior.mean[k, on])
+                    effects[who, arm] = Effect(who, arm, measure, mean, low, high, a, b, seasons=count)
+    return effects
 
 
-def _possible(state: TrialState, users: Sequence[str], learned: Known) -> BoolArray:
-    """Whether each of these users may get each arm: (H, K), with room for arms that are still to come."""
-    can = np.zeros((len(users), learned.structure.arms), bool)
-    for row, user in zip(can, users, strict=True):
-        allowed = state.profile(user).allowed
-        row[: len(state.problem.arms)] = True if allowed is None else allowed[: len(state.problem.arms)]
-    return can
+def known_end(value: float) -> float | None:
+    """An end of a range; None: nothing is known."""
+    return float(value) if abs(value) < UNKNOWN else None
 
 
-# Effects on the reward from propensities alone, for some users together: no model of the mean is believed.
+def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]:
+    """The number of seasons before an episode, at least one, with each arm and the user's control; empty: no matter."""
+    policy = state.policy
+    if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
+        return {}
+    seasons = seasons_of_both(policy.learner, state.settled().evidence, offers_now(state, [user]), episode - 1)
+    arms = enumerate(state.problem.arms)
+    return {} if seasons is None else {arm: max(1, int(seasons[0, k, 0])) for k, arm in arms}
 
-REWARD = "reward"
-PROPENSITIES = "propensities"
-EXACT = "propensities, exact"  # for every number of decisions; rests on the ranges that the file declares
-LEVEL = 0.95
-ROUND_OFF = 1e-6  # plays
+
+# Without the model
 
 
-def model_free(seen: Gathered, members: Mapping[str, list[int]], given: IntArray, possible: BoolArray) -> list[Effect]:
-    """Every arm that the propensities tell something about, for each of these groups of users, in their order.
+def model_free_effects(
+    data: Dataset,
+    members: Members,
+    arms: Sequence[str],
+    *,
+    alpha: float = 1 - LEVEL,
+    metric: str | None = None,
+    exact: bool = False,
+) -> dict[tuple[str, str], Effect]:
+    """The effect of each arm for each of these groups of users from the propensities, at all times at once.
+
+    Nothing is known of an exact range once an outcome has left the range that the trial file declares.
+    """
+    measure = REWARD if metric is None else metric
+    effects = {(who, arm): Effect(who, arm, measure, 0.0, None, None, None, None) for who in members for arm in arms}
+    bounds = (reward_range(data) if metric is None else metric_range(data, metric)) if exact else None
+    if not (exact and bounds is None):
+        source = EXACT if exact else PROPENSITIES
+        for effect in _propensity_effects(data, members, arms, metric, alpha, {source: bounds}):
+            effects[effect.who, effect.arm] = effect
+    return effects
+
+
+def all_model_free_effects(data: Dataset, members: Members, given: IntArray, possible: BoolArray) -> list[Effect]:
+    """Every arm on the reward of which the propensities tell something, for each of these groups, in their order.
 
     Where the file bounds the reward and decisions are drawn one by one, exact ranges come with the asymptotic ones.
     `given` and `possible` are (H, K).
     """
-    log = Decisions.of(seen, seen.reward)
-    # Exact ranges need decisions of which none tells anything about another's draw.
-    bounds = None if seen.state.balances else reward_range(seen)
-    found: dict[str, list[Effect]] = {who: [] for who in members}
-    for k, arm in enumerate(seen.state.problem.arms if len(log.at) else ()):
+    sources: dict[str, Bounds | None] = {PROPENSITIES: None}
+    # Exact ranges need decisions whose draws are independent.
+    if not data.state.balances and (bounds := reward_range(data)) is not None:
+        sources[EXACT] = bounds
+    by_group: dict[str, list[Effect]] = {who: [] for who in members}
+    arms, shown = data.state.problem.arms, set[tuple[str, str]]()
+    for e in _propensity_effects(data, members, arms, None, 1 - LEVEL, sources):
+        if e.is_known and (e.source == PROPENSITIES or (e.who, e.arm) in shown):
+            some, k = list(members[e.who]), arms.index(e.arm)
+            times, can = int(given[some, k].sum()), bool(possible[some, k].any())
+            by_group[e.who].append(replace(e, decisions=times, available=can))
+            shown.add((e.who, e.arm))
+    return [effect for effects in by_group.values() for effect in effects]
+
+
+def _propensity_effects(
+    data: Dataset,
+    members: Members,
+    arms: Sequence[str],
+    metric: str | None,
+    alpha: float,
+    sources: Mapping[str, Bounds | None],
+) -> Iterator[Effect]:
+    log = PropensityLog.of(data, metric)
+    for arm in arms if len(log.at) else ():
+        k = data.state.problem.arm(arm)
         plays = log.plays(k)
-        enough = {who: some for who, some in members.items() if plays[some].sum() >= PLAYS - ROUND_OFF}
-        if not enough:
+        if not any(plays[list(some)].sum() >= PLAYS - ROUND_OFF for some in members.values()):
             continue
         table = log.table(k)
-        for who, some in enough.items():
-            times = int(given[some, k].sum()), bool(possible[some, k].any())
-            for source, low, high in _told(log, table, some, bounds):
-                ends = (low, high, low, high, source)
-                found[who].append(Effect(who, arm, REWARD, (low + high) / 2, *ends, *times))
-    return [effect for some_effects in found.values() for effect in some_effects]
+        for who, some in members.items():
+            for source, bounds in sources.items():
+                scores = log.scores(table, some, bounds)
+                if not scores.value.size:
+                    continue
+                tells = True
+                if bounds is None:
+                    band = propensity_effects.asymptotic_band(scores, alpha)
+                    low, high = float(band.low[-1]), float(band.high[-1])
+                else:
+                    band = propensity_effects.exact_band(scores, alpha, now=True)
+                    low, high = float(band.low), float(band.high)
+                    least, most = scores.ends or bounds
+                    share = float(scores.share[-1])
+                    tells = low > share * least or high < share * most
+                if not np.isfinite([low, high]).all():
+                    continue
+                a, b = (low, high) if tells else (None, None)
+                yield Effect(who, arm, metric or REWARD, (low + high) / 2, low, high, a, b, source)
 
 
-def reward_range(seen: Gathered) -> tuple[float, float] | None:
-    """What every reward lies between, by the ranges in the trial file; None: it has none, or rewards left them."""
-    spec, problem = seen.state.spec, seen.state.problem
+def reward_range(data: Dataset) -> Bounds | None:
+    """The bounds of every reward, by the ranges in the trial file; None: it has none, or rewards left them."""
+    spec, problem = data.state.spec, data.state.problem
     declared = [spec.metrics[m].range for m in problem.metrics]
     ends = np.array([(np.nan, np.nan) if r is None else r for r in declared])  # (M, 2)
     if spec.feedback == "difference":
         ends = np.stack([ends[:, 0] - ends[:, 1], ends[:, 1] - ends[:, 0]], -1)
-    profiles = seen.state.profiles.values()
-    wish = np.array([p.preference for p in profiles]).reshape(-1, len(problem.metrics)) / problem.sizes
-    each = np.where(wish[..., None] == 0, 0.0, wish[..., None] * ends)  # (profiles, M, 2)
+    preferences = [p.preference for p in data.state.profiles.values()]
+    weights = np.array(preferences).reshape(-1, len(problem.metrics)) / problem.sizes
+    each = np.where(weights[..., None] == 0, 0.0, weights[..., None] * ends)  # (profiles, M, 2)
     low, high = each.min(-1).sum(-1), each.max(-1).sum(-1)
-    if not len(wish) or np.isnan(low).any():
+    if not len(weights) or np.isnan(low).any():
         return None
     least, most = float(low.min()), float(high.max())
-    inside = np.isnan(seen.reward) | ((seen.reward >= least) & (seen.reward <= most))
+    inside = np.isnan(data.reward) | ((data.reward >= least) & (data.reward <= most))
     return (least, most) if least < most and inside.all() else None
 
 
-def metric_range(seen: Gathered, metric: str) -> tuple[float, float] | None:
-    """What every value of a metric lies between, against its control plot where there is one; None: see above."""
-    declared = seen.state.spec.metrics[metric].range
+def metric_range(data: Dataset, metric: str) -> Bounds | None:
+    """The bounds of every value of a metric, against its control plot where there is one; None as for the reward."""
+    declared = data.state.spec.metrics[metric].range
     if declared is None:
         return None
     low, high = declared
-    if seen.state.spec.feedback == "difference":
+    if data.state.spec.feedback == "difference":
         low, high = low - high, high - low
-    m = seen.state.problem.metrics.index(metric)
-    values = seen.vector[seen.observed[:, m], m]
+    m = data.state.problem.metrics.index(metric)
+    values = data.vector[data.observed[:, m], m]
     return (low, high) if ((values >= low) & (values <= high)).all() else None
 
 
-def _told(
-    log: Decisions, table: Table, some: list[int], bounds: tuple[float, float] | None
-) -> Iterator[tuple[str, float, float]]:
-    """The ranges as they are now, by where they come from; one that tells nothing is left out."""
-    band = propensity_effects.asymptotic_band(log.scores(table, some), 1 - LEVEL)
-    if not (band.low.size and np.isfinite(band.low[-1])):
-        return
-    yield PROPENSITIES, float(band.low[-1]), float(band.high[-1])
-    if bounds is not None:
-        found = log.scores(table, some, bounds)
-        exact = propensity_effects.exact_band(found, 1 - LEVEL, now=True)
-        low, high = exact.low, exact.high
-        least, most = found.ends or bounds
-        share = float(found.share[-1])
-        if low > share * least or high < share * most:
-            yield EXACT, float(low), float(high)
-
-
-def ranges_model_free(
-    seen: Gathered,
-    members: Mapping[str, list[int]],
-    arms: Sequence[str],
-    *,
-    alpha: float,
-    metric: str | None = None,
-    exact: bool = False,
-) -> dict[tuple[str, str], tuple[float, float]]:
-    """The range at all times of each arm for each of these groups of users, on a metric or (None) the reward.
-
-    An effect of which nothing can be told yet goes from minus to plus infinity; so do exact ranges where an outcome has
-    left what the trial file says to be its range.
-    """
-    known = seen.reward
-    if metric is not None:
-        m = seen.state.problem.metrics.index(metric)
-        known = np.where(seen.observed[:, m], seen.vector[:, m], np.nan)
-    log = Decisions.of(seen, known)
-    found = dict.fromkeys(((who, arm) for who in members for arm in arms), (-np.inf, np.inf))
-    bounds = (reward_range(seen) if metric is None else metric_range(seen, metric)) if exact else None
-    for arm in arms if len(log.at) and not (exact and bounds is None) else ():
-        k = seen.state.problem.arm(arm)
-        plays = log.plays(k)
-        if not any(plays[some].sum() >= PLAYS - ROUND_OFF for some in members.values()):
-            continue
-        table = log.table(k)
-        for who, some in members.items():
-            told = log.scores(table, some, bounds)
-            if not told.value.size:
-                continue
-            if exact:
-                band = propensity_effects.exact_band(told, alpha, now=True)
-                found[who, arm] = float(band.low), float(band.high)
-            else:
-                band = propensity_effects.asymptotic_band(told, alpha)
-                found[who, arm] = float(band.low[-1]), float(band.high[-1])
-    return found
-
-
 @dataclass(frozen=True)
-class Table:
-    """What one arm's effect is computed from; the last of the arms stands for all others."""
+class ContrastTable:
+    """Columns for one arm's effect: the controls, the arm, and all other arms together."""
 
     action: IntArray  # (n,)
     probabilities: FloatArray  # (n, C + 2)
@@ -325,83 +269,89 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """Decisions of which what is measured and the propensity are known."""
+class PropensityLog:
+    """Decisions of which the measured value and the propensity are known."""
 
-    seen: Gathered
+    data: Dataset
     measured: FloatArray  # of all decisions, NaN: not known
     at: IntArray  # (n,), their places among all
 
     @classmethod
-    def of(cls, seen: Gathered, measured: FloatArray) -> Decisions:
-        return cls(seen, measured, np.flatnonzero(~np.isnan(measured) & ~np.isnan(seen.propensity)))
+    def of(cls, data: Dataset, metric: str | None = None) -> PropensityLog:
+        """Those with the reward, or with a metric."""
+        measured = data.reward
+        if metric is not None:
+            m = data.state.problem.metrics.index(metric)
+            measured = np.where(data.observed[:, m], data.vector[:, m], np.nan)
+        return cls(data, measured, np.flatnonzero(~np.isnan(measured) & ~np.isnan(data.propensity)))
 
     @cached_property
     def control(self) -> FloatArray:
         """The probability of each arm under the control, by slot of a profile."""
-        state, K = self.seen.state, len(self.seen.state.problem.arms)
+        state, K = self.data.state, len(self.data.state.problem.arms)
         return np.array([state.profiles[s].control[:K] for s in range(len(state.profiles))]).reshape(-1, K)
 
-    def plays(self, k: int) -> FloatArray:
-        """How often at most arm k was played in expectation, for each user, where it had a chance: (H,)."""
-        seen, at = self.seen, self.at
-        chance = seen.probabilities[at, k] / seen.total[at]
-        told = np.where(chance >= LEAST_CHANCE, chance, 0.0)
-        return np.asarray(np.bincount(seen.user[at], told, len(seen.state.users)), np.float64)
+    def chance(self, k: int | IntArray) -> FloatArray:
+        """The probability of arm k at each decision: (n,); of several arms (n, k)."""
+        total = self.data.total[self.at]
+        if isinstance(k, int):
+            return self.data.probabilities[self.at, k] / total
+        return self.data.probabilities[self.at[:, None], k] / total[:, None]
 
-    def control_plays(self) -> FloatArray:
-        """How often at most every arm of the control was played in expectation, for each user: (H,)."""
-        chance = self._control_chance
-        told = np.where(chance >= LEAST_CHANCE, chance, 0.0)
-        return np.asarray(np.bincount(self.seen.user[self.at], told, len(self.seen.state.users)), np.float64)
+    @cached_property
+    def control_chance(self) -> FloatArray:
+        """The probability of the rarest arm of the control at each decision: (n,)."""
+        slots, chances = self.data.slot[self.at], np.full(len(self.at), np.inf)
+        for a in np.flatnonzero(self.control.any(0)):
+            mine = self.control[slots, a] > 0
+            chances[mine] = np.minimum(chances[mine], self.chance(int(a))[mine])
+        return chances
 
-    def together(self, k: int) -> float:
+    def plays(self, k: int | None) -> FloatArray:
+        """Expected plays of arm k, or (None) of the rarest arm of the control, where it had a chance, by user: (H,)."""
+        chance = self.control_chance if k is None else self.chance(k)
+        counted = np.where(chance >= LEAST_CHANCE, chance, 0.0)
+        return np.asarray(np.bincount(self.data.user[self.at], counted, len(self.data.state.users)), np.float64)
+
+    def plays_of_both(self, k: int) -> float:
         """Expected plays of the rarer of arm k and the control, where both had a chance."""
-        both = np.minimum(self.seen.probabilities[self.at, k] / self.seen.total[self.at], self._control_chance)
+        both = np.minimum(self.chance(k), self.control_chance)
         return float(both[both >= LEAST_CHANCE].sum())
 
     def is_control(self, k: int) -> bool:
-        """Whether arm k is the control of everybody."""
-        return bool((self.control[np.unique(self.seen.slot[self.at]), k] == 1).all())
+        """Whether arm k is the control of all users."""
+        return bool((self.control[np.unique(self.data.slot[self.at]), k] == 1).all())
 
-    @cached_property
-    def _control_chance(self) -> FloatArray:
-        """Of the rarest arm of the control, decision by decision: (n,)."""
-        seen, at = self.seen, self.at
-        found = np.full(len(at), np.inf)
-        for a in np.flatnonzero(self.control.any(0)):
-            mine = self.control[seen.slot[at], a] > 0
-            found[mine] = np.minimum(found[mine], seen.probabilities[at[mine], a] / seen.total[at[mine]])
-        return found
-
-    def table(self, k: int) -> Table:
-        """Of arm k."""
-        seen, at = self.seen, self.at
-        slot, action = seen.slot[at], seen.arm[at]
+    def table(self, k: int) -> ContrastTable:
+        """The columns for the effect of arm k."""
+        slot = self.data.slot[self.at]
         controls = np.flatnonzero(self.control[np.unique(slot)].any(0))
         arms = np.append(controls[controls != k], k)
-        K = len(seen.state.problem.arms)
-        place = np.full(K, len(arms))
+        place = np.full(len(self.data.state.problem.arms), len(arms))
         place[arms] = np.arange(len(arms))
-        e = seen.probabilities[at[:, None], arms] / seen.total[at, None]
-        g = (arms == k) - self.control[slot[:, None], arms]
-        q = self.predictions(arms)
-        others = np.maximum(1 - e.sum(-1, keepdims=True), 0.0)
-        return Table(place[action], np.concatenate([e, others], -1), np.concatenate([g, np.zeros_like(others)], -1), q)
-
-    def predictions(self, arms: IntArray) -> FloatArray:
-        """Of what these arms give, and last the one that was played, before each decision: (n, k + 1)."""
-        seen, at = self.seen, self.at
-        K = len(seen.state.problem.arms)
-        return propensity_effects.running_predictions(
-            seen.arm[at], self.measured[at], K, user=seen.user[at], season=seen.episode[at], arms=arms
+        chances = self.chance(arms)
+        contrast = (arms == k) - self.control[slot[:, None], arms]
+        others = np.maximum(1 - chances.sum(-1, keepdims=True), 0.0)
+        return ContrastTable(
+            place[self.data.arm[self.at]],
+            np.concatenate([chances, others], -1),
+            np.concatenate([contrast, np.zeros_like(others)], -1),
+            self.predictions(arms),
         )
 
-    def scores(self, table: Table, some: list[int], bounds: tuple[float, float] | None = None) -> Scores:
-        """Of the decisions of some users; nothing predicted the first decision of all, so it is left out."""
-        member = np.zeros(len(self.seen.state.users), bool)
-        member[some] = True
-        rows = 1 + np.flatnonzero(member[self.seen.user[self.at[1:]]])
+    def predictions(self, arms: IntArray) -> FloatArray:
+        """Predictions of these arms, and last of the one that was played, before each decision: (n, k + 1)."""
+        data, at = self.data, self.at
+        K = len(data.state.problem.arms)
+        return propensity_effects.running_predictions(
+            data.arm[at], self.measured[at], K, user=data.user[at], season=data.episode[at], arms=arms
+        )
+
+    def scores(self, table: ContrastTable, some: Sequence[int], bounds: Bounds | None = None) -> Scores:
+        """Scores of the decisions of some users; the first decision of all has no prediction, and is left out."""
+        member = np.zeros(len(self.data.state.users), bool)
+        member[list(some)] = True
+        rows = 1 + np.flatnonzero(member[self.data.user[self.at[1:]]])
         return propensity_effects.effect_scores(
             action=table.action[rows],
             reward=self.measured[self.at[rows]],
@@ -412,48 +362,57 @@ class Decisions:
         )
 
 
-# What a model of the field leaves of the outcomes, for the checks.
+# Checks of the residuals
 
 
-def field_residuals(seen: Gathered, known: Known) -> tuple[IntArray, FloatArray]:
-    """Decisions with outcomes, or evenly spaced ones of many, and their standardised residuals: (n,), (n, M).
+def serious_fault(checks: Collection[Check]) -> str | None:
+    """The clearest sign that ranges and promise rest on a wrong model; None: there is none."""
+    return next((c.found for c in checks if c.alarm and c.serious), None)
+
+
+def model_fault(data: Dataset) -> str | None:
+    """The same for a trial with a mixed model, from all outcomes so far."""
+    model = fitted_model(data.state, offers_now(data.state)) if data.state.users else None
+    return None if model is None else serious_fault(check_model(data, model))
+
+
+def check_model(data: Dataset, model: Known) -> tuple[Check, ...]:
+    """Checks of the residuals of a mixed model, of all decisions with outcomes or of evenly spaced ones.
 
     A control plot comes before the plot beside it, so that what both share is taken out.
     """
-    M = known.structure.metrics
-    paired = bool(np.isfinite(seen.plot).any())
-    told = np.flatnonzero(seen.told)
-    at = told[evenly(len(told), M * (2 if paired else 1))]
-    decided, beside = outcome_rows(seen, known, at)
-    order = [decided] if beside is None else [beside, decided]
-    rows = Rows(*(np.concatenate(parts) for parts in zip(*((r.keys, r.pattern, r.values) for r in order), strict=True)))
-    return at, residuals(known.learner, known.evidence, rows)[len(rows.pattern) - len(at) :]
+    paired = bool(np.isfinite(data.plot).any())
+    done = np.flatnonzero(data.has_outcome)
+    at = done[evenly(len(done), model.structure.metrics * (2 if paired else 1))]
+    decided, beside = outcome_rows(data, model, at)
+    rows = decided if beside is None else _joined([beside, decided], model.structure.metrics)
+    values = residuals(model.learner, model.evidence, rows)[len(rows.pattern) - len(at) :]
+    return check_trial_residuals(data, at, values, terms=[f.name for f in model.structure.families])
 
 
-def outcome_rows(seen: Gathered, known: Known, at: IntArray) -> tuple[Rows, Rows | None]:
+def outcome_rows(data: Dataset, model: Known, at: IntArray) -> tuple[Rows, Rows | None]:
     """The outcomes of decisions, and those of the control plots beside them."""
-    structure, reading, problem = known.structure, known.learner._reading, seen.state.problem
-    kept: list[list[Rows]] = [[], []]
+    structure, features, problem = model.structure, model.learner._reading, data.state.problem
+    parts: list[list[Rows]] = [[], []]
     places = []
-    for episode in np.unique(seen.episode[at]):
-        some = at[seen.episode[at] == episode]
+    for episode in np.unique(data.episode[at]):
+        some = at[data.episode[at] == episode]
         places.append(some)
-        contexts = [None if seen.context is None else seen.context[i] for i in some]
-        profiles = [seen.state.profiles[int(s)] for s in seen.slot[some]]
-        offers = problem.offer(profiles, contexts, [None] * len(some), seen.block[some].tolist())
-        control = np.where(np.isfinite(seen.plot[some]), seen.plot[some], 0.0)
-        plots = np.isfinite(seen.plot[some])
+        contexts = [None if data.context is None else data.context[i] for i in some]
+        profiles = [data.state.profiles[int(s)] for s in data.slot[some]]
+        offers = problem.offer(profiles, contexts, [None] * len(some), data.block[some].tolist())
+        plots = np.isfinite(data.plot[some])
+        control = np.where(plots, data.plot[some], 0.0)
         outcome = Outcome(
-            vector=seen.vector[some] + control,
-            observed=seen.observed[some],
+            vector=data.vector[some] + control,
+            observed=data.observed[some],
             control=control if plots.any() else None,
             control_observed=plots,
         )
-        found = reading.told(offers, seen.arm[some], outcome, int(episode) - 1)
-        for part, told in enumerate(found):
-            kept[part].append(make_rows(structure, told.keys, told.y, told.covariates, told.observed))
+        for part, told in enumerate(features.told(offers, data.arm[some], outcome, int(episode) - 1)):
+            parts[part].append(make_rows(structure, told.keys, told.y, told.covariates, told.observed))
     order = np.argsort(np.concatenate(places), kind="stable") if places else np.zeros(0, np.intp)
-    return _joined(kept[0], structure.metrics, order), _joined(kept[1], structure.metrics) if kept[1] else None
+    return _joined(parts[0], structure.metrics, order), _joined(parts[1], structure.metrics) if parts[1] else None
 
 
 def _joined(parts: list[Rows], metrics: int, order: IntArray | None = None) -> Rows:
@@ -465,28 +424,8 @@ def _joined(parts: list[Rows], metrics: int, order: IntArray | None = None) -> R
     return Rows(keys, pattern, values) if order is None else Rows(keys[order], pattern[order], values[order])
 
 
-ALPHA = 0.01  # false-alarm rate: the probability that a trial without drift ever raises an alarm
-
-
-def wrong_because(left: Collection[Check]) -> str | None:
-    """The clearest sign that ranges and promise rest on something false; None: there is no such sign."""
-    return next((c.found for c in left if c.alarm and c.serious), None)
-
-
-def model_is_wrong(seen: Gathered) -> str | None:
-    """The same for a trial with a model of the field or of people, from all that was told so far."""
-    found = known(seen.state, offers_now(seen.state)) if seen.state.users else None
-    return None if found is None else wrong_because(left_by(seen, found))
-
-
-def left_by(seen: Gathered, model: Known) -> tuple[Check, ...]:
-    """What a model of the field or of people leaves."""
-    terms = [f.name for f in model.structure.families]
-    return residual_findings(seen, *field_residuals(seen, model), terms=terms)
-
-
-def residual_findings(
-    seen: Gathered,
+def check_trial_residuals(
+    data: Dataset,
     at: IntArray,
     values: FloatArray,
     *,
@@ -494,37 +433,66 @@ def residual_findings(
     fitted: FloatArray | None = None,
     terms: Collection[str] = (),
 ) -> tuple[Check, ...]:
-    """What standardised residuals (len(at), M) of the decisions `at` show; NaN: none for this metric.
+    """Checks of standardised residuals (len(at), M) of the decisions `at`; NaN: none for this metric.
 
     They are independent and standard normal if the model is right, once a design is taken out where one is given.
     `terms` are the families that the model has ("season", "group", "group x arm", ...): the advice depends on them.
     """
-    values = np.where(_fixed(seen, at), np.nan, values)
-    people = [seen.state.profiles[int(s)] for s in seen.slot[at]]
-    grouped, told = any(p.group is not None for p in people), beside(seen, at)
+    state, arm, constant = data.state, data.arm[at], np.full(data.vector.shape[1], len(at) > 0)
+    for k in np.unique(arm):  # metrics with one value under each arm, such as a fixed cost, leave round-off
+        y, observed = data.vector[at][arm == k], data.observed[at][arm == k]
+        constant &= np.where(observed, y, -np.inf).max(0) <= np.where(observed, y, np.inf).min(0)
+    profiles = [state.profiles[int(s)] for s in data.slot[at]]
+    grouped = any(p.group is not None for p in profiles)
+    numbers, categories = _covariates_of(data, at)
     residuals = Residuals(
-        values=np.where(seen.observed[at], values, np.nan),
-        metrics=tuple(seen.state.problem.metrics),
-        arm=seen.arm[at],
-        user=[p.user for p in people],
-        group=[p.group or p.user for p in people] if grouped else None,
-        season=seen.episode[at],
-        order=seen.number[at],
-        covariates=told.numbers,
-        names=told.names,
-        categories=told.categories,
+        values=np.where(data.observed[at] & ~constant, values, np.nan),
+        metrics=tuple(state.problem.metrics),
+        arm=arm,
+        user=[p.user for p in profiles],
+        group=[p.group or p.user for p in profiles] if grouped else None,
+        season=data.episode[at],
+        order=data.number[at],
+        covariates=np.stack(list(numbers.values()), 1) if numbers else np.zeros((len(at), 0)),
+        names=tuple(numbers),
+        categories=categories,
         design=design,
         fitted=fitted,
-        outcomes=seen.vector[at],
-        decision=seen.number[at],
+        outcomes=data.vector[at],
+        decision=data.number[at],
     )
-    return check_residuals(residuals, model=described(seen.state, terms), alpha=ALPHA)
+    spec, known = state.spec, state.problem.covariates
+    description = ModelDescription(
+        kind=spec.kind,
+        terms=frozenset(terms),
+        covariates={
+            c.name: DeclaredCovariate(f"{table}.{c.name}", frozenset(c.roles.split()))
+            for table, covariates in (("attributes", known.attributes), ("context", known.fields))
+            for c in covariates.values()
+        },
+        seasons=spec.model.seasons,
+        arm_noise=spec.model.noise == "arm" or bool(spec.noise.arms),
+        arm_attributes=any(a.attributes for a in spec.arms.values()),
+        difference=spec.feedback == "difference",
+        discount=spec.model.discount < 1,
+    )
+    return check_residuals(residuals, model=description, alpha=ALPHA)
 
 
-def _fixed(seen: Gathered, at: IntArray) -> BoolArray:
-    """Metrics that have one value under each arm, such as a fixed cost: what is left of them is round-off. (M,)"""
-    arm, fixed = seen.arm[at], np.full(seen.vector.shape[1], len(at) > 0)
-    for k in np.unique(arm):
-        y, there = seen.vector[at][arm == k], seen.observed[at][arm == k]
-        fixed &= np.where(there, y, -np.inf).max(0) <= np.where(there, y, np.inf).min(0)
-    return fixed
+def _covariates_of(data: Dataset, at: IntArray) -> tuple[dict[str, FloatArray], dict[str, list[str]]]:
+    """Attributes and contexts of decisions: numbers (a missing one is typical), and levels of categories."""
+    known = data.state.problem.covariates
+    numbers, categories = dict[str, FloatArray](), dict[str, list[str]]()
+    attributes = [data.state.profiles[int(s)].definition.attributes or {} for s in data.slot[at]]
+    for c in known.attributes.values():
+        if c.levels is None:
+            numbers[c.name] = np.array([float(own.get(c.name, c.typical)) for own in attributes])
+        else:
+            categories[c.name] = [str(own.get(c.name, "")) for own in attributes]
+    for i, c in enumerate(known.fields.values() if data.context is not None else ()):
+        assert data.context is not None
+        if c.levels is None:
+            numbers[c.name] = data.context[at, i]
+        else:
+            categories[c.name] = [str(c.recorded(v)) for v in data.context[at, i]]
+    return numbers, categories

@@ -1,4 +1,4 @@
-"""From a trial's words to a policy's settings."""
+"""The policy of a trial, from its file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from drimed.trial.covariates import Covariates
 from drimed.trial.spec import PAPER, Metric, TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
+SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
 def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
     """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies."""
-    return _paper(spec, d) if spec.kind == "paper" else _field(spec)
+    return _paper_policy(spec, d) if spec.kind == "paper" else _mixed_policy(spec)
 
 
-def _field(spec: TrialSpec) -> AnyPolicy:
-    """A policy that tells sites, seasons, blocks and people apart."""
+def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
+    """A policy with random effects of sites, seasons, blocks and people."""
     name, settings, model = spec.policy.name, spec.policy.settings, spec.model
     plain = make(name, **settings)
     if not isinstance(plain, Policy) or not isinstance(plain.learner, Learner | Field):
@@ -34,40 +35,47 @@ def _field(spec: TrialSpec) -> AnyPolicy:
     if isinstance(plain.rule, RemembersRounds):
         raise ConfigError(f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}")
     numbers, categories = Covariates(spec).counted
-    first = next(iter(spec.arms.values()))
     learner = {
         "learner": spec.kind,
         "covariates": tuple(c.roles for c in numbers),
         "categories": tuple(c.roles for c in categories),
-        "attributes": len(first.attributes or ()),
+        "attributes": len(next(iter(spec.arms.values())).attributes or ()),
         "noise": model.noise,
         "discount": model.discount,
         "seasons": model.seasons,
-        "ranges": tuple(_ends(metric) for metric in spec.metrics.values()),
+        "ranges": tuple((-inf, inf) if m.range is None else tuple(map(float, m.range)) for m in spec.metrics.values()),
+        "still": tuple(_sd_if_constant(metric) for metric in spec.metrics.values()),
         "delta": spec.delta,
     }
     if model.balanced is not None:
         learner["balanced"] = model.balanced
     elif spec.has_exact_rule:
-        learner["balanced"] = False  # exact ranges need decisions of which none tells anything about another's draw
-    return make(name, **(learner | _implied(spec, plain.traits) | settings))
+        learner["balanced"] = False  # exact ranges need decisions whose draws are independent
+    return make(name, **(learner | _implied_settings(spec, plain.traits) | settings))
 
 
-def _ends(metric: Metric) -> tuple[float, float]:
-    """Of its range; infinite where it has none."""
-    return (-inf, inf) if metric.range is None else (float(metric.range[0]), float(metric.range[1]))
+def _sd_if_constant(metric: Metric) -> float:
+    """The assumed deviation of a metric while all of its outcomes are alike; 0: half of its level."""
+    return 0.0 if metric.range is None else (metric.range[1] - metric.range[0]) / SPREADS
 
 
-def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
-    """What the trial says to its rule and its guard."""
+def _implied_settings(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
+    """Settings of the rule and the guard that follow from the rest of the file."""
     implied: dict[str, Any] = {"relative": spec.tolerance.relative, "absolute": spec.tolerance.absolute}
-    implied |= {"confidence": spec.confidence}
-    # Arms that nothing tells apart share their chance. A promise holds for the arm that was chosen: the paper's
-    # model needs a bound on all arms at once for that; the field model's estimates are shrunk towards each other,
-    # so that choosing among them costs no honesty (docs/safety.md).
-    implied |= {"ties": "shared", "simultaneous": spec.kind == "paper"}
+    # Arms with equal evidence share their probability. A promise holds for the arm that was chosen: the paper's model
+    # needs a bound on all arms at once for that; a mixed model's estimates are shrunk towards each other, so that
+    # choosing among them needs none (docs/safety.md).
+    implied |= {"confidence": spec.confidence, "ties": "shared", "simultaneous": spec.kind == "paper"}
     if "guardrails" in plain.settings:
-        implied["guardrails"] = _guardrails(spec)
+        implied["guardrails"] = tuple(
+            Guardrail(
+                metric=list(spec.metrics).index(rail.metric),
+                relative=rail.relative,
+                absolute=rail.absolute / spec.size(rail.metric),
+                better=spec.metrics[rail.metric].better,
+            )
+            for rail in spec.guardrails
+        )
     elif spec.guardrails:
         raise ConfigError(
             f'the guard of {spec.policy.name!r} has no guardrails; use guard = "expected" or "certain", or dri_med'
@@ -75,7 +83,7 @@ def _implied(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
     return {name: value for name, value in implied.items() if name in plain.settings}
 
 
-def _paper(spec: TrialSpec, d: int) -> AnyPolicy:
+def _paper_policy(spec: TrialSpec, d: int) -> AnyPolicy:
     """A policy of the paper's model: one mean for each arm."""
     name, settings = spec.policy.name, spec.policy.settings
     made = make(name, **settings)
@@ -90,68 +98,17 @@ def _paper(spec: TrialSpec, d: int) -> AnyPolicy:
         if "weighting" in settings:
             raise ConfigError("weighting 'known' needs the noise: give [noise] kind = \"known\" with sd or covariance")
         implied["weighting"] = weighting = "learned"
-    implied |= _implied(spec, plain)
+    implied |= _implied_settings(spec, plain)
     if weighting == "learned":
-        implied["refits"] = "converged"  # what is decided must not depend on the order in which outcomes came
+        implied["refits"] = "converged"  # decisions must not depend on the order in which outcomes came
     if "regularisation" not in plain.settings:  # a published algorithm: its constants are its own
         return make(name, **({"tolerance": spec.tolerance.relative} | settings))
     if coefficients_are_scaled(spec):
         # Every coefficient is a mean on the scale of its metric's range: of size one at most, two deviations of the
-        # prior. A bound on all of them together is what confidence "anytime" needs.
+        # prior. Confidence "anytime" needs a bound on all of them together.
         implied |= {"norm_bound": sqrt(d), "regularisation": (plain.noise_bound / PRIOR_DEVIATION) ** 2}
     implied["delta"] = spec.delta
     return make(name, **({k: v for k, v in implied.items() if k in plain.settings} | settings))
-
-
-def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
-    """What a person should know before this trial starts, or with so many users now."""
-    traits = build_policy(spec, d).traits
-    said = []
-    if traits.protects == "discourages":
-        said.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
-    elif traits.protects == "nothing":
-        said.append(
-            f"policy {spec.policy.name!r} does not protect users: nothing keeps its decisions near the control; "
-            'dri_med does, or give guard = "expected"'
-        )
-    elif traits.tolerance is not None and traits.protects != "sum" and (note := traits.tolerance.note()) is not None:
-        said.append(note)
-    own_effects = next(iter(spec.arms.values())).kind == "own effects"
-    if traits.protects == "every arm" and own_effects:
-        said.append(
-            "guard 'certain' with arms that teach nothing about each other: an arm that was never given cannot be "
-            "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
-            'describe the arms by attributes, or use guard = "expected"'
-        )
-    kept = spec.floors is not None and spec.floors.control > 0
-    if spec.kind == "field" and traits.tolerance is not None and not kept and not users:  # fixed once it has begun
-        said.append(
-            "nothing keeps the control in this trial: once an arm looks better, the control is hardly given any more, "
-            "and an arm that was only lucky is not found out; `[floors] control = 0.05` keeps it"
-        )
-    if not spec.users and not users and not spec.enrols:
-        said.append("there are no users yet; add them before asking")
-    rules = {} if spec.stopping is None else spec.stopping.rules
-    on_model = [name for name, rule in rules.items() if rule.evidence == "model"]
-    if on_model and spec.blames_arms:
-        said.append(
-            f"{listed(on_model)}: without seasons in the model, a rule by the model takes a level that rises or falls "
-            "for an effect of the arms that are given more and more, before any check can notice; leave "
-            '`seasons = false` out of [model], or use evidence = "propensities"'
-        )
-    if spec.blinding is not None and spec.seed is not None:
-        said.append(
-            "whoever knows the seed, or guesses a short one, can tell codes and the arms that will be drawn: leave "
-            "`seed` out of the file, and one is drawn that nobody knows"
-        )
-    for name, declared in spec.attributes.items():
-        told = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
-        if not told and not any(name in (user.attributes or {}) for user in spec.users.values()):
-            said.append(
-                f"attribute {name!r} has no typical value or spread, and no user in the file to take them from: its "
-                "values are used as they are; declare both, or its levels if it is a category"
-            )
-    return said
 
 
 def coefficients_are_scaled(spec: TrialSpec) -> bool:
@@ -159,17 +116,43 @@ def coefficients_are_scaled(spec: TrialSpec) -> bool:
     return spec.kind == "paper" and next(iter(spec.arms.values())).map is None
 
 
-def _guardrails(spec: TrialSpec) -> tuple[Guardrail, ...]:
-    metrics = list(spec.metrics)
-    rails = []
-    for rail in spec.guardrails:
-        metric = spec.metrics[rail.metric]
-        rails.append(
-            Guardrail(
-                metric=metrics.index(rail.metric),
-                relative=rail.relative,
-                absolute=rail.absolute / spec.size(rail.metric),
-                better=metric.better,
-            )
+def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
+    """Notes for a person before this trial starts, or with so many users now."""
+    traits, texts = build_policy(spec, d).traits, []
+    if traits.protects == "discourages":
+        texts.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
+    elif traits.protects == "nothing":
+        texts.append(
+            f"policy {spec.policy.name!r} does not protect users: its decisions may fall below the control; dri_med "
+            'protects them, or give guard = "expected"'
         )
-    return tuple(rails)
+    elif traits.tolerance is not None and traits.protects != "sum" and (note := traits.tolerance.note()) is not None:
+        texts.append(note)
+    if traits.protects == "every arm" and next(iter(spec.arms.values())).kind == "own effects":
+        texts.append(
+            "guard 'certain' with arms that teach nothing about each other: an arm that was never given cannot be "
+            "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
+            'describe the arms by attributes, or use guard = "expected"'
+        )
+    has_floor = spec.floors is not None and spec.floors.control > 0
+    if spec.kind == "field" and traits.tolerance is not None and not has_floor and not users:  # fixed once it has begun
+        texts.append("the control has no minimum probability; set `[floors] control = 0.05`")
+    if not spec.users and not users and not spec.enrols:
+        texts.append("there are no users yet; add them before asking")
+    on_model = [name for name, rule in spec.rules.items() if rule.evidence == "model"]
+    if on_model and spec.confounds_seasons_with_arms:
+        texts.append(
+            f"{listed(on_model)}: a model without seasons takes a level that rises or falls for an effect of the arms "
+            "that are given more and more; leave `seasons = false` out of [model], or use "
+            'evidence = "propensities"'
+        )
+    if spec.blinding is not None and spec.seed is not None:
+        texts.append("codes and arms can be computed from the seed: leave `seed` out of the file of a blinded trial")
+    for name, declared in spec.attributes.items():
+        scaled = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
+        if not scaled and not any(name in (user.attributes or {}) for user in spec.users.values()):
+            texts.append(
+                f"attribute {name!r} has no typical value or spread, and no user in the file to take them from: its "
+                "values are used as they are; declare both, or its levels if it is a category"
+            )
+    return texts

@@ -16,11 +16,11 @@ from drimed.errors import InputError, UnknownDecisionError
 from drimed.policies.guards.base import reason_text
 from drimed.records import MISSING, PENDING, Decision, Event, Interval, Member, Page, Status
 from drimed.trial import events as kinds
+from drimed.trial.look_history import scope_label
 from drimed.trial.policy import notes
 from drimed.trial.seasons import UNNAMED
 from drimed.trial.spec import LARGEST
 from drimed.trial.state import TrialState
-from drimed.trial.stopping import called
 from drimed.trial.store import AMENDED as AMENDED
 from drimed.trial.store import OPEN as OPEN
 from drimed.trial.store import SEARCHES as SEARCHES
@@ -144,7 +144,7 @@ def status(state: TrialState) -> Status:
         season=state.seasons.get(state.episode.number, UNNAMED).name,
         looks=state.looked.count,
         rules_met=list(state.looked.met),
-        floor_ended=[called(*who.split(":", 1)) for who in state.looked.ended],
+        floor_ended=[scope_label(*who.split(":", 1)) for who in state.looked.ended],
         halted=state.looked.halted,
     )
 

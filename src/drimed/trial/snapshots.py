@@ -22,13 +22,13 @@ from drimed.models.mixed.learner import FieldEvidence
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.records import Event
 from drimed.trial import events as kinds
-from drimed.trial.covariates import Numbers
+from drimed.trial.covariates import UnitIndex
 from drimed.trial.events import Draft, written
 from drimed.trial.layers import Layers
+from drimed.trial.look_history import LookHistory
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec, User
 from drimed.trial.state import Capacity, Counts, Episode, TrialState, at_start, caught_up, fold, problem_of
-from drimed.trial.stopping import Looked
 from drimed.trial.store import Ledger, Snapshot
 from drimed.trial.unlikely import Spread
 
@@ -78,7 +78,7 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState:
     capacity = Capacity(**meta["capacity"])
     start = TrialState.start(created, capacity)
     spec = TrialSpec.model_validate(meta["spec"] | {"model": start.spec.model})
-    empty = Numbers.start(start.problem.covariates)
+    empty = UnitIndex.start(start.problem.covariates)
     state = replace(
         start,
         spec=spec,
@@ -96,7 +96,7 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState:
         status=meta["status"],
         opened=meta.get("opened", False),
         openings=tuple(meta.get("openings", ())),
-        looked=Looked.read(meta["looked"]) if "looked" in meta else Looked(),
+        looked=LookHistory.read(meta["looked"]) if "looked" in meta else LookHistory(),
         seq=snapshot.seq,
         hash=snapshot.hash,
     )

@@ -1,14 +1,17 @@
-"""What a trial is: its metrics, arms, users, control, tolerance, noise and policy, as one readable file.
+"""A trial file: its metrics, arms, users, control, tolerance, noise and policy.
 
-The same model is read from TOML, from JSON and from Python. Everything that is wrong is found at once, each fault with
-its place. Fields are explained in docs/trial.md and in the template (`drimed trial template`).
+The same model is read from TOML, from JSON and from Python. All faults are found at once, each with its place
+(`drimed.trial.validation`). Fields are explained in docs/trial_file.md and in the template (`drimed trial template`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
@@ -25,22 +28,24 @@ from pydantic import (
 
 from drimed.errors import InputError, SpecError
 from drimed.evaluation.stopping_rules import Kind
-from drimed.records import Fault
-from drimed.trial import lines
-from drimed.trial.decoding import decode_utf
+from drimed.records import Fault, Path
+from drimed.trial.names import is_whole, tidy
+from drimed.trial.tables import decode_utf
 
-# The parts of a trial file: metrics, arms, users, noise, the model and the policy, each checked by itself.
+# No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
+LARGEST, SMALLEST = 1e30, 1e-30
+TOO_LARGE = f"is too large to compute with, correct it: must be a number of at most {LARGEST:g}"
+LONGEST_LEVEL = 100  # characters of a category's level
+MOST_KEY_PARTS = 20  # of a TOML key with dots; tomllib takes time with the square of them
+MOST_LINES = 1000  # of one value, up to which the lines of faults are found
+PAPER = 'write [model] kind = "paper"'  # the remedy for a file that only the paper's model can follow
+ARM, SHARES = "<arm>", "<shares>"  # the two ways to write a control, in paths of pydantic; no part of the file
 
 
-def _not_tiny(value: float) -> float:
+def _at_least_smallest(value: float) -> float:
     if value < SMALLEST:
         raise ValueError(f"must be at least {SMALLEST:g}")
     return value
-
-
-def is_whole(text: str) -> bool:
-    """Whether a text holds no half of a character (a lone surrogate), which no file can."""
-    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _whole(value: str) -> str:
@@ -49,74 +54,67 @@ def _whole(value: str) -> str:
     return value
 
 
-# Sheets take names from here: what begins like a formula would be run by a spreadsheet.
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'=+@-][^/,;\"'\x00-\x1f]*$")]
-# No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
-LARGEST, SMALLEST = 1e30, 1e-30
-TOO_LARGE = f"is too large to compute with, correct it: must be a number of at most {LARGEST:g}"
-LONGEST_LEVEL = 100  # characters of a category's level
-PAPER = 'write [model] kind = "paper"'  # what to do about a file that only the paper's model can follow
-Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False), AfterValidator(_not_tiny)]
-NotNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
-Matrix = list[list[Finite]]
-Text = Annotated[str, AfterValidator(_whole)]
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _level(value: object) -> object:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value != "anytime" and not (number and 0.5 < value < 1):  # type: ignore[operator]  # a number by then
+def _confidence(value: Any) -> Any:
+    if value != "anytime" and not (_is_number(value) and 0.5 < value < 1):
         raise ValueError("must be a level between 0.5 and 1, such as 0.99, or 'anytime'")
     return value
 
 
-def _looks(value: object) -> object:
-    number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if value not in ("season", "by hand") and not number:
+def _looks(value: Any) -> Any:
+    if value not in ("season", "by hand") and not (_is_number(value) and isinstance(value, int) and value >= 1):
         raise ValueError("must be 'season', 'by hand', or a number of decisions")
     return value
 
 
-def _value(value: object) -> object:
+def _attribute_value(value: Any) -> Any:
     if isinstance(value, str) and 0 < len(value) <= LONGEST_LEVEL:
         return _whole(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if abs(value) <= LARGEST:
-            return float(value)
+    if not _is_number(value):
+        raise ValueError(f"must be a number, or a text of at most {LONGEST_LEVEL} characters for a category")
+    if not abs(value) <= LARGEST:
         raise ValueError(TOO_LARGE if value - value == 0 else "must be a finite number, or left out if it is not known")
-    raise ValueError(f"must be a number, or a text of at most {LONGEST_LEVEL} characters for a category")
+    return float(value)
 
 
 def _control_kind(value: object) -> str | None:
     return ARM if isinstance(value, str) else SHARES if isinstance(value, dict) else None
 
 
-# In the paths of errors these stand for the two ways to write a control; they are no part of the file.
-ARM, SHARES = "<arm>", "<shares>"
-
+# Sheets take names from here: what begins like a formula would be run by a spreadsheet.
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'=+@-][^/,;\"'\x00-\x1f]*$")]
+Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False), AfterValidator(_at_least_smallest)]
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
+Matrix = list[list[Finite]]
+Text = Annotated[str, AfterValidator(_whole)]
 Level = Annotated[str, Field(min_length=1, max_length=LONGEST_LEVEL), AfterValidator(_whole)]
-Value = Annotated[float | str, BeforeValidator(_value)]
+Value = Annotated[float | str, BeforeValidator(_attribute_value)]
 Role = Literal["level", "effects", "noise"]
-Confidence = Annotated[float | Literal["anytime"], BeforeValidator(_level)]
+Confidence = Annotated[float | Literal["anytime"], BeforeValidator(_confidence)]
 Control = Annotated[
     Annotated[Name, Tag(ARM)] | Annotated[dict[Name, NotNegative], Tag(SHARES)], Discriminator(_control_kind)
 ]
+Count = Annotated[int, Field(ge=1)]
 
 
 class Part(BaseModel):
-    """Nothing is guessed: an unknown field is an error, and a number in quotes is not a number."""
+    """A section of the file. An unknown field is an error, and a number in quotes is not a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Metric(Part):
-    """Something that is measured of every decision."""
+    """A measurement that every decision gets."""
 
     unit: Text = ""
-    # Plausible values: others are asked about. In the paper's model they also tell the learner what is large.
+    # Plausible values: others must be confirmed. In the paper's model they also tell the learner what is large.
     range: tuple[Finite, Finite] | None = Field(None, strict=False)
-    better: Literal["higher", "lower"] = "higher"  # which direction a guardrail protects
+    better: Literal["higher", "lower"] = "higher"  # the direction that a guardrail protects
 
     @field_validator("range")
     @classmethod
@@ -129,13 +127,13 @@ class Metric(Part):
 
 
 class Reward(Part):
-    """What a user gains: the weighted sum of the metrics."""
+    """The weighted sum of the metrics, by the weights of each user."""
 
     unit: Text = ""  # such as EUR/ha; weights turn a metric's unit into it
 
 
 class Arm(Part):
-    """Something that can be done: with its own effects, described by attributes, or by an explicit Phi(a)."""
+    """A treatment with its own effects, described by attributes, or by an explicit Phi(a)."""
 
     about: Text = ""
     attributes: dict[Name, Finite] | None = None
@@ -143,12 +141,12 @@ class Arm(Part):
 
     @property
     def kind(self) -> str:
-        """How its effects are described."""
+        """The way its effects are described."""
         return "attributes" if self.attributes is not None else "map" if self.map is not None else "own effects"
 
 
 class Cohort(Part):
-    """What those who join have in common, where they say nothing else."""
+    """Defaults of users that join."""
 
     preference: dict[Name, Finite] | None = None  # weights of metrics in the reward; negative ones are costs
     control: Control | None = None
@@ -157,15 +155,15 @@ class Cohort(Part):
 
 
 class User(Cohort):
-    """Somebody, or some place, that a decision is made for."""
+    """A person or a place that decisions are made for."""
 
     cohort: Name | None = None  # whose defaults it takes
-    attributes: dict[Name, Value] | None = None  # what is known about it: numbers, or texts for categories
+    attributes: dict[Name, Value] | None = None  # numbers, or texts for categories
     blocks: dict[Name, list[Name]] | None = None  # block -> its plots; each plot gets a decision of its own
     plots: list[Name] | None = None  # the same without blocks
 
     def block_of(self) -> dict[str, str | None]:
-        """Its plots, each with its block; none where there is one decision for all of it."""
+        """Its plots, each with its block; empty where there is one decision for all of it."""
         if self.blocks is not None:
             return {plot: block for block, plots in self.blocks.items() for plot in plots}
         return dict.fromkeys(self.plots or ())
@@ -187,16 +185,16 @@ class Guardrail(Part):
 
 
 class Floors(Part):
-    """Least probabilities, so that effects can be told without a model."""
+    """Least probabilities, so that effects can be estimated without a model."""
 
     control: Share = 0.0  # of each user's control
     arms: Share = 0.0  # of every arm that the user can get
     shrink: Share = 0.0  # after n decisions a floor is its height times (n + 1) ** -shrink; 0: constant
-    count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
-    until: Name | None = None  # a stopping rule: once it is met there is no floor any more, for whom it is met
+    count: Literal["all", "user"] = "all"  # n counts all decisions of the trial, or those of this user
+    until: Name | None = None  # a stopping rule: once it is met the floor ends, for those for whom it is met
 
     def heights(self) -> dict[str, Any]:
-        """How high they are and how they shrink, but not when they end."""
+        """All but when they end."""
         return self.model_dump(exclude={"until"})
 
 
@@ -210,23 +208,23 @@ class StoppingRule(Part):
     each: Literal["group", "user"] | None = None  # every group, or every user, is a question of its own
     metric: Name | None = None  # None: the reward
     margin: NotNegative = 0.0  # in the unit of what is measured
-    # What the ranges rest on: the propensities, in large samples; these and the metrics' ranges, exactly; the model.
+    # Ranges from the propensities in large samples; from these and the metrics' ranges, exactly; or from the model.
     evidence: Literal["propensities", "exact", "model"] = "propensities"
     confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95  # one minus the false-claim rate of the rule
     then: Literal["advise", "pause", "stop"] = "advise"
 
 
 class Stopping(Part):
-    """When a trial ends: rules, and the largest numbers of seasons and decisions."""
+    """The end of a trial: rules, and the largest numbers of seasons and decisions."""
 
     rules: dict[Name, StoppingRule] = Field(default_factory=dict)
-    seasons: Annotated[int, Field(ge=1)] | None = None
-    decisions: Annotated[int, Field(ge=1)] | None = None
-    # When the rules are looked at by themselves: before each season, after so many decisions, or never.
-    looks: Annotated[Literal["season", "by hand"] | Annotated[int, Field(ge=1)], BeforeValidator(_looks)] = "season"
+    seasons: Count | None = None
+    decisions: Count | None = None
+    # When the rules are evaluated by themselves: before each season, after so many decisions, or never.
+    looks: Annotated[Literal["season", "by hand"] | Count, BeforeValidator(_looks)] = "season"
 
     def plain(self) -> dict[str, Any]:
-        """As JSON data, without what was left to its default."""
+        """As JSON data, without defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -238,7 +236,7 @@ class Blinding(Part):
 
 
 class Model(Part):
-    """What differs besides the arms, and how it is learned."""
+    """Differences besides those between arms, and how they are learned."""
 
     kind: Literal["field", "people", "paper"] = "field"
     seasons: bool = True  # outcomes shift from season to season
@@ -249,7 +247,7 @@ class Model(Part):
 
 
 class Attribute(Part):
-    """Something that is known about a user: a number, or a category."""
+    """A property of users: a number, or a category."""
 
     unit: Text = ""
     levels: list[Level] | None = None  # of a category; others may come later
@@ -259,7 +257,7 @@ class Attribute(Part):
 
 
 class ContextField(Part):
-    """Something that is known before a decision: a number, of which (value - typical) / spread counts, or a level."""
+    """A property of a decision: a number, of which (value - typical) / spread counts, or a level of a category."""
 
     unit: Text = ""
     levels: list[Level] | None = None  # of a category
@@ -276,7 +274,7 @@ class ArmNoise(Part):
 
 
 class Noise(ArmNoise):
-    """How outcomes scatter: learned from the data, or known."""
+    """The noise of outcomes: learned from the data, or known."""
 
     kind: Literal["learned", "known"] = "learned"
     arms: dict[Name, ArmNoise] = Field(default_factory=dict)  # where an arm differs from the others
@@ -299,7 +297,7 @@ class PolicyPart(BaseModel):
 
 
 class Resolved(NamedTuple):
-    """What holds for one user."""
+    """Preference, control and arms of one user, after its cohort's and the trial's defaults."""
 
     preference: dict[str, float] | None
     control: str | dict[str, float] | None
@@ -342,13 +340,18 @@ class TrialSpec(Part):
     policy: PolicyPart = Field(default_factory=PolicyPart)
 
     @property
-    def has_exact_rule(self) -> bool:
-        """Whether a stopping rule rests on exact ranges."""
-        return self.stopping is not None and any(rule.evidence == "exact" for rule in self.stopping.rules.values())
+    def rules(self) -> dict[str, StoppingRule]:
+        """The stopping rules."""
+        return {} if self.stopping is None else self.stopping.rules
 
     @property
-    def blames_arms(self) -> bool:
-        """Whether its model takes what a season did for effects of the arms that were given more often in it."""
+    def has_exact_rule(self) -> bool:
+        """Whether a stopping rule rests on exact ranges."""
+        return any(rule.evidence == "exact" for rule in self.rules.values())
+
+    @property
+    def confounds_seasons_with_arms(self) -> bool:
+        """Whether its model takes the effect of a season for effects of the arms given more often in it."""
         if self.kind == "paper" or self.model.seasons:
             return False
         return self.stopping is None or self.stopping.seasons != 1
@@ -360,17 +363,17 @@ class TrialSpec(Part):
 
     @property
     def enrols(self) -> bool:
-        """Whether asking for somebody unknown enrols them."""
+        """Whether asking for an unknown user enrols it."""
         return self.enrolment == "open" or (self.enrolment is None and self.kind == "people")
 
     def size(self, metric: str) -> float:
-        """What one of the learner's units is worth: only the paper's model must be told."""
+        """The worth of one of the learner's units: only the paper's model must be told."""
         reach = self.metrics[metric].range
         return 1.0 if reach is None or self.kind != "paper" else max(map(abs, reach))
 
     def resolved(self, user: User) -> Resolved:
-        """What holds for a user: what it says itself, its cohort's defaults, and the trial's own."""
-        cohort = _NONE if user.cohort is None else self.cohorts.get(user.cohort, _NONE)
+        """The user's own values, or its cohort's, or the trial's."""
+        cohort = Cohort() if user.cohort is None else self.cohorts.get(user.cohort, Cohort())
         return Resolved(
             _first(user.preference, cohort.preference, self.preference),
             _first(user.control, cohort.control, self.control),
@@ -381,38 +384,40 @@ class TrialSpec(Part):
         """The group of a user, or else of its cohort."""
         if user.group is not None or user.cohort is None:
             return user.group
-        return self.cohorts.get(user.cohort, _NONE).group
+        return self.cohorts.get(user.cohort, Cohort()).group
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data, without defaults; the model is always named."""
+        named = {"kind": self.model.kind} | self.model.model_dump(mode="json", exclude_defaults=True)
+        return self.model_dump(mode="json", exclude_defaults=True) | {"model": named}
 
     @staticmethod
     def read(data: object) -> TrialSpec:
         """A spec from plain data; SpecError lists every fault."""
-        # Here and not above: the checks know the arrays and the policies, and those know specs.
-        from drimed.trial.sentences import readable
-        from drimed.trial.validation import cross_faults, first_faults, tidied
+        from drimed.trial.validation import pydantic_faults, spec_faults, tidied  # they know specs
 
-        if isinstance(data, Mapping):  # what a rehearsal assumes of the world is in the file, but not of the trial
+        if isinstance(data, Mapping):  # a rehearsal's assumptions are in the file, but not of the trial
             data = {name: part for name, part in data.items() if name != "scenarios"}
-        data, twins = tidied(data)
-        if twins:
-            raise SpecError(twins)
-        try:
-            spec = TrialSpec.model_validate(data)
-        except ValidationError as error:
-            raise SpecError(readable(error)) from None
-        faults = [*first_faults(spec), *cross_faults(spec)]
+        data, faults = tidied(data)
+        if not faults:
+            try:
+                spec = TrialSpec.model_validate(data)
+                faults = spec_faults(spec)
+            except ValidationError as error:
+                faults = pydantic_faults(error)
         if faults:
             raise SpecError(faults)
         return spec
 
     @staticmethod
     def stored(data: Mapping[str, Any]) -> TrialSpec:
-        """The spec that a log has."""
+        """The spec in a log, which was checked before it was recorded."""
         return TrialSpec.model_validate(data)
 
     @staticmethod
-    def load(path: Path | str) -> TrialSpec:
+    def load(path: FilePath | str) -> TrialSpec:
         """A spec from a .toml or .json file."""
-        path = Path(path)
+        path = FilePath(path)
         try:
             text = decode_utf(path.read_bytes(), str(path))
         except OSError as error:
@@ -427,34 +432,118 @@ class TrialSpec(Part):
         text = text.removeprefix("\ufeff")
         if form == "json":
             try:
-                return TrialSpec.read(json.loads(text))
+                data = json.loads(text)
             except json.JSONDecodeError as error:
                 raise SpecError([Fault((), f"not JSON: {error.msg}", error.lineno)]) from None
-            except SpecError:
-                raise
             except (ValueError, RecursionError):
                 raise SpecError([Fault((), "not JSON: a number is too long, or lists are nested too deeply")]) from None
-        data = lines.parse(text)
+            return TrialSpec.read(data)
+        data = parse_toml(text)
         try:
             return TrialSpec.read(data)
         except SpecError as error:
-            found = lines.lines_of(text, [f.path for f in error.faults])
-            raise SpecError(
-                [Fault(f.path, f.message, line) for f, line in zip(error.faults, found, strict=True)]
-            ) from None
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON data, without what was left to its default; the model is always named."""
-        named = {"kind": self.model.kind} | self.model.model_dump(mode="json", exclude_defaults=True)
-        return self.model_dump(mode="json", exclude_defaults=True) | {"model": named}
-
-
-_NONE = Cohort()
+            raise SpecError(with_lines(text, error.faults)) from None
 
 
 def _first(*values: Any) -> Any:
-    """The first that is given."""
-    for value in values:
-        if value is not None:
-            return value
-    return None
+    return next((value for value in values if value is not None), None)
+
+
+# TOML with the lines of its values
+
+_AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
+_HEADING = re.compile(r"\s*\[([^\[\]\"'#]+)\]")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_TEXTS = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|'
+    + r"'''.*?(?:'{3,5}|\Z)|"
+    + r'"(?:\\[^\n]|[^"\\\n])*"?|'
+    + r"'[^'\n]*'?|#[^\n]*",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MOST_KEY_PARTS},}}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The data, or a SpecError with the line at which the text is not TOML."""
+    keys = _TEXTS.sub(lambda m: ("" if m[0][0] == "#" else "q") + "\n" * m[0].count("\n"), text)
+    if (long := _LONG_KEY.search(keys)) is not None:
+        line = 1 + keys.count("\n", 0, long.start())
+        raise SpecError([Fault((), f"a key must have at most {MOST_KEY_PARTS} parts with dots between them", line)])
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = _AT_LINE.search(str(error))
+        number = int(place[1]) if place else None
+        message = _AT_LINE.sub("", str(error)).strip() + _needs_quotes(text, number)
+        raise SpecError([Fault((), f"not TOML: {message}", number)]) from None
+    except ValueError:
+        raise SpecError([Fault((), "not TOML: a number has too many digits")]) from None
+    except RecursionError:
+        raise SpecError([Fault((), "not TOML: lists or tables are nested too deeply")]) from None
+
+
+def _needs_quotes(text: str, line: int | None) -> str:
+    """The remedy for a heading with other letters than a to z, which TOML takes in quotes only."""
+    heading = None if line is None else _HEADING.match(text.split("\n")[line - 1])
+    parts = heading[1].strip().split(".") if heading else []
+    quoted = [part if _BARE.fullmatch(part) else f'"{part}"' for part in parts]
+    if quoted == parts:
+        return ""
+    return f"; a name with spaces, or letters other than a to z, is written in quotes: [{'.'.join(quoted)}]"
+
+
+def with_lines(text: str, faults: Iterable[Fault]) -> list[Fault]:
+    """Faults with the lines on which their values begin, or the deepest parts of their paths, in a sound TOML text.
+
+    >>> text = 'name = "t"\\n[arms.a]\\nmap = [\\n  [1],\\n]\\n'
+    >>> [f.line for f in with_lines(text, [Fault(("arms", "a", "map", 0), ""), Fault(("arms", "b"), "")])]
+    [3, 2]
+    """
+    lines = _lines_of_values(text)
+    return [
+        replace(f, line=next((lines[f.path[:n]] for n in range(len(f.path), 0, -1) if f.path[:n] in lines), None))
+        for f in faults
+    ]
+
+
+def _lines_of_values(text: str) -> dict[Path, int]:
+    """The first line of every value. A statement is as many lines as are TOML by themselves."""
+    lines: dict[Path, int] = {}
+    counts: dict[Path, int] = {}  # how many tables each [[list of tables]] has so far
+    table: Path = ()
+    statement, start = "", 1
+
+    def note(path: Path, value: Any) -> None:
+        lines.setdefault(path, start)
+        for step, part in (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        ):
+            note((*path, tidy(step) if isinstance(step, str) else step), part)
+
+    for number, line in enumerate(text.split("\n"), 1):
+        if not statement:
+            start = number
+        statement += line + "\n"
+        if number - start > MOST_LINES:
+            break
+        try:
+            data: Any = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue  # it goes on
+        if statement.lstrip().startswith("["):
+            several, table = statement.lstrip().startswith("[["), ()
+            while isinstance(data, dict) and data:
+                ((key, data),) = data.items()
+                table = (*table, tidy(key))
+                lines.setdefault(table, start)
+                if several and isinstance(data, list):
+                    counts[table] = counts.get(table, 0) + 1
+                if table in counts:
+                    table = (*table, counts[table] - 1)
+                    lines.setdefault(table, start)
+        else:
+            for key, value in data.items():
+                note((*table, tidy(key)), value)
+        statement = ""
+    return lines

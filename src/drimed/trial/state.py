@@ -21,72 +21,19 @@ from drimed.policies.guards.base import REASONS, Draw
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy, to_arrays
 from drimed.policies.rules.base import Floors
-from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Claim, Event, Limit, Look
+from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.trial import events as kinds
 from drimed.trial import unlikely
-from drimed.trial.codes import codes_of
-from drimed.trial.covariates import Numbers, block_key, plot_key
+from drimed.trial.covariates import UnitIndex, block_key, plot_key
 from drimed.trial.layers import Layers
+from drimed.trial.look_history import LookHistory, changed_scopes, has_floor, rule_scopes
+from drimed.trial.names import arm_codes
 from drimed.trial.policy import build_policy
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile
 from drimed.trial.seasons import Season
 from drimed.trial.spec import Arm, ArmNoise, Stopping, TrialSpec, User
-from drimed.trial.stopping import Looked, after_look, called, changed, has_floor, views
 from drimed.trial.store import Ledger
 from drimed.trial.unlikely import Spread
-
-# Looks that were taken, and changes of the stopping rules, as everybody reads them.
-
-
-def record(body: Mapping[str, Any], event: Event | None = None) -> Look:
-    """A look; without its event it was not recorded."""
-    claims = [
-        Claim(
-            rule=said["rule"],
-            kind=said["kind"],
-            on=said["on"],
-            who=called(claim["by"], claim["who"]),
-            arm=found["arm"],
-            low=found["low"],
-            high=found["high"],
-            margin=said["margin"],
-            distance=claim["distance"],
-            met=claim["met"],
-            all_arms=claim["arm"] is None,
-            seasons=found.get("seasons"),
-            withdrawn=said.get("withdrawn"),
-        )
-        for said in body["rules"]
-        for claim in said["claims"]
-        for found in claim["ranges"]
-    ]
-    demands = body["demands"] or {"kind": None, "reason": ""}
-    return Look(
-        event=0 if event is None else event.seq,
-        time="" if event is None else event.time,
-        actor="" if event is None else event.actor,
-        cause=body["cause"],
-        episode=body["episode"],
-        decisions=body["decisions"],
-        outcomes=body["outcomes"],
-        claims=claims,
-        limits=[Limit(**limit) for limit in body["limits"]],
-        floor_ends=[called(*who.split(":", 1)) for who in body["ends"]],
-        demands=demands["kind"],
-        reason=demands["reason"],
-        hash=body["hash"],
-    )
-
-
-def looks(ledger: Ledger, *, until: int | None = None) -> Iterator[Look]:
-    """All of them, in order."""
-    return (record(e.body, e) for e in ledger.events(kinds=[kinds.LOOK], until=until))
-
-
-def rule_changes(ledger: Ledger, *, until: int | None = None) -> list[Event]:
-    """When the rules were changed, in order: from what to what, by whom and why."""
-    return list(ledger.events(kinds=[kinds.RULES], until=until))
-
 
 Values = Mapping[str, Any]  # an outcome: {"metrics": ..., "control": ...}
 
@@ -151,7 +98,7 @@ class TrialState:
     learned: Any  # the policy's own state
     profiles: Layers[int, Profile]  # slot -> profile; a change of preference or control makes a new one
     users: Layers[str, int]  # name -> slot of the present profile
-    numbers: Numbers  # by which the learner knows groups, blocks and levels
+    numbers: UnitIndex  # by which the learner knows groups, blocks and levels
     usual: tuple[Spread, ...]  # of each metric, what was recorded so far
     remembers_users: bool  # whether the policy's arrays have an axis of users, which must be large enough
     seq: int
@@ -164,7 +111,7 @@ class TrialState:
     status: str = "running"
     opened: bool = False  # whether the code was opened for all
     openings: tuple[int, ...] = ()  # events that opened it, for one decision or for all
-    looked: Looked = field(default_factory=Looked)
+    looked: LookHistory = field(default_factory=LookHistory)
     stale: bool = False  # whether the evidence must be summed again before anything else is folded in
 
     @staticmethod
@@ -183,12 +130,12 @@ class TrialState:
             learned=policy.init(problem.shape),
             profiles=Layers(),
             users=Layers(),
-            numbers=Numbers.start(problem.covariates),
+            numbers=UnitIndex.start(problem.covariates),
             usual=(Spread(),) * len(spec.metrics),
             remembers_users=_remembers_users(policy, problem.shape),
             seq=created.seq,
             hash=created.hash,
-            looked=Looked(views=views(spec, spec.users)),
+            looked=LookHistory(scopes=rule_scopes(spec, spec.users)),
         )
         return empty.entered(spec.users.items())
 
@@ -220,7 +167,8 @@ class TrialState:
     @cached_property
     def codes(self) -> dict[str, str]:
         """The code of each arm; empty: the trial has none."""
-        return {} if self.spec.blinding is None else codes_of(self.seed, tuple(self.spec.arms), self.spec.blinding)
+        blinding = self.spec.blinding
+        return {} if blinding is None else arm_codes(self.seed, tuple(self.spec.arms), blinding.codes or {})
 
     def settled(self) -> Any:
         """The policy's state, ready to decide on; it is kept when a decision is recorded."""
@@ -240,7 +188,7 @@ class TrialState:
         numbers, people = self.numbers.joined(problem.covariates, joining, len(self.users), alone=alone)
         known = dict(zip(names, people, strict=True))
         profiles = [
-            problem.profile(name, user, slot, known[name] if name in known else self.profile(name).person)
+            problem.profile(name, user, slot, known[name] if name in known else self.profile(name).unit)
             for slot, (name, user) in enumerate(users, len(self.profiles))
         ]
         return replace(
@@ -277,7 +225,7 @@ class TrialState:
     # A decision and its outcome
 
     def asked(
-        self, event: Event, numbers: Numbers | None = None
+        self, event: Event, numbers: UnitIndex | None = None
     ) -> tuple[Profile, FloatArray | None, BoolArray | None, int]:
         """Who a recorded decision was for, in which context, with which arms available, and in which block."""
         body = event.body
@@ -518,15 +466,15 @@ def _revealed(state: TrialState, event: Event) -> TrialState:
 
 
 def _look(state: TrialState, event: Event) -> TrialState:
-    return replace(state, looked=after_look(state.looked, event.seq, event.body))
+    return replace(state, looked=state.looked.after(event.seq, event.body))
 
 
 def _rules(state: TrialState, event: Event) -> TrialState:
-    spec, in_view = changed(state, Stopping.model_validate(event.body["stopping"]))
+    spec, in_view = changed_scopes(state, Stopping.model_validate(event.body["stopping"]))
     met = {
-        rule: claims for rule, claims in state.looked.met.items() if in_view.get(rule) is state.looked.views.get(rule)
+        rule: claims for rule, claims in state.looked.met.items() if in_view.get(rule) is state.looked.scopes.get(rule)
     }
-    return replace(state, spec=spec, looked=replace(state.looked, views=in_view, met=met))
+    return replace(state, spec=spec, looked=replace(state.looked, scopes=in_view, met=met))
 
 
 def _same(state: TrialState, event: Event) -> TrialState:

@@ -1,206 +1,280 @@
-"""The stopping rules of a trial: what each has in view, and what looks have found so far.
+"""Looks at the stopping rules: interim analyses that are recorded, with the pause or the stop that they demand.
 
-A rule looks at the arms, groups and users that were there when it was fixed: alpha is divided among these. Whoever or
-whatever joins later has no share in it, until the rule is changed.
+A look is a pure function of the log. Its ranges hold at all times at once, so any number of looks may be taken. It is
+recorded with the hash of all that it says, and `verify` repeats it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from drimed.evaluation.stopping_rules import Better, Rule, share_of
+import numpy as np
+
+from drimed.errors import HaltedError, InputError
+from drimed.evaluation.stopping_rules import OF_ALL_ARMS
+from drimed.records import Claim, Effect, Event, Limit, Look
+from drimed.trial import estimates
 from drimed.trial import events as kinds
-from drimed.trial.spec import Stopping, StoppingRule, TrialSpec, User
+from drimed.trial.dataset import Dataset, load_dataset
+from drimed.trial.events import Draft
+from drimed.trial.look_history import (
+    BY_HAND,
+    SEASON,
+    RuleScope,
+    claim_key,
+    due,
+    is_fresh,
+    look_hash,
+    scope_key,
+    scope_label,
+)
+from drimed.trial.spec import Stopping, StoppingRule
+from drimed.trial.state import TrialState
+from drimed.trial.store import Ledger
+from drimed.trial.transaction import Transaction
 
-if TYPE_CHECKING:
-    from drimed.trial.state import TrialState
-
-By = Literal["all", "group", "user"]
-EVERYBODY = "all users"
-SEASON, DECISIONS, BY_HAND = "season", "decisions", "by hand"  # why a look is taken
-DOES = {"pause": kinds.PAUSED, "stop": kinds.STOPPED}
-
-
-@dataclass(frozen=True)
-class View:
-    """What one rule looks at."""
-
-    arms: tuple[str, ...]
-    by: By
-    names: tuple[str, ...]  # of groups or users; one empty name for all users together
-    better: Better
-
-    def rule(self, asked: StoppingRule) -> Rule:
-        """The question, on the scale of what is measured."""
-        return Rule(kind=asked.kind, margin=asked.margin, better=self.better)
-
-    def alpha(self, asked: StoppingRule) -> float:
-        """Of each of its ranges."""
-        return share_of(1 - asked.confidence, asked.kind, arms=len(self.arms), groups=len(self.names))
+EVENTS = {"stop": kinds.STOPPED, "pause": kinds.PAUSED}  # that a rule demands
 
 
-@dataclass(frozen=True)
-class Looked:
-    """What is known from looks."""
-
-    views: Mapping[str, View] = field(default_factory=dict)  # rule -> what it looks at
-    count: int = 0
-    last: int = 0  # the event of the last look; 0: there was none
-    cause: str = ""  # why it was taken
-    decisions: int = 0  # how many there were then
-    asked: str = ""  # when the last decisions were taken, where looks follow their number
-    met: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # rule -> claim -> the event that found it met
-    ended: tuple[str, ...] = ()  # for whom the floor has ended
-    demands: tuple[str, str] | None = None  # what must follow the last look: the kind of event, and its reason
-    halted: str = ""  # why a rule has paused or stopped the trial
-
-    @staticmethod
-    def read(data: Mapping[str, Any]) -> Looked:
-        """From JSON data."""
-        views = {
-            name: View(tuple(v["arms"]), v["by"], tuple(v["names"]), v["better"]) for name, v in data["views"].items()
-        }
-        demands = None if data["demands"] is None else (str(data["demands"][0]), str(data["demands"][1]))
-        return Looked(**{**data, "views": views, "ended": tuple(data["ended"]), "demands": demands})
+# Taking a look
 
 
-# When
+def preview_look(tx: Transaction) -> Look:
+    """A look now, without recording it."""
+    _need_rules(tx)
+    return look_record(look(tx.ledger, tx.state, BY_HAND, tx.memory.data)[0])
 
 
-def due(state: TrialState, *, opens: bool) -> str | None:
-    """Why a look must be taken before anything is decided now; `opens`: before an episode is opened."""
-    stopping, n, looked = state.spec.stopping, state.counts.decisions, state.looked
-    if stopping is None or not n:
-        return None
-    if stopping.decisions is not None and n >= stopping.decisions:
-        return DECISIONS
-    rules = bool(stopping.rules)
-    over = stopping.seasons is not None and state.episode.number >= stopping.seasons
-    if opens and (over or (rules and stopping.looks == "season")):
-        return SEASON
-    if rules and isinstance(stopping.looks, int) and n - looked.decisions >= stopping.looks:
-        return DECISIONS
-    return None
+def record_look(tx: Transaction, cause: str = BY_HAND) -> Look:
+    """Look now, and do what the rules demand."""
+    _need_rules(tx)
+    body, tx.memory.data = look(tx.ledger, tx.state, cause, tx.memory.data)
+    (event,) = tx.append([Draft(kinds.LOOK, body)])
+    if body["demands"] is not None:
+        tx.append([Draft(body["demands"]["kind"], {"reason": body["demands"]["reason"]})])
+    return look_record(body, None if tx.dry_run else event)
 
 
-def fresh(state: TrialState, cause: str) -> bool:
-    """Whether such a look was just taken."""
-    return state.looked.last == state.seq and state.looked.cause == cause
+def look_before_deciding(tx: Transaction, *, opens: bool) -> None:
+    """Take the look that is due before decisions, or (`opens`) before an episode; HaltedError if it ends the trial."""
+    taken: set[str] = set()
+    while (cause := due(tx.state, opens=opens)) is not None and cause not in taken and not is_fresh(tx.state, cause):
+        taken.add(cause)
+        found = record_look(tx, cause)
+        if found.demands is not None:
+            name = tx.state.spec.name
+            raise HaltedError(f"trial {name!r} is {found.demands} and decides nothing: {found.reason}")
 
 
-def most_decisions(state: TrialState) -> int | None:
-    """How many decisions the trial may have in all."""
-    return None if state.spec.stopping is None else state.spec.stopping.decisions
+def _need_rules(tx: Transaction) -> None:
+    if tx.state.spec.stopping in (None, Stopping()):
+        raise InputError(
+            f"trial {tx.state.spec.name!r} has no stopping rules and no limits; add them under [stopping] in the "
+            "trial file, or later with `drimed trial rules`"
+        )
 
 
-def limits(state: TrialState, cause: str) -> list[dict[str, Any]]:
-    """The largest numbers, what was reached of them, and whether that is all."""
-    stopping, n, seasons = state.spec.stopping, state.counts.decisions, state.episode.number
-    found: list[dict[str, Any]] = []
-    if stopping is not None and stopping.seasons is not None:
-        over = cause == SEASON and seasons >= stopping.seasons  # the last season is over when another would begin
-        found.append({"limit": "seasons", "of": stopping.seasons, "reached": seasons, "met": over})
-    if stopping is not None and stopping.decisions is not None:
-        found.append({"limit": "decisions", "of": stopping.decisions, "reached": n, "met": n >= stopping.decisions})
-    return found
+def look(
+    ledger: Ledger, state: TrialState, cause: str, before: Dataset | None = None
+) -> tuple[dict[str, Any], Dataset | None]:
+    """A look as it is recorded, and the dataset that it has loaded; `before` is that of an earlier one."""
+    before = before if before is not None and before.state.seq <= state.seq else None
+    data = load_dataset(ledger, state, before) if needs_data(state) else None
+    body = evaluate_rules(state, data, cause)
+    if any(r["evidence"] == "model" and any(c["met"] for c in r["claims"]) for r in body["rules"]):
+        # Only then are the checks of the model worth their time.
+        data = load_dataset(ledger, state, before) if data is None else data
+        wrong = estimates.model_fault(data)
+        body = body if wrong is None else evaluate_rules(state, data, cause, wrong)
+    return body | {"hash": look_hash(body)}, data
 
 
-# What is in view
+def needs_data(state: TrialState) -> bool:
+    """Whether a rule rests on more than the model."""
+    return any(rule.evidence != "model" for rule in state.spec.rules.values())
 
 
-def views(spec: TrialSpec, users: Mapping[str, User]) -> dict[str, View]:
-    """What each rule looks at, with these users in the trial."""
-    rules = spec.stopping.rules if spec.stopping is not None else {}
-    arms = _in_question(spec, users) if rules else ()
-    return {name: _view(spec, users, rule, arms) for name, rule in rules.items()}
+# Evaluating the rules
 
 
-def changed(state: TrialState, new: Stopping) -> tuple[TrialSpec, dict[str, View]]:
-    """The trial with other rules, and what they look at: a rule that stays as it was keeps what it had in view."""
-    spec = state.spec.model_copy(update={"stopping": new})
-    old = state.spec.stopping.rules if state.spec.stopping is not None else {}
-    found = views(spec, {name: state.profile(name).definition for name in state.users})
-    return spec, {
-        name: state.looked.views[name] if old.get(name) == new.rules[name] else v for name, v in found.items()
+def evaluate_rules(state: TrialState, data: Dataset | None, cause: str, wrong: str | None = None) -> dict[str, Any]:
+    """Every rule and limit at a state; rules that do not rest on the model need `data`.
+
+    `wrong` is a sign that the model is wrong: then no rule that rests on it is met.
+    """
+    results = [_evaluate_rule(state, data, name, rule, wrong) for name, rule in state.spec.rules.items()]
+    limits = _limits(state, cause)
+    until = None if state.spec.floors is None else state.spec.floors.until
+    met = [claim for one in results if one["rule"] == until for claim in one["claims"] if claim["met"]]
+    ends = dict.fromkeys(scope_key(claim["by"], claim["who"]) for claim in met)
+    return {
+        "after": state.seq,
+        "cause": cause,
+        "episode": state.episode.number,
+        "decisions": state.counts.decisions,
+        "outcomes": state.counts.complete,
+        "rules": results,
+        "limits": limits,
+        "ends": [key for key in ends if key not in state.looked.ended],
+        "demands": _demands(state, results, limits),
     }
 
 
-def groups_of(spec: TrialSpec, users: Mapping[str, User]) -> list[str]:
-    """All groups, also those of cohorts that nobody has joined yet."""
-    there = [spec.group_of(user) for user in users.values()] + [cohort.group for cohort in spec.cohorts.values()]
-    return list(dict.fromkeys(group for group in there if group is not None))
+def _evaluate_rule(
+    state: TrialState, data: Dataset | None, name: str, rule: StoppingRule, wrong: str | None
+) -> dict[str, Any]:
+    """The claims of one rule: for each group or user of its scope, of each arm or of all of them together."""
+    scope = state.looked.scopes[name]
+    members = {who: _members(state, scope, who) for who in scope.names}
+    alpha = scope.alpha(rule)
+    if rule.evidence == "model":
+        own = scope.by == "user"
+        effects = estimates.model_effects(state, members, scope.arms, alpha=alpha, metric=rule.metric, own=own)
+    else:
+        assert data is not None
+        exact = rule.evidence == "exact"
+        effects = estimates.model_free_effects(data, members, scope.arms, alpha=alpha, metric=rule.metric, exact=exact)
+    claims = []
+    for who in scope.names:
+        if rule.kind in OF_ALL_ARMS:
+            arms = [arm for arm in scope.arms if rule.arm is not None or _is_open(state, arm, members[who])]
+            claims.append(_claim(rule, scope, who, rule.arm, [effects[who, arm] for arm in arms]))
+        else:
+            claims += [_claim(rule, scope, who, arm, [effects[who, arm]]) for arm in scope.arms]
+    result = {
+        "rule": name,
+        "kind": rule.kind,
+        "on": estimates.REWARD if rule.metric is None else rule.metric,
+        "margin": rule.margin,
+        "better": scope.better,
+        "evidence": rule.evidence,
+        "alpha": alpha,
+        "claims": claims,
+    }
+    if wrong is None or rule.evidence != "model":
+        return result
+    return result | {"withdrawn": wrong, "claims": [claim | {"met": False} for claim in claims]}
 
 
-def _in_question(spec: TrialSpec, users: Mapping[str, User]) -> tuple[str, ...]:
-    """Every arm but the one that is everybody's control."""
-    given = [spec.control, *(cohort.control for cohort in spec.cohorts.values())]
-    given += [spec.resolved(user).control for user in users.values()]
-    controls = {str(control) if isinstance(control, str) else None for control in given if control is not None}
-    return tuple(arm for arm in spec.arms if controls != {arm})
+def _members(state: TrialState, scope: RuleScope, who: str) -> list[int]:
+    """The places of the users of a claim."""
+    if scope.by == "group":
+        return [h for h, name in enumerate(state.users) if state.profile(name).group == who]
+    return [h for h, name in enumerate(state.users) if scope.by == "all" or name == who]
 
 
-def _view(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule, arms: tuple[str, ...]) -> View:
-    wanted = arms if rule.arm is None else (rule.arm,)
-    better = "higher" if rule.metric is None else better_way(spec, users, rule.metric)
-    if rule.each == "group":
-        return View(wanted, "group", tuple(groups_of(spec, users)), better)
-    if rule.each == "user":
-        return View(wanted, "user", tuple(users), better)
-    by: By = "group" if rule.group is not None else "user" if rule.user is not None else "all"
-    return View(wanted, by, (rule.group or rule.user or "",), better)
+def _is_open(state: TrialState, arm: str, members: list[int]) -> bool:
+    """Whether any of these users may still get an arm: of others nothing can be learned, and nothing is claimed."""
+    if arm in state.retired:
+        return False
+    k, names = state.problem.arm(arm), list(state.users)
+    allowed = (state.profile(names[h]).allowed for h in members)
+    return not members or any(may is None or bool(may[k]) for may in allowed)
 
 
-def better_way(spec: TrialSpec, users: Mapping[str, User], metric: str) -> Better:
-    """Which way of a metric is good: as the file says, or down where everybody who weighs it counts it as a cost."""
-    if spec.metrics[metric].better == "lower":
-        return "lower"
-    given = [spec.preference, *(spec.resolved(user).preference for user in users.values())]
-    weights = [weight[metric] for weight in given if weight is not None and metric in weight]
-    return "lower" if any(w < 0 for w in weights) and not any(w > 0 for w in weights) else "higher"
+def _claim(
+    rule: StoppingRule, scope: RuleScope, who: str, arm: str | None, effects: Sequence[Effect]
+) -> dict[str, Any]:
+    """A claim about one arm, or (None) about all arms together; never from one season alone."""
+    distance = np.inf
+    if effects:
+        low, high = np.array([effect.ends for effect in effects]).T
+        distance = float(scope.question(rule).distance_all(low, high))
+    return {
+        "by": scope.by,
+        "who": who,
+        "arm": arm,
+        "met": distance < 0 and all(effect.confirmed for effect in effects),
+        "distance": distance if abs(distance) < np.inf else None,
+        "ranges": [
+            {"arm": e.arm, "low": e.low, "high": e.high} | ({} if e.seasons is None else {"seasons": e.seasons})
+            for e in effects
+        ],
+    }
 
 
-# For whom
+def _limits(state: TrialState, cause: str) -> list[dict[str, Any]]:
+    """The largest numbers, how much of them is reached, and whether that is all."""
+    stopping, n, seasons = state.spec.stopping, state.counts.decisions, state.episode.number
+    limits: list[dict[str, Any]] = []
+    if stopping is not None and stopping.seasons is not None:
+        over = cause == SEASON and seasons >= stopping.seasons  # the last season is over when another would begin
+        limits.append({"limit": "seasons", "of": stopping.seasons, "reached": seasons, "met": over})
+    if stopping is not None and stopping.decisions is not None:
+        limits.append({"limit": "decisions", "of": stopping.decisions, "reached": n, "met": n >= stopping.decisions})
+    return limits
 
 
-def whose(by: str, name: str) -> str:
-    """One key for all users, a group or a user."""
-    return f"{by}:{name}"
+def _demands(state: TrialState, results: list[dict[str, Any]], limits: list[dict[str, Any]]) -> dict[str, str] | None:
+    """The event that must follow: limits stop a trial, and rules act when they are met for the first time."""
+    if state.status == "stopped":
+        return None
+    reasons: dict[str, list[str]] = {"stop": [], "pause": []}
+    for limit in limits:
+        if limit["met"]:
+            reasons["stop"].append(f"the largest number of {limit['limit']}, {limit['of']}, is reached")
+    for one in results:
+        name, before = one["rule"], state.looked.met.get(one["rule"], {})
+        new = [claim for claim in one["claims"] if claim["met"] and claim_key(claim) not in before]
+        then = state.spec.rules[name].then
+        if new and then in reasons:
+            claims = (f"{c['arm'] or 'all arms'} for {scope_label(c['by'], c['who'])}" for c in new)
+            reasons[then].append(f"stopping rule {name!r} is met: {'; '.join(claims)}")
+    for action, texts in reasons.items():
+        if texts and (action == "stop" or state.status == "running"):
+            return {"kind": EVENTS[action], "reason": ". ".join(texts)}
+    return None
 
 
-def called(by: str, name: str) -> str:
-    """The same for a reader."""
-    return EVERYBODY if by == "all" else name
+# Recorded looks
 
 
-def has_floor(state: TrialState, user: str) -> bool:
-    """Whether the floor has not ended for this user."""
-    group = state.profile(user).group
-    own = {whose("all", ""), whose("user", user), *(() if group is None else (whose("group", group),))}
-    return own.isdisjoint(state.looked.ended)
-
-
-def after_look(looked: Looked, seq: int, body: Mapping[str, Any]) -> Looked:
-    """What is known once a look is recorded."""
-    met = {rule: dict(claims) for rule, claims in looked.met.items()}
-    for said in body["rules"]:
-        for claim in said["claims"]:
-            if claim["met"]:
-                met.setdefault(said["rule"], {}).setdefault(claim_key(claim), seq)
-    demands = body["demands"]
-    return replace(
-        looked,
-        count=looked.count + 1,
-        last=seq,
+def look_record(body: Mapping[str, Any], event: Event | None = None) -> Look:
+    """A look as a record; without its event it was not recorded."""
+    claims = [
+        Claim(
+            rule=result["rule"],
+            kind=result["kind"],
+            on=result["on"],
+            who=scope_label(claim["by"], claim["who"]),
+            arm=ends["arm"],
+            low=ends["low"],
+            high=ends["high"],
+            margin=result["margin"],
+            distance=claim["distance"],
+            met=claim["met"],
+            all_arms=claim["arm"] is None,
+            seasons=ends.get("seasons"),
+            withdrawn=result.get("withdrawn"),
+        )
+        for result in body["rules"]
+        for claim in result["claims"]
+        for ends in claim["ranges"]
+    ]
+    demands = body["demands"] or {"kind": None, "reason": ""}
+    return Look(
+        event=0 if event is None else event.seq,
+        time="" if event is None else event.time,
+        actor="" if event is None else event.actor,
         cause=body["cause"],
+        episode=body["episode"],
         decisions=body["decisions"],
-        met=met,
-        ended=(*looked.ended, *body["ends"]),
-        demands=None if demands is None else (demands["kind"], demands["reason"]),
+        outcomes=body["outcomes"],
+        claims=claims,
+        limits=[Limit(**limit) for limit in body["limits"]],
+        floor_ends=[scope_label(*key.split(":", 1)) for key in body["ends"]],
+        demands=demands["kind"],
+        reason=demands["reason"],
+        hash=body["hash"],
     )
 
 
-def claim_key(claim: Mapping[str, Any]) -> str:
-    """By which a claim is known again: for whom, and of which arm (of all: nothing)."""
-    return whose(claim["by"], claim["who"]) + ("" if claim["arm"] is None else f"|{claim['arm']}")
+def looks(ledger: Ledger, *, until: int | None = None) -> Iterator[Look]:
+    """All recorded looks, in order."""
+    return (look_record(e.body, e) for e in ledger.events(kinds=[kinds.LOOK], until=until))
+
+
+def rule_changes(ledger: Ledger, *, until: int | None = None) -> list[Event]:
+    """All changes of the rules, in order: from what to what, by whom and why."""
+    return list(ledger.events(kinds=[kinds.RULES], until=until))

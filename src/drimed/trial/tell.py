@@ -22,10 +22,9 @@ from drimed.errors import (
 from drimed.records import MISSING, AmendRequest, Fault, Path, Receipt, Report, TellRequest
 from drimed.trial import allowed
 from drimed.trial import events as kinds
-from drimed.trial.columns import control_plot
 from drimed.trial.covariates import number
 from drimed.trial.events import Draft
-from drimed.trial.names import first_twice
+from drimed.trial.names import control_plot, first_twice
 from drimed.trial.queries import Story, whole
 from drimed.trial.state import TrialState
 from drimed.trial.transaction import Transaction

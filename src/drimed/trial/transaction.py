@@ -22,7 +22,7 @@ from drimed.trial import anchors as trial_anchors
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.checks import check, check_start
-from drimed.trial.dataset import Gathered
+from drimed.trial.dataset import Dataset
 from drimed.trial.events import Draft, chain
 from drimed.trial.queries import Story, decision_row
 from drimed.trial.spec import TrialSpec
@@ -44,7 +44,7 @@ Rehearsed = dict[str, Any]  # hash, scenario, seasons and trials of a rehearsal,
 class Memory:
     """Data that a process keeps from one transaction to the next, only so that it need not be read again."""
 
-    gathered: Gathered | None = None  # by the last look
+    data: Dataset | None = None  # of the last look
 
 
 @dataclass

@@ -29,7 +29,7 @@ from drimed.records import (
 )
 from drimed.trial import anchors as trial_anchors
 from drimed.trial import ask as asking
-from drimed.trial import blinding, changes, events, looking, queries, transaction
+from drimed.trial import blinding, changes, events, queries, stopping, transaction
 from drimed.trial import tell as telling
 from drimed.trial.ask import Definition
 from drimed.trial.events import now
@@ -372,7 +372,7 @@ class Trial:
     def look(self, *, actor: str | None = None, dry_run: bool = False) -> Look:
         """What the stopping rules say now; it is recorded, and so is a pause or a stop that they demand."""
         with self.writing(actor, dry_run=dry_run) as tx:
-            return looking.take(tx)
+            return stopping.record_look(tx)
 
     def change_rules(self, stopping: Mapping[str, Any], *, reason: str, actor: str | None = None) -> None:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""

@@ -1,4 +1,7 @@
-"""What is wrong with a trial file: fields that do not fit together, users, arms and the policy."""
+"""Faults of a trial file, and of users, arms and rules that are added later: each with its path, all at once.
+
+Pydantic checks each field alone; its findings become sentences here. Then names, and fields that do not fit together.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,28 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.evaluation.stopping_rules import NEED_MARGIN, Rule
 from drimed.models.linear_regression import Learner
-from drimed.numerics import arrays
+from drimed.numerics import arrays as checks
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import find, make
 from drimed.policies.rules.base import Floors
 from drimed.records import Fault, Path
-from drimed.trial.codes import code_faults
-from drimed.trial.columns import CODE, PARTS, RESERVED
 from drimed.trial.covariates import Covariates
-from drimed.trial.names import folded, hidden, tidy
+from drimed.trial.look_history import groups_of, rule_scopes
+from drimed.trial.names import CODE, PARTS, RESERVED, first_twice, folded, hidden, short, tidy
 from drimed.trial.policy import build_policy
 from drimed.trial.problem import Problem
-from drimed.trial.sentences import NAME_RULE, short
 from drimed.trial.spec import (
+    ARM,
     LARGEST,
     PAPER,
+    SHARES,
     TOO_LARGE,
     Arm,
     ArmNoise,
@@ -41,13 +45,109 @@ from drimed.trial.spec import (
     TrialSpec,
     User,
 )
-from drimed.trial.stopping import groups_of, views
 
-# What is wrong with names that enter a trial: twins, names that clash with columns of sheets, what cannot be seen.
-
-PREFIXES = tuple(f"{part}." for part in PARTS)
-_PROSE = ("about", "unit")  # fields that hold no names
+MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
+NAME_RULE = (
+    "must be a name: 1 to 100 characters, no quotes, slashes, commas or semicolons, and in front no space and none of "
+    "= + - @, which spreadsheets take for a formula"
+)
+_TRIAL_NAME_RULE = "must be 1 to 100 letters, digits, dots, dashes and underscores, the first a letter or digit"
+_SENTENCES = {  # of pydantic's findings
+    "missing": "is missing",
+    "string_type": "must be text in quotes",
+    "string_unicode": "must be text of whole characters, without lone surrogates",
+    "float_type": "must be a number",
+    "int_type": "must be a whole number",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "literal_error": "must be {expected}",
+    "dict_type": "must be a table of names and values",
+    "model_type": "must be a table of fields",
+    "list_type": "must be a list in brackets",
+    "tuple_type": "must be a list of two numbers",
+    "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
+}
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
+_PROSE = ("about", "unit")  # fields that hold no names
+_PAPER_SETTINGS = {f.name for f in fields(Learner)} - {"delta"}  # mixed models find these out
+
+
+def spec_faults(spec: TrialSpec) -> list[Fault]:
+    """All faults of a new trial whose fields are sound each by itself."""
+    faults = [*_naming_faults(spec), *_code_faults(spec)]
+    cross = [*_metric_faults(spec), *_control_faults(spec, spec.control, ("control",)), *_noise_faults(spec)]
+    for name, arm in spec.arms.items():
+        cross += arm_faults(spec, name, arm)
+    for name, cohort in spec.cohorts.items():
+        cross += _default_faults(spec, cohort, spec.control, ("cohorts", name))
+    for name, user in spec.users.items():
+        cross += user_faults(spec, user, ("users", name))
+    cross += [*_model_faults(spec), *_setting_faults(spec)]
+    sound = not cross
+    if sound:
+        cross += _policy_faults(spec)
+    if sound or not any(f.path[:1] == ("policy",) for f in cross):
+        cross += [*floor_faults(spec, len(spec.arms)), *stopping_faults(spec, spec.users, sound=sound)]
+    return faults + cross
+
+
+# Pydantic's findings
+
+
+def pydantic_faults(error: ValidationError, kind: type[BaseModel] = TrialSpec) -> list[Fault]:
+    """Pydantic's findings about a trial, or another part of it, as sentences."""
+    return [_sentence(detail, kind) for detail in error.errors(include_url=False)]
+
+
+def _sentence(detail: ErrorDetails, kind: type[BaseModel]) -> Fault:
+    loc = detail["loc"][:-1] if detail["loc"][-1:] == ("[key]",) else detail["loc"]
+    path = tuple(p for p in loc if p not in (ARM, SHARES))
+    what, context = detail["type"], detail.get("ctx", {})
+    if what == "extra_forbidden":
+        return Fault(path, str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1]))))
+    if what in ("string_pattern_mismatch", "string_too_short", "string_too_long"):
+        text = _TRIAL_NAME_RULE if path == ("name",) else NAME_RULE
+    elif what in ("too_short", "too_long"):
+        text = "must have two numbers, the lowest and the highest" if path[-1] == "range" else "must not be empty"
+    elif what == "value_error":
+        text = detail["msg"].removeprefix("Value error, ")
+    elif what == "float_type" and isinstance(detail["input"], int) and not isinstance(detail["input"], bool):
+        text = TOO_LARGE
+    elif path == ("guardrails",):
+        text = "must be a list: one table under [[guardrails]] for each"
+    elif path == ("policy",):
+        text = 'must be a table with a name and settings, such as {name = "dri_med"}'
+    else:
+        text = _SENTENCES.get(what, detail["msg"][:1].lower() + detail["msg"][1:]).format(**context)
+    return Fault(path, text if what == "missing" or ", got " in text else f"{text}, got {short(detail['input'])}")
+
+
+def _fields_at(root: type[BaseModel], path: Path) -> Iterable[str]:
+    """The fields that the part of the file at `path` may have."""
+    kind: object = root
+
+    def is_part(kind: object) -> bool:
+        return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+    def member(annotation: object) -> object:
+        inside = getattr(annotation, "__args__", ())
+        return inside[-1] if inside else None
+
+    for step in path:
+        if is_part(kind):
+            field = kind.model_fields.get(str(step))  # type: ignore[attr-defined]
+            kind = None if field is None else field.annotation
+        else:
+            kind = member(kind)
+    while kind is not None and not is_part(kind):
+        kind = member(kind)
+    return () if kind is None else kind.model_fields  # type: ignore[attr-defined]
+
+
+# Names
 
 
 def tidied(data: Any, at: Path = ()) -> tuple[Any, list[Fault]]:
@@ -59,66 +159,46 @@ def tidied(data: Any, at: Path = ()) -> tuple[Any, list[Fault]]:
         return type(data)(value for value, _ in pairs), [fault for _, faults in pairs for fault in faults]
     if not isinstance(data, Mapping):
         return data, []
-    found: dict[Any, Any] = {}
+    tidy_data: dict[Any, Any] = {}
     faults: list[Fault] = []
     for key, value in data.items():
         name = tidy(key) if isinstance(key, str) else key
-        if name in found:
+        if name in tidy_data:
             faults.append(Fault((*at, name), f"is the same name as another one here: both are {name!r}"))
-        found[name], more = (value, []) if key in _PROSE else tidied(value, (*at, name))
+        tidy_data[name], more = (value, []) if key in _PROSE else tidied(value, (*at, name))
         faults += more
-    return found, faults
+    return tidy_data, faults
 
 
 def tidy_user(definition: User | Mapping[str, Any]) -> Any:
-    """The description of somebody who joins, with every name in its one form."""
+    """The description of a new user, with every name in its one form."""
     return definition if isinstance(definition, User) else tidied(definition)[0]
 
 
-def first_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """What is wrong with the names of a trial that is about to be created, and with its weights."""
-    yield from _column_faults(spec)
-    for part, names in (("arms", spec.arms), ("users", spec.users), ("cohorts", spec.cohorts)):
-        for name in names:
-            yield from _seen(name, (part, name))
-    for part, declared in (("context", spec.context), ("attributes", spec.attributes)):
-        for name, field in declared.items():
-            for i, level in enumerate(field.levels or ()):
-                yield from _seen(level, (part, name, "levels", i))
-    for name, cohort in spec.cohorts.items():
-        yield from _seen(cohort.group or "", ("cohorts", name, "group"))
-        yield from direction_faults(spec, cohort.preference or {}, ("cohorts", name, "preference"))
-    for name, user in spec.users.items():
-        yield from user_names(user, ("users", name))
-        yield from direction_faults(spec, user.preference or {}, ("users", name, "preference"))
-    yield from direction_faults(spec, spec.preference or {}, ("preference",))
-    yield from code_faults(spec)
-
-
 def name_faults(name: str, at: Path) -> Iterator[Fault]:
-    """What is wrong with the name of a user, an arm or a plot that is added later."""
+    """Faults of the name of a user, an arm or a plot that is added later."""
     try:
         _NAME.validate_python(name)
     except ValidationError:
         yield Fault(at, f"{NAME_RULE}, got {name!r}")
         return
-    yield from _seen(name, at)
+    yield from _hidden_faults(name, at)
 
 
-def user_names(user: User, at: Path) -> Iterator[Fault]:
-    """What is wrong with the names in a user's description."""
-    yield from _seen(user.group or "", (*at, "group"))
+def user_name_faults(user: User, at: Path) -> Iterator[Fault]:
+    """Faults of the names in a user's description."""
+    yield from _hidden_faults(user.group or "", (*at, "group"))
     for name, value in (user.attributes or {}).items():
         if isinstance(value, str):
-            yield from _seen(value, (*at, "attributes", name))
+            yield from _hidden_faults(value, (*at, "attributes", name))
     where = "plots" if user.blocks is None else "blocks"
     for plot, block in user.block_of().items():
         for name in (plot, block or ""):
-            yield from _seen(name, (*at, where))
+            yield from _hidden_faults(name, (*at, where))
 
 
 def direction_faults(spec: TrialSpec, preference: Mapping[str, float], at: Path) -> Iterator[Fault]:
-    """Weights that reward what the file says is worse: the trial would seek harm."""
+    """Weights that reward the worse direction of a metric: the trial would seek harm."""
     for name, weight in preference.items():
         metric = spec.metrics.get(name)
         if metric is None or "better" not in metric.model_fields_set:
@@ -132,81 +212,259 @@ def direction_faults(spec: TrialSpec, preference: Mapping[str, float], at: Path)
             )
 
 
-def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Metrics, context fields and attributes are columns of one sheet: each has a name of its own."""
-    users = (name for user in spec.users.values() for name in user.attributes or ())
-    attributes = dict.fromkeys([*spec.attributes, *users])
-    seen: dict[str, tuple[str, str]] = {}
-    for part, names in (("metrics", spec.metrics), ("context", spec.context), ("attributes", attributes)):
+def _naming_faults(spec: TrialSpec) -> Iterator[Fault]:
+    yield from _column_faults(spec)
+    for part, names in (("arms", spec.arms), ("users", spec.users), ("cohorts", spec.cohorts)):
         for name in names:
-            at = _place(spec, part, name)
-            yield from _seen(name, at)
+            yield from _hidden_faults(name, (part, name))
+    for part, declared in (("context", spec.context), ("attributes", spec.attributes)):
+        for name, field in declared.items():
+            for i, level in enumerate(field.levels or ()):
+                yield from _hidden_faults(level, (part, name, "levels", i))
+    for name, cohort in spec.cohorts.items():
+        yield from _hidden_faults(cohort.group or "", ("cohorts", name, "group"))
+        yield from direction_faults(spec, cohort.preference or {}, ("cohorts", name, "preference"))
+    for name, user in spec.users.items():
+        yield from user_name_faults(user, ("users", name))
+        yield from direction_faults(spec, user.preference or {}, ("users", name, "preference"))
+    yield from direction_faults(spec, spec.preference or {}, ("preference",))
+
+
+def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
+    """Metrics, context fields and attributes are columns of one sheet: each needs a name of its own."""
+    places: dict[str, dict[str, Path]] = {
+        part: {name: (part, name) for name in getattr(spec, part)} for part in ("metrics", "context", "attributes")
+    }
+    for user, definition in spec.users.items():
+        for name in definition.attributes or ():
+            places["attributes"].setdefault(name, ("users", user, "attributes", name))
+    columns: dict[str, str] = {}
+    for part, names in places.items():
+        for name, at in names.items():
+            yield from _hidden_faults(name, at)
             key = folded(name)
             coded = key == CODE and spec.blinding is not None
-            if key in RESERVED or key.startswith(PREFIXES) or coded:
+            if key in RESERVED or key.startswith(tuple(f"{p}." for p in PARTS)) or coded:
                 yield Fault(at, f"{name!r} is what sheets call a column of their own: choose another name")
-            elif key in seen:
-                other = ".".join(seen[key])
-                yield Fault(at, f"{name!r} and {other} would be one column of a sheet: choose another name")
-            seen.setdefault(key, (part, name))
+            elif key in columns:
+                yield Fault(at, f"{name!r} and {columns[key]} would be one column of a sheet: choose another name")
+            columns.setdefault(key, f"{part}.{name}")
 
 
-def _place(spec: TrialSpec, part: str, name: str) -> Path:
-    """Where a name is first given."""
-    if part != "attributes" or name in spec.attributes:
-        return (part, name)
-    first = next(user for user, given in spec.users.items() if name in (given.attributes or {}))
-    return ("users", first, "attributes", name)
+def _code_faults(spec: TrialSpec) -> Iterator[Fault]:
+    """Faults of the codes of arms."""
+    at = ("blinding", "codes")
+    codes = {} if spec.blinding is None else spec.blinding.codes or {}
+    for arm in codes:
+        if arm not in spec.arms:
+            yield Fault((*at, arm), f"is no arm of this trial; its arms are {', '.join(spec.arms)}")
+    if codes and (left := [arm for arm in spec.arms if arm not in codes]):
+        yield Fault(at, f"gives no code to {', '.join(left)}: give every arm one, or leave all out to have them drawn")
+    names, arms_by_code = {folded(arm) for arm in spec.arms}, dict[str, str]()
+    for arm, code in codes.items():
+        if (character := hidden(code)) is not None:
+            yield Fault((*at, arm), f"has a character that cannot be seen or acts on others ({character})")
+        if folded(code) in names:
+            yield Fault((*at, arm), f"{code!r} is the name of an arm: a code must not be taken for one")
+        elif (other := arms_by_code.setdefault(folded(code), arm)) != arm:
+            yield Fault((*at, arm), f"{code!r} is the code of {other!r} too")
 
 
-def _seen(name: str, at: Path) -> Iterator[Fault]:
+def _hidden_faults(name: str, at: Path) -> Iterator[Fault]:
     if (character := hidden(name)) is not None:
         yield Fault(
             at, f"has a character that cannot be seen or acts on others ({character}): write {name!r} without it"
         )
 
 
-# What is wrong with a trial file's model, attributes, context fields, cohorts and plots.
-
-# What the regression of the paper's model can be told; learners of the field find it out.
-_OF_THE_PAPER = {f.name for f in fields(Learner)} - {"delta"}
+# Users, arms, preferences and controls
 
 
-def model_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """What the model of this trial does not know, and covariates that are declared wrongly."""
-    if spec.kind == "paper":
-        yield from _beyond_the_paper(spec)
+def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
+    """Faults of one user, in the file or added later."""
+    if user.cohort is not None and user.cohort not in spec.cohorts:
+        # The cohort may have what is missing.
+        yield Fault((*at, "cohort"), str(UnknownNameError("cohort", user.cohort, spec.cohorts)))
+        yield from _default_faults(spec, user, user.control, at)
     else:
-        yield from _of_the_paper(spec)
-    for name, attribute in spec.attributes.items():
-        yield from _covariate_faults(attribute, ("attributes", name))
-    for name, field in spec.context.items():
-        yield from _covariate_faults(field, ("context", name))
+        resolved = spec.resolved(user)
+        if resolved.preference is None:
+            yield Fault(at, "needs a preference (weights of metrics), here or as `preference` for all users")
+        if resolved.control is None:
+            yield Fault(at, "needs a control (an arm, or shares of arms), here or as `control` for all users")
+        yield from _default_faults(spec, user, resolved.control, at)
+        if user.arms is None and resolved.arms is not None and user.control is not None:
+            for arm in _support(user.control):
+                if arm not in resolved.arms:
+                    yield Fault((*at, "control"), f"must be among the arms of its cohort; {arm!r} is not")
+    where = "plots" if user.blocks is None else "blocks"
+    named = [("", user.plots)] if user.blocks is None else list(user.blocks.items())
+    if user.blocks is not None and user.plots is not None:
+        yield Fault((*at, "plots"), "give blocks with their plots, or plots, not both")
+    if (user.plots is not None or user.blocks is not None) and not all(plots for _, plots in named):
+        yield Fault((*at, where), "must name at least one plot, in each block")
+    if (plot := first_twice([plot for _, plots in named for plot in plots or ()])) is not None:
+        block = [block for block, plots in named if plot in (plots or ())][-1]
+        path = (*at, where, block) if block else (*at, where)
+        yield Fault(path, f"plot {plot!r} comes twice: each plot of a user needs a name of its own, such as A1")
+
+
+def preference_faults(spec: TrialSpec, preference: dict[str, float], at: Path) -> Iterator[Fault]:
+    """Faults of weights of metrics."""
+    for metric in preference:
+        if metric not in spec.metrics:
+            yield Fault((*at, metric), str(UnknownNameError("metric", metric, spec.metrics)))
+    if not any(preference.values()):
+        yield Fault(at, "must give at least one metric a weight other than zero")
+
+
+def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:
+    """Faults of one arm, in the file or added later."""
+    at: Path = ("arms", name)
+    first_name, first = next(iter(spec.arms.items()))
+    if arm.attributes is not None and arm.map is not None:
+        yield Fault(at, "give attributes or a map, not both")
+    elif arm.kind != first.kind:
+        yield Fault(at, f"all arms must be described in one way; {first_name!r} has {first.kind}, this one {arm.kind}")
+    elif arm.attributes is not None and first.attributes is not None and set(arm.attributes) != set(first.attributes):
+        expected, got = ", ".join(first.attributes), ", ".join(arm.attributes) or "none"
+        yield Fault((*at, "attributes"), f"must be the same for all arms: expected {expected}, got {got}")
+    elif arm.attributes is not None and not arm.attributes:
+        yield Fault((*at, "attributes"), "must name at least one attribute")
+    elif arm.map is not None and first.map is not None:
+        M, widths = len(spec.metrics), {len(row) for row in arm.map}
+        if len(arm.map) != M or len(widths) != 1 or 0 in widths:
+            got = f"{len(arm.map)} of {' and '.join(map(str, sorted(widths)))}"
+            yield Fault((*at, "map"), f"must have {M} rows, one for each metric, of one length; got {got}")
+        elif first.map and len(arm.map[0]) != len(first.map[0]):
+            yield Fault((*at, "map"), f"must have {len(first.map[0])} columns as {first_name!r}, got {len(arm.map[0])}")
+
+
+def control_plot_faults(
+    spec: TrialSpec, policy: AnyPolicy, control: Control | None, first: Control | None, at: Path
+) -> Iterator[Fault]:
+    """A control that differs from the first user's, where the noise of differences to it is learned."""
+    traits = policy.traits
+    if not _cancels(spec) or (traits.weighting, traits.feedback) != ("learned", "vector"):
+        return
+    if control is not None and first is not None and _support(control) != _support(first):
+        yield Fault(
+            at,
+            f"with feedback 'difference' and noise that is learned, all users must have one control, {first!r}, got "
+            f'{control!r}; or give the noise, or learn from the reward alone: [policy] feedback = "reward"',
+        )
+
+
+def _default_faults(spec: TrialSpec, defaults: Cohort, control: Control | None, at: Path) -> Iterator[Fault]:
+    """Faults of the preference, the control and the arms of a user or a cohort."""
+    if defaults.preference is not None:
+        yield from preference_faults(spec, defaults.preference, (*at, "preference"))
+    yield from _control_faults(spec, defaults.control, (*at, "control"))
+    unknown = [(i, arm) for i, arm in enumerate(defaults.arms or ()) if arm not in spec.arms]
+    for i, arm in unknown:
+        yield Fault((*at, "arms", i), str(UnknownNameError("arm", arm, spec.arms)))
+    control = defaults.control if defaults.control is not None else control
+    if defaults.arms is not None and not unknown and control is not None:
+        missing = [a for a in _support(control) if a in spec.arms and a not in defaults.arms]
+        if missing:
+            yield Fault((*at, "arms"), f"must hold the user's control; {missing[0]!r} is not among them")
+
+
+def _control_faults(spec: TrialSpec, control: Control | None, at: Path) -> Iterator[Fault]:
+    if control is None:
+        return
+    arms = _support(control)
+    for arm in arms:
+        if arm not in spec.arms:
+            yield Fault(at if isinstance(control, str) else (*at, arm), str(UnknownNameError("arm", arm, spec.arms)))
+    if isinstance(control, dict):
+        total = sum(control.values())
+        if abs(total - 1) > checks.SUM_TOLERANCE:
+            yield Fault(at, f"shares must sum to 1, got {total:g}")
+        if spec.feedback == "difference" and len(arms) > 1:
+            yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
+
+
+def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
+    if spec.preference is not None:
+        yield from preference_faults(spec, spec.preference, ("preference",))
+    for i, rail in enumerate(spec.guardrails):
+        at: Path = ("guardrails", i)
+        if rail.metric not in spec.metrics:
+            yield Fault((*at, "metric"), str(UnknownNameError("metric", rail.metric, spec.metrics)))
+        if _cancels(spec) and not rail.absolute:
+            yield Fault(at, "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`")
+    if _cancels(spec) and not spec.tolerance.absolute and "tolerance" in spec.model_fields_set:
+        yield Fault(
+            ("tolerance",),
+            "with feedback 'difference' the control's level cancels, and a relative tolerance allows nothing: give "
+            "`absolute`, in the unit of the reward",
+        )
+
+
+def _cancels(spec: TrialSpec) -> bool:
+    """Whether the control's level is lost: only differences are learned from."""
+    return spec.feedback == "difference" and spec.kind == "paper"
+
+
+def _support(control: Control) -> list[str]:
+    return [control] if isinstance(control, str) else [arm for arm, share in control.items() if share > 0]
+
+
+# Noise, model and policy
+
+
+def _noise_faults(spec: TrialSpec) -> Iterator[Fault]:
+    noise, scales = spec.noise, ("constant", "norm", *spec.context)
+    if noise.scale not in scales:
+        yield Fault(("noise", "scale"), str(UnknownNameError("scale", noise.scale, scales)))
+    if noise.kind == "learned":
+        for field in sorted(noise.model_fields_set - {"kind"}):
+            yield Fault(("noise", field), 'belongs to noise that is known; set kind = "known", or leave it out')
+        return
+    yield from _covariance_faults(spec, noise, ("noise",), required=set(noise.arms) != set(spec.arms))
+    for name, own in noise.arms.items():
+        if name not in spec.arms:
+            yield Fault(("noise", "arms", name), str(UnknownNameError("arm", name, spec.arms)))
+        yield from _covariance_faults(spec, own, ("noise", "arms", name), required=True)
+
+
+def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: bool) -> Iterator[Fault]:
+    if noise.sd is not None and noise.covariance is not None:
+        yield Fault(at, "give sd or covariance, not both")
+    elif noise.sd is not None:
+        for metric in sorted(noise.sd.keys() ^ spec.metrics.keys()):
+            wrong = f"is missing metric {metric!r}" if metric in spec.metrics else None
+            yield Fault((*at, "sd"), wrong or str(UnknownNameError("metric", metric, spec.metrics)))
+    elif noise.covariance is not None:
+        M, widths = len(spec.metrics), [len(row) for row in noise.covariance]
+        if widths != [M] * M:
+            got = f"{len(widths)} rows of {', '.join(map(str, sorted(set(widths))))}" if widths else "none"
+            yield Fault((*at, "covariance"), f"must have {M} rows of {M}, in the order of the metrics, got {got}")
+            return
+        try:
+            checks.noisy("covariance", checks.covariance("covariance", np.array([noise.covariance])))
+        except DrimedError as error:
+            text = str(error).split(": arm")[0].removeprefix("covariance ")
+            if "semi-definite" in text:
+                text += " (variances must not be negative, nor correlations beyond -1 or 1)"
+            yield Fault((*at, "covariance"), f"is no covariance matrix: {text}")
+    elif required:
+        yield Fault(at, "noise that is known needs sd (one for each metric) or covariance")
+
+
+def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
+    yield from _beyond_paper_faults(spec) if spec.kind == "paper" else _paper_only_faults(spec)
+    for part, declared in (("attributes", spec.attributes), ("context", spec.context)):
+        for name, covariate in declared.items():
+            yield from _covariate_faults(covariate, (part, name))
     covariates = Covariates(spec)
     for name, user in spec.users.items() if spec.kind != "paper" else ():
         yield from covariates.faults(user.attributes or {}, ("users", name, "attributes"))
 
 
-def place_faults(user: User, at: Path) -> Iterator[Fault]:
-    """What is wrong with a user's blocks and plots."""
-    if user.blocks is not None and user.plots is not None:
-        yield Fault((*at, "plots"), "give blocks with their plots, or plots, not both")
-    where = "plots" if user.blocks is None else "blocks"
-    named = [("", user.plots)] if user.blocks is None else list(user.blocks.items())
-    if (user.plots is not None or user.blocks is not None) and not all(plots for _, plots in named):
-        yield Fault((*at, where), "must name at least one plot, in each block")
-    seen: set[str] = set()
-    for block, plots in named:
-        for plot in plots or ():
-            if plot in seen:
-                path = (*at, where, block) if block else (*at, where)
-                yield Fault(path, f"plot {plot!r} comes twice: each plot of a user needs a name of its own, such as A1")
-            seen.add(plot)
-
-
-def _of_the_paper(spec: TrialSpec) -> Iterator[Fault]:
-    """What only the paper's model knows."""
-    model = spec.model
+def _paper_only_faults(spec: TrialSpec) -> Iterator[Fault]:
+    """Fields that only the paper's model has, in a file with another one."""
     if spec.noise.kind == "known":
         yield Fault(("noise", "kind"), f"this model learns the noise; for noise that is known {PAPER}")
     for name, arm in spec.arms.items():
@@ -215,9 +473,9 @@ def _of_the_paper(spec: TrialSpec) -> Iterator[Fault]:
     for setting in spec.policy.settings:
         if setting == "discount":
             yield Fault(("policy", setting), "belongs to the model: give it under [model]")
-        elif setting in _OF_THE_PAPER:
+        elif setting in _PAPER_SETTINGS:
             yield Fault(("policy", setting), f"this model finds it out by itself: leave it out, or {PAPER}")
-    if model.balanced and spec.has_exact_rule:
+    if spec.model.balanced and spec.has_exact_rule:
         yield Fault(
             ("model", "balanced"),
             "an exact stopping rule needs decisions that are drawn one by one: leave it out, or use "
@@ -225,14 +483,12 @@ def _of_the_paper(spec: TrialSpec) -> Iterator[Fault]:
         )
 
 
-def _beyond_the_paper(spec: TrialSpec) -> Iterator[Fault]:
-    """What the paper's model, one mean for each arm, has no place for."""
-    model, usual = spec.model, Model()
+def _beyond_paper_faults(spec: TrialSpec) -> Iterator[Fault]:
+    """Fields that the paper's model, one mean for each arm, does not have."""
     other = 'the paper\'s model has no place for it: leave it out, or write kind = "field" or "people"'
     for name in ("seasons", "noise", "discount", "balanced"):
-        if getattr(model, name) != getattr(usual, name):
-            hint = "give it under [policy]" if name == "discount" else other
-            yield Fault(("model", name), hint)
+        if getattr(spec.model, name) != getattr(Model(), name):
+            yield Fault(("model", name), "give it under [policy]" if name == "discount" else other)
     for name in spec.attributes:
         yield Fault(("attributes", name), other)
     for name, user in spec.users.items():
@@ -252,215 +508,16 @@ def _covariate_faults(declared: Attribute | ContextField, at: Path) -> Iterator[
                 yield Fault((*at, name), "belongs to a number; a category has levels only")
         if isinstance(declared, ContextField) and not declared.levels:
             yield Fault((*at, "levels"), "must not be empty: a context has one of these levels")
-        if _twice(declared.levels):
+        if first_twice(declared.levels) is not None:
             yield Fault((*at, "levels"), "must differ from each other")
         if declared.affects is not None and "noise" in declared.affects:
             yield Fault((*at, "affects"), "a category affects the level and the effects, not the noise")
-    if declared.affects is not None and _twice(declared.affects):
+    if declared.affects is not None and first_twice(declared.affects) is not None:
         yield Fault((*at, "affects"), "must name each at most once")
 
 
-def _twice(names: Iterable[str]) -> bool:
-    names = list(names)
-    return len(set(names)) < len(names)
-
-
-# What is wrong with the stopping rules of a trial file, or with those that replace them.
-
-
-def stopping_faults(spec: TrialSpec, users: Mapping[str, User], *, sound: bool = True) -> Iterator[Fault]:
-    """What does not fit a trial with these users; `sound`: the rest of it has no faults."""
-    stopping, until = spec.stopping, None if spec.floors is None else spec.floors.until
-    rules = {} if stopping is None else stopping.rules
-    if until is not None and until not in rules:
-        yield Fault(("floors", "until"), str(UnknownNameError("stopping rule", until, rules)))
-    for name, rule in rules.items():
-        for fault in _rule_faults(spec, users, rule, ("stopping", "rules", name)):
-            sound = False
-            yield fault
-    for name, view in views(spec, users).items() if sound else ():
-        if not view.arms:
-            yield Fault(("stopping", "rules", name), "there is no arm but the control to ask about")
-
-
-def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule, at: Path) -> Iterator[Fault]:
-    for field, name, known in (
-        ("arm", rule.arm, spec.arms),
-        ("metric", rule.metric, spec.metrics),
-        ("user", rule.user, users),
-        ("group", rule.group, groups_of(spec, users)),
-    ):
-        if name is not None and name not in known:
-            yield Fault((*at, field), str(UnknownNameError(field, name, known)))
-    given = [field for field in ("group", "user", "each") if getattr(rule, field) is not None]
-    if len(given) > 1:
-        yield Fault((*at, given[1]), f"give one of group, user and each; {' and '.join(given)} contradict each other")
-    if rule.kind in NEED_MARGIN and not rule.margin:
-        yield Fault((*at, "margin"), f"{rule.kind} needs a margin above zero: the smallest effect that matters")
-    else:
-        try:
-            Rule(kind=rule.kind, margin=rule.margin)
-        except ConfigError as error:
-            yield Fault((*at, "margin"), str(error))
-    if (
-        rule.arm is not None
-        and spec.control == rule.arm
-        and all(spec.resolved(u).control == rule.arm for u in users.values())
-    ):
-        yield Fault((*at, "arm"), f"{rule.arm!r} is the control itself: it has no effect against itself")
-    yield from _each_faults(spec, users, rule, at)
-    yield from _evidence_faults(spec, rule, at)
-    if rule.evidence == "model" and rule.then != "advise" and spec.blames_arms:
-        yield Fault(
-            (*at, "evidence"),
-            f'a rule that ends in "{rule.then}" by the model needs a model with seasons, and [model] says seasons = '
-            "false: such a model takes a shift from season to season for an effect of arms, and the rule is met "
-            f"wrongly; leave `seasons = false` out of [model], use "
-            'evidence = "propensities" or then = "advise", or give [stopping] seasons = 1 if there is one season',
-        )
-
-
-def _each_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule, at: Path) -> Iterator[Fault]:
-    """A rule divides alpha among those that are there when it is fixed."""
-    if rule.each == "group" and not groups_of(spec, users):
-        yield Fault((*at, "each"), "no user and no cohort has a group: give them groups, or leave `each` out")
-    if rule.each == "user" and spec.enrols:
-        yield Fault(
-            (*at, "each"),
-            "with open enrolment nobody knows how many users there will be, and alpha cannot be divided among them: "
-            'write each = "group", or leave `each` out',
-        )
-    elif rule.each == "user" and not users:
-        yield Fault((*at, "each"), "there are no users in the file to divide alpha among: name them first")
-
-
-def _evidence_faults(spec: TrialSpec, rule: StoppingRule, at: Path) -> Iterator[Fault]:
-    if rule.evidence == "model" and spec.kind == "paper":
-        yield Fault(
-            (*at, "evidence"),
-            'the paper\'s model has no ranges of a level of their own: write [model] kind = "field", or '
-            'evidence = "propensities"',
-        )
-    policy = make(spec.policy.name)
-    if rule.evidence == "exact":
-        for metric in spec.metrics if rule.metric is None else [rule.metric]:
-            if metric in spec.metrics and spec.metrics[metric].range is None:
-                yield Fault(
-                    (*at, "evidence"),
-                    f"exact ranges need the range of {metric!r}, outside of which no outcome can be; give it one, or "
-                    'evidence = "propensities"',
-                )
-    if rule.evidence != "model" and isinstance(policy, Policy) and policy.rule.randomisation == "sampled":
-        yield Fault(
-            (*at, "evidence"),
-            f"the policy {spec.policy.name!r} only samples, and its propensities are not known: take another policy, "
-            'such as dri_med, or evidence = "model"',
-        )
-
-
-MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
-
-
-def cross_faults(spec: TrialSpec) -> list[Fault]:
-    """Everything that only shows when fields are read together."""
-    faults = [*_metric_faults(spec), *_arm_faults(spec), *_control_faults(spec), *_noise_faults(spec)]
-    for name, cohort in spec.cohorts.items():
-        faults += _default_faults(spec, cohort, spec.control, ("cohorts", name))
-    for name, user in spec.users.items():
-        faults += user_faults(spec, user, ("users", name))
-    faults += [*model_faults(spec), *_setting_faults(spec)]
-    sound = not faults
-    if sound:
-        faults += _policy_faults(spec)
-    if sound or not any(f.path[:1] == ("policy",) for f in faults):
-        faults += [*floor_faults(spec, len(spec.arms)), *stopping_faults(spec, spec.users, sound=sound)]
-    return faults
-
-
-def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
-    """What is wrong with one user, in the file or added later."""
-    if user.cohort is not None and user.cohort not in spec.cohorts:
-        # Whatever else may be missing may be what the cohort has.
-        yield Fault((*at, "cohort"), str(UnknownNameError("cohort", user.cohort, spec.cohorts)))
-        yield from _default_faults(spec, user, user.control, at)
-        yield from place_faults(user, at)
-        return
-    known = spec.resolved(user)
-    if known.preference is None:
-        yield Fault(at, "needs a preference (weights of metrics), here or as `preference` for all users")
-    if known.control is None:
-        yield Fault(at, "needs a control (an arm, or shares of arms), here or as `control` for all users")
-    yield from _default_faults(spec, user, known.control, at)
-    if user.arms is None and known.arms is not None and user.control is not None:
-        for arm in _support(user.control):
-            if arm not in known.arms:
-                yield Fault((*at, "control"), f"must be among the arms of its cohort; {arm!r} is not")
-    yield from place_faults(user, at)
-
-
-def _default_faults(spec: TrialSpec, given: Cohort, control: Control | None, at: Path) -> Iterator[Fault]:
-    """What is wrong with the preference, the control and the arms of a user or a cohort."""
-    if given.preference is not None:
-        yield from preference_faults(spec, given.preference, (*at, "preference"))
-    if given.control is not None:
-        yield from _one_control(spec, given.control, (*at, "control"))
-    unknown = [(i, arm) for i, arm in enumerate(given.arms or ()) if arm not in spec.arms]
-    for i, arm in unknown:
-        yield Fault((*at, "arms", i), str(UnknownNameError("arm", arm, spec.arms)))
-    control = given.control if given.control is not None else control
-    if given.arms is not None and not unknown and control is not None:
-        missing = [a for a in _support(control) if a in spec.arms and a not in given.arms]
-        if missing:
-            yield Fault((*at, "arms"), f"must hold the user's control; {missing[0]!r} is not among them")
-
-
-def preference_faults(spec: TrialSpec, preference: dict[str, float], at: Path) -> Iterator[Fault]:
-    """What is wrong with weights of metrics."""
-    for metric in preference:
-        if metric not in spec.metrics:
-            yield Fault((*at, metric), str(UnknownNameError("metric", metric, spec.metrics)))
-    if not any(preference.values()):
-        yield Fault(at, "must give at least one metric a weight other than zero")
-
-
-def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:
-    """What is wrong with one arm, in the file or added later."""
-    at: Path = ("arms", name)
-    first_name, first = next(iter(spec.arms.items()))
-    if arm.attributes is not None and arm.map is not None:
-        yield Fault(at, "give attributes or a map, not both")
-    elif arm.kind != first.kind:
-        yield Fault(at, f"all arms must be described in one way; {first_name!r} has {first.kind}, this one {arm.kind}")
-    elif arm.attributes is not None and first.attributes is not None and set(arm.attributes) != set(first.attributes):
-        expected, came = ", ".join(first.attributes), ", ".join(arm.attributes) or "none"
-        yield Fault((*at, "attributes"), f"must be the same for all arms: expected {expected}, got {came}")
-    elif arm.attributes is not None and not arm.attributes:
-        yield Fault((*at, "attributes"), "must name at least one attribute")
-    elif arm.map is not None and first.map is not None:
-        M = len(spec.metrics)
-        widths = {len(row) for row in arm.map}
-        if len(arm.map) != M or len(widths) != 1 or 0 in widths:
-            came = " and ".join(map(str, sorted(widths)))
-            yield Fault(
-                (*at, "map"), f"must have {M} rows, one for each metric, of one length; got {len(arm.map)} of {came}"
-            )
-        elif first.map and len(arm.map[0]) != len(first.map[0]):
-            yield Fault((*at, "map"), f"must have {len(first.map[0])} columns as {first_name!r}, got {len(arm.map[0])}")
-
-
-def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
-    if spec.preference is not None:
-        yield from preference_faults(spec, spec.preference, ("preference",))
-    for i, rail in enumerate(spec.guardrails):
-        at: Path = ("guardrails", i)
-        if rail.metric not in spec.metrics:
-            yield Fault((*at, "metric"), str(UnknownNameError("metric", rail.metric, spec.metrics)))
-        if _cancels(spec) and not rail.absolute:
-            yield Fault(at, "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`")
-
-
 def floor_faults(spec: TrialSpec, arms: int) -> Iterator[Fault]:
-    """What is wrong with the floors of a trial with so many arms."""
+    """Faults of the floors of a trial with so many arms."""
     if spec.floors is None:
         return
     try:
@@ -471,103 +528,16 @@ def floor_faults(spec: TrialSpec, arms: int) -> Iterator[Fault]:
         yield Fault(("floors",), f"the policy {spec.policy.name!r} knows no floors: take another, such as dri_med")
 
 
-def _arm_faults(spec: TrialSpec) -> Iterator[Fault]:
-    for name, arm in spec.arms.items():
-        yield from arm_faults(spec, name, arm)
-
-
-def _control_faults(spec: TrialSpec) -> Iterator[Fault]:
-    if spec.control is not None:
-        yield from _one_control(spec, spec.control, ("control",))
-    if _cancels(spec) and not spec.tolerance.absolute and "tolerance" in spec.model_fields_set:
-        yield Fault(
-            ("tolerance",),
-            "with feedback 'difference' the control's level cancels, and a relative tolerance allows nothing: give "
-            "`absolute`, in the unit of the reward",
-        )
-
-
-def _one_control(spec: TrialSpec, control: Control, at: Path) -> Iterator[Fault]:
-    arms = _support(control)
-    for arm in arms:
-        if arm not in spec.arms:
-            path = at if isinstance(control, str) else (*at, arm)
-            yield Fault(path, str(UnknownNameError("arm", arm, spec.arms)))
-    if isinstance(control, dict):
-        total = sum(control.values())
-        if abs(total - 1) > arrays.SUM_TOLERANCE:
-            yield Fault(at, f"shares must sum to 1, got {total:g}")
-        if spec.feedback == "difference" and len(arms) > 1:
-            yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
-
-
-def _cancels(spec: TrialSpec) -> bool:
-    """Whether the control's level is lost: only differences are learned from."""
-    return spec.feedback == "difference" and spec.kind == "paper"
-
-
-def _support(control: Control) -> list[str]:
-    return [control] if isinstance(control, str) else [arm for arm, share in control.items() if share > 0]
-
-
-def _noise_faults(spec: TrialSpec) -> Iterator[Fault]:
-    noise = spec.noise
-    if noise.scale not in ("constant", "norm", *spec.context):
-        known = ("constant", "norm", *spec.context)
-        yield Fault(("noise", "scale"), str(UnknownNameError("scale", noise.scale, known)))
-    if noise.kind == "learned":
-        for field in sorted(noise.model_fields_set - {"kind"}):
-            yield Fault(("noise", field), 'belongs to noise that is known; set kind = "known", or leave it out')
-        return
-    yield from _spread_faults(spec, noise, ("noise",), required=set(noise.arms) != set(spec.arms))
-    for name, own in noise.arms.items():
-        if name not in spec.arms:
-            yield Fault(("noise", "arms", name), str(UnknownNameError("arm", name, spec.arms)))
-        yield from _spread_faults(spec, own, ("noise", "arms", name), required=True)
-
-
-def _spread_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: bool) -> Iterator[Fault]:
-    if noise.sd is not None and noise.covariance is not None:
-        yield Fault(at, "give sd or covariance, not both")
-    elif noise.sd is not None:
-        for metric in sorted(noise.sd.keys() ^ spec.metrics.keys()):
-            wrong = f"is missing metric {metric!r}" if metric in spec.metrics else None
-            yield Fault((*at, "sd"), wrong or str(UnknownNameError("metric", metric, spec.metrics)))
-    elif noise.covariance is not None:
-        M = len(spec.metrics)
-        if [len(row) for row in noise.covariance] != [M] * M:
-            came = f"{len(noise.covariance)} rows of {', '.join(map(str, sorted({len(r) for r in noise.covariance})))}"
-            yield Fault(
-                (*at, "covariance"), f"must have {M} rows of {M}, in the order of the metrics, got {came or 'none'}"
-            )
-            return
-        try:
-            matrix = np.array([noise.covariance])
-            arrays.noisy("covariance", arrays.covariance("covariance", matrix))
-        except DrimedError as error:
-            yield Fault((*at, "covariance"), f"is no covariance matrix: {_plainly(error)}")
-    elif required:
-        yield Fault(at, "noise that is known needs sd (one for each metric) or covariance")
-
-
-def _plainly(error: DrimedError) -> str:
-    text = str(error).split(": arm")[0].removeprefix("covariance ")
-    if "semi-definite" in text:
-        text += " (variances must not be negative, nor correlations beyond -1 or 1)"
-    return text
-
-
 def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """What is wrong with the policy's name and settings, whatever the rest of the file says."""
-    name, settings = spec.policy.name, spec.policy.settings
+    """Faults of the policy's name and settings by themselves."""
+    name = spec.policy.name
     try:
         find(name)
     except DrimedError as error:
         yield Fault(("policy", "name"), str(error))
         return
-    own = make(name).traits.settings
-    sound = {}
-    for setting, value in settings.items():
+    own, sound = make(name).traits.settings, {}
+    for setting, value in spec.policy.settings.items():
         at: Path = ("policy", setting)
         if setting in ("tolerance", "guardrails") and (setting not in own or "relative" in own):
             home = "[tolerance]" if setting == "tolerance" else "[[guardrails]]"
@@ -576,9 +546,8 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
             yield Fault(at, f"must be a finite number, a text, true or false, got {short(value)}")
         elif not isinstance(value, str) and abs(value) > LARGEST:
             yield Fault(at, f"{TOO_LARGE}, got {short(value)}")
-        elif _is_of_the_wrong_kind(name, setting, value):
-            kind = "a number" if isinstance(value, str) else "a text"
-            yield Fault(at, f"must be {kind}, got {short(value)}")
+        elif _has_wrong_type(name, setting, value):
+            yield Fault(at, f"must be {'a number' if isinstance(value, str) else 'a text'}, got {short(value)}")
         else:
             sound[setting] = value
     try:
@@ -589,7 +558,7 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield Fault(("policy",), str(error))
 
 
-def _is_of_the_wrong_kind(policy: str, setting: str, value: object) -> bool:
+def _has_wrong_type(policy: str, setting: str, value: object) -> bool:
     try:
         make(policy, **{setting: value})
     except ConfigError as error:
@@ -600,8 +569,13 @@ def _is_of_the_wrong_kind(policy: str, setting: str, value: object) -> bool:
 
 
 def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Whether the policy fits the trial: asked only once both are sound on their own."""
-    d = _coefficients(spec)
+    """Whether the policy fits the trial, once both are sound on their own."""
+    M, first_arm = len(spec.metrics), next(iter(spec.arms.values()))
+    d = M * (1 + len(spec.arms if first_arm.attributes is None else first_arm.attributes))
+    if spec.kind != "paper":
+        d = M * len(spec.arms)
+    elif first_arm.map is not None:
+        d = len(first_arm.map[0])
     if d > MOST_COEFFICIENTS:
         yield Fault(
             ("arms",),
@@ -614,33 +588,84 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
     except DrimedError as error:
         yield Fault(("policy",), str(error))
         return
-    first: Control | None = None
-    for name, user in spec.users.items():
-        control = spec.resolved(user).control
-        first = control if first is None else first
-        yield from plot_faults(spec, policy, control, first, ("users", name, "control"))
+    controls = {name: spec.resolved(user).control for name, user in spec.users.items()}
+    first = next((control for control in controls.values() if control is not None), None)
+    for name, control in controls.items():
+        yield from control_plot_faults(spec, policy, control, first, ("users", name, "control"))
 
 
-def _coefficients(spec: TrialSpec) -> int:
-    """d, before anything is made that has the size of it."""
-    M, first = len(spec.metrics), next(iter(spec.arms.values()))
-    if spec.kind != "paper":
-        return M * len(spec.arms)
-    if first.map is not None:
-        return len(first.map[0])
-    return M * (1 + len(spec.arms if first.attributes is None else first.attributes))
+# Stopping rules
 
 
-def plot_faults(
-    spec: TrialSpec, policy: AnyPolicy, control: Control | None, first: Control | None, at: Path
-) -> Iterator[Fault]:
-    """Whether a user's control may differ from the first one's."""
-    traits = policy.traits
-    if not _cancels(spec) or (traits.weighting, traits.feedback) != ("learned", "vector"):
-        return
-    if control is not None and first is not None and _support(control) != _support(first):
+def stopping_faults(spec: TrialSpec, users: Mapping[str, User], *, sound: bool = True) -> Iterator[Fault]:
+    """Faults of the stopping rules of a trial with these users; `sound`: the rest of it has no faults."""
+    until = None if spec.floors is None else spec.floors.until
+    if until is not None and until not in spec.rules:
+        yield Fault(("floors", "until"), str(UnknownNameError("stopping rule", until, spec.rules)))
+    for name, rule in spec.rules.items():
+        for fault in _rule_faults(spec, users, rule, ("stopping", "rules", name)):
+            sound = False
+            yield fault
+    for name, scope in rule_scopes(spec, users).items() if sound else ():
+        if not scope.arms:
+            yield Fault(("stopping", "rules", name), "there is no arm but the control to ask about")
+
+
+def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule, at: Path) -> Iterator[Fault]:
+    groups = groups_of(spec, users)
+    for field, known in (("arm", spec.arms), ("metric", spec.metrics), ("user", users), ("group", groups)):
+        name = getattr(rule, field)
+        if name is not None and name not in known:
+            yield Fault((*at, field), str(UnknownNameError(field, name, known)))
+    fields = [field for field in ("group", "user", "each") if getattr(rule, field) is not None]
+    if len(fields) > 1:
+        yield Fault((*at, fields[1]), f"give one of group, user and each; {' and '.join(fields)} contradict each other")
+    if rule.kind in NEED_MARGIN and not rule.margin:
+        yield Fault((*at, "margin"), f"{rule.kind} needs a margin above zero: the smallest effect that matters")
+    else:
+        try:
+            Rule(kind=rule.kind, margin=rule.margin)
+        except ConfigError as error:
+            yield Fault((*at, "margin"), str(error))
+    controls = [spec.control, *(spec.resolved(user).control for user in users.values())]
+    if rule.arm is not None and all(control == rule.arm for control in controls):
+        yield Fault((*at, "arm"), f"{rule.arm!r} is the control itself: it has no effect against itself")
+    if rule.each == "group" and not groups:
+        yield Fault((*at, "each"), "no user and no cohort has a group: give them groups, or leave `each` out")
+    if rule.each == "user" and spec.enrols:
         yield Fault(
-            at,
-            f"with feedback 'difference' and noise that is learned, all users must have one control, {first!r}, got "
-            f'{control!r}; or give the noise, or learn from the reward alone: [policy] feedback = "reward"',
+            (*at, "each"),
+            "with open enrolment the number of users is not known, and alpha cannot be divided among them: write "
+            'each = "group", or leave `each` out',
+        )
+    elif rule.each == "user" and not users:
+        yield Fault((*at, "each"), "there are no users in the file to divide alpha among: name them first")
+    for message in _evidence_faults(spec, rule):
+        yield Fault((*at, "evidence"), message)
+
+
+def _evidence_faults(spec: TrialSpec, rule: StoppingRule) -> Iterator[str]:
+    policy = make(spec.policy.name)
+    if rule.evidence == "model" and spec.kind == "paper":
+        yield (
+            'the paper\'s model has no ranges of a level of their own: write [model] kind = "field", or '
+            'evidence = "propensities"'
+        )
+    if rule.evidence == "model" and rule.then != "advise" and spec.confounds_seasons_with_arms:
+        yield (
+            f'a rule that ends in "{rule.then}" by the model needs a model with seasons, and [model] says seasons = '
+            "false: such a model takes a shift from season to season for an effect of arms, and the rule is met "
+            'wrongly; leave `seasons = false` out of [model], use evidence = "propensities" or then = "advise", or '
+            "give [stopping] seasons = 1 if there is one season"
+        )
+    for metric in (spec.metrics if rule.metric is None else [rule.metric]) if rule.evidence == "exact" else ():
+        if metric in spec.metrics and spec.metrics[metric].range is None:
+            yield (
+                f"exact ranges need the range of {metric!r}, outside of which no outcome can be; give it one, or "
+                'evidence = "propensities"'
+            )
+    if rule.evidence != "model" and isinstance(policy, Policy) and policy.rule.randomisation == "sampled":
+        yield (
+            f"the policy {spec.policy.name!r} only samples, and its propensities are not known: take another policy, "
+            'such as dri_med, or evidence = "model"'
         )

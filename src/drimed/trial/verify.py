@@ -17,11 +17,11 @@ from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.ask import Question, decide
 from drimed.trial.checks import check, check_start
-from drimed.trial.dataset import Gathered
+from drimed.trial.dataset import Dataset
 from drimed.trial.events import START, hash_after
-from drimed.trial.looks import look
 from drimed.trial.queries import Story, decision_row
 from drimed.trial.state import TrialState, advanced, at_start, grouped, with_histories
+from drimed.trial.stopping import look
 from drimed.trial.store import DecisionRow, Ledger, Snapshot, Store, checked
 
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
@@ -59,7 +59,7 @@ class _Check:
         self.snapshot = ledger.snapshot()  # to be compared with the state after its event
         self.rows: dict[int, DecisionRow] = {}  # the table of decisions, as it follows from the log
         self.unchecked: str | None = None
-        self.seen: Gathered | None = None  # by the last look
+        self.seen: Dataset | None = None  # by the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # from which state, when and for whom each was answered
 
     def run(self, expected_hash: str | None, anchors: Sequence[Head]) -> Proof:

@@ -188,7 +188,7 @@ def rule_charts(history: StoppingHistory) -> list[Chart]:
             points.setdefault((claim.rule, claim.who, claim.arm), []).append((look, claim))
     charts: list[Chart] = []
     for (rule, _, _), one in points.items():
-        view, metric = history.state.looked.views.get(rule), history.state.spec.metrics.get(one[-1][1].on)
+        view, metric = history.state.looked.scopes.get(rule), history.state.spec.metrics.get(one[-1][1].on)
         if view is not None and len(charts) < MOST_LOOKS:
             unit = history.state.spec.reward.unit if metric is None else metric.unit
             id, then = f"stopping-chart-{len(charts) + 1}", then_of(history.state.spec, rule)

@@ -39,10 +39,9 @@ from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, admit, limi
 from drimed.service.runtime import Reply, Retry, Service
 from drimed.trial import tables
 from drimed.trial.changes import CHANGES
-from drimed.trial.columns import control_plot
-from drimed.trial.decoding import decode
+from drimed.trial.names import control_plot
 from drimed.trial.seasons import when
-from drimed.trial.tables import Record, read
+from drimed.trial.tables import Record, decode, read
 from drimed.trial.transaction import Transaction
 
 PUBLIC = "public"  # permission of a page that everybody may see
@@ -330,7 +329,7 @@ class Sent:
         if isinstance(self.data, str):
             return self.data
         try:
-            if tables.is_one(self.data):
+            if tables.is_workbook(self.data):
                 return tables.table_text(read(self.data, self.name))
             return _lines(decode(self.data, self.name)[0])
         except DrimedError:

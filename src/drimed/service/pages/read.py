@@ -29,9 +29,9 @@ from drimed.service.problems import Refusal
 from drimed.service.runtime import PATIENCE
 from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
-from drimed.trial.columns import control_plot
 from drimed.trial.estimates import REWARD, seasons_before
-from drimed.trial.explain import at_most, both_ends, in_words, possible, untried
+from drimed.trial.explain import arms_without_outcomes, both_ends, explain, possible_arms, shortfall
+from drimed.trial.names import control_plot
 from drimed.trial.queries import Found
 from drimed.trial.spec import Cohort, TrialSpec, User
 from drimed.trial.state import TrialState
@@ -228,7 +228,7 @@ def promise(state: TrialState) -> list[str]:
         metric = spec.metrics[rail.metric]
         limits.append((rail.metric, "above" if metric.better == "lower" else "below", rail, metric.unit))
     for what, way, limit, unit in limits:
-        by = at_most(limit.relative, limit.absolute, what, unit)
+        by = shortfall(limit.relative, limit.absolute, what, unit)
         may = f"may be {way} that of the control by at most {by}" if by else f"may not be {way} that of the control"
         sentences.append(f"The expected {what} of a decision {may}.")
     if traits.confidence == "anytime":
@@ -406,17 +406,17 @@ async def decision_page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: st
             found, events = queries.decision(ledger, state, wanted), queries.history(ledger, state, wanted)
             now = queries.status(state)
             if visit.blinded:
-                found, events = blinding.blinded(state, found), blinding.blinded_history(events, visit.actor)
+                found, events = blinding.blinded_decision(state, found), blinding.blinded_history(events, visit.actor)
                 return {"s": blinding.blinded_status(now), **_recorded(state, found, events, saw)}
-            told = possible(state, found)
+            told = possible_arms(state, found)
             return {
                 "s": now,
                 "first": events[0],
                 "openings": [o for o in blinding.openings(ledger, state) if o.decision in (None, wanted)],
-                "why_words": in_words(ledger, state, found),
+                "why_words": explain(ledger, state, found),
                 "reward_unit": state.spec.reward.unit,
                 **_recorded(state, found, events[1:], saw),
-                **_charts(state, told, set(untried(ledger, state, told))),
+                **_charts(state, told, set(arms_without_outcomes(ledger, state, told))),
             }
 
     context = await visit.service.read(visit.trial, look)

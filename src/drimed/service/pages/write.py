@@ -18,15 +18,14 @@ from drimed.service.pages import read
 from drimed.service.pages.base import NO_ERRORS, FormErrors, Pages, Sent, Visit, form_errors, go, sheet_errors, whole
 from drimed.service.runtime import Reply
 from drimed.trial import ask as asking
-from drimed.trial import lines, plots, queries, sheets, template
+from drimed.trial import plots, queries, sheets, template
 from drimed.trial import tell as telling
-from drimed.trial.blinding import blinded, blinded_status
+from drimed.trial.blinding import blinded_decision, blinded_status
 from drimed.trial.changes import CHANGES, Change, checked
-from drimed.trial.decoding import decode_utf
 from drimed.trial.names import tidy
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import TrialSpec, parse_toml
 from drimed.trial.state import TrialState
-from drimed.trial.tables import TYPED, Record, number
+from drimed.trial.tables import TYPED, Record, decode_utf, number
 from drimed.trial.tables import read as read_table
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -134,7 +133,7 @@ async def ask(visit: Visit) -> Response:
 
         def act(tx: Transaction) -> str:
             if by_sheet:
-                made = visit.confirmed(lambda sure: sheets.ask(tx, table, confirm=sure, **when))
+                made = visit.confirmed(lambda sure: sheets.ask_sheet(tx, table, confirm=sure, **when))
             else:
                 wanted = _typed_request(visit, tx.state)
                 made = visit.confirmed(lambda sure: asking.ask(tx, AskRequest(**wanted, **when, confirm=sure)))
@@ -167,7 +166,7 @@ def _typed_request(visit: Visit, state: TrialState) -> dict[str, Any]:
         for field, text in texts.items():
             try:
                 if text:
-                    found[field] = sheets.value(state, field, text, TYPED)
+                    found[field] = sheets.covariate_value(state, field, text, TYPED)
             except InputError as error:
                 faults.append(Fault((*path, field), f"user {name!r}: {error}"))
         return found
@@ -330,7 +329,7 @@ async def given_sheet(visit: Visit) -> Response:
 async def users_sheet(visit: Visit) -> Response:
     """A sheet to fill in: users and their plots, and a column for each context field."""
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
-    return visit.download(f"{visit.trial}-users", sheets.blank(state))
+    return visit.download(f"{visit.trial}-users", sheets.blank_sheet(state))
 
 
 async def _listed_decisions(visit: Visit) -> tuple[Status, list[Decision]]:
@@ -403,7 +402,7 @@ async def tell(visit: Visit) -> Response:
 
         def act(tx: Transaction) -> str:
             if how == "sheet":
-                tell = lambda sure: sheets.tell(tx, table, confirm=sure, blinded=visit.blinded)  # noqa: E731
+                tell = lambda sure: sheets.tell_sheet(tx, table, confirm=sure, blinded=visit.blinded)  # noqa: E731
             else:
                 reports = _reports(values)
                 tell = lambda sure: telling.tell(tx, TellRequest(reports=reports, confirm=sure))  # noqa: E731
@@ -430,7 +429,7 @@ async def pending_sheet(visit: Visit) -> Response:
     def look(trial: Trial) -> tuple[str, list[Record], list[str]]:
         with trial.reading() as (ledger, state):
             found = queries.decisions(ledger, state, queries.pending(ledger))
-            found = (blinded(state, d) for d in found) if visit.blinded else found
+            found = (blinded_decision(state, d) for d in found) if visit.blinded else found
             return state.hash, sheets.to_fill_in(state, found), sheets.headings(state, blinded=visit.blinded)
 
     hash, rows, empty = await visit.service.read(visit.trial, look)
@@ -497,7 +496,7 @@ async def _tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequenc
             numbers = sorted((n for n in waiting if before is None or n < before), reverse=True)
             page = numbers[:MOST_ROWS]
             rows = list(queries.decisions(ledger, state, {*page, *also}))[::-1]
-            rows = [blinded(state, d) for d in rows] if visit.blinded else rows
+            rows = [blinded_decision(state, d) for d in rows] if visit.blinded else rows
             status = queries.status(state)
             return {
                 "s": blinded_status(status) if visit.blinded else status,
@@ -639,7 +638,7 @@ def _change_value(visit: Visit, state: TrialState, name: str, *, of_user: bool) 
         return sheets.plots_of([t.strip() for t in visit.field("plots").split(",") if t.strip()]).get(name)
     if name == "attributes" and of_user:
         known = state.problem.covariates.attributes
-        return _by_name(visit, name, lambda n, text: sheets.value(state, n, text) if n in known else text)
+        return _by_name(visit, name, lambda n, text: sheets.covariate_value(state, n, text) if n in known else text)
     if name in ("preference", "attributes"):
         return _by_name(visit, name, number)
     if name == "noise":
@@ -653,7 +652,7 @@ def _change_value(visit: Visit, state: TrialState, name: str, *, of_user: bool) 
         return whole(text)
     if name == "stopping":  # as in a trial file, with or without the name of the section, or as JSON
         try:
-            data = json.loads(text) if text.startswith("{") else lines.parse(text)
+            data = json.loads(text) if text.startswith("{") else parse_toml(text)
         except SpecError as error:
             raise InputError(str(error), ("stopping",)) from None
         except (json.JSONDecodeError, RecursionError):

@@ -1,0 +1,186 @@
+"""The scope of each stopping rule, and what looks have found so far.
+
+A rule looks at the arms, groups and users that were there when it was fixed: alpha is divided among these. An arm,
+group or user that joins later has no share in it, until the rule is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from drimed.evaluation.stopping_rules import Better, Rule, share_of
+from drimed.trial.spec import Stopping, StoppingRule, TrialSpec, User
+
+if TYPE_CHECKING:
+    from drimed.trial.state import TrialState
+
+By = Literal["all", "group", "user"]
+ALL_USERS = "all users"
+SEASON, DECISIONS, BY_HAND = "season", "decisions", "by hand"  # causes of a look
+
+
+@dataclass(frozen=True)
+class RuleScope:
+    """The arms and users of one rule."""
+
+    arms: tuple[str, ...]
+    by: By
+    names: tuple[str, ...]  # of groups or users; one empty name for all users together
+    better: Better
+
+    def question(self, rule: StoppingRule) -> Rule:
+        """The question of the rule, on the scale of what is measured."""
+        return Rule(kind=rule.kind, margin=rule.margin, better=self.better)
+
+    def alpha(self, rule: StoppingRule) -> float:
+        """The level of each of its ranges."""
+        return share_of(1 - rule.confidence, rule.kind, arms=len(self.arms), groups=len(self.names))
+
+
+@dataclass(frozen=True)
+class LookHistory:
+    """The results of all looks so far."""
+
+    scopes: Mapping[str, RuleScope] = field(default_factory=dict)  # by rule
+    count: int = 0
+    last: int = 0  # the event of the last look; 0: there was none
+    cause: str = ""  # of the last look
+    decisions: int = 0  # at the last look
+    asked: str = ""  # when the last decisions were taken, where looks follow their number
+    met: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # rule -> claim -> the event that found it met
+    ended: tuple[str, ...] = ()  # scopes for which the floor has ended
+    demands: tuple[str, str] | None = None  # what must follow the last look: the kind of event, and its reason
+    halted: str = ""  # why a rule has paused or stopped the trial
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> LookHistory:
+        """From JSON data."""
+        scopes = {
+            n: RuleScope(tuple(v["arms"]), v["by"], tuple(v["names"]), v["better"]) for n, v in data["scopes"].items()
+        }
+        demands = None if data["demands"] is None else (str(data["demands"][0]), str(data["demands"][1]))
+        return LookHistory(**{**data, "scopes": scopes, "ended": tuple(data["ended"]), "demands": demands})
+
+    def after(self, seq: int, body: Mapping[str, Any]) -> LookHistory:
+        """The history with another look, of event `seq`."""
+        met = {rule: dict(claims) for rule, claims in self.met.items()}
+        for result in body["rules"]:
+            for claim in result["claims"]:
+                if claim["met"]:
+                    met.setdefault(result["rule"], {}).setdefault(claim_key(claim), seq)
+        demands = body["demands"]
+        return replace(
+            self,
+            count=self.count + 1,
+            last=seq,
+            cause=body["cause"],
+            decisions=body["decisions"],
+            met=met,
+            ended=(*self.ended, *body["ends"]),
+            demands=None if demands is None else (demands["kind"], demands["reason"]),
+        )
+
+
+def scope_key(by: str, name: str) -> str:
+    """One key for all users, a group or a user."""
+    return f"{by}:{name}"
+
+
+def scope_label(by: str, name: str) -> str:
+    """The same for a reader."""
+    return ALL_USERS if by == "all" else name
+
+
+def claim_key(claim: Mapping[str, Any]) -> str:
+    """The key of a claim: its scope, and its arm (of all: nothing)."""
+    return scope_key(claim["by"], claim["who"]) + ("" if claim["arm"] is None else f"|{claim['arm']}")
+
+
+def look_hash(body: Mapping[str, Any]) -> str:
+    """The hash of what a look says."""
+    text = json.dumps({k: v for k, v in body.items() if k != "hash"}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# When
+
+
+def due(state: TrialState, *, opens: bool) -> str | None:
+    """The cause of a look that must be taken before a decision now; `opens`: before an episode is opened."""
+    stopping, n = state.spec.stopping, state.counts.decisions
+    if stopping is None or not n:
+        return None
+    if stopping.decisions is not None and n >= stopping.decisions:
+        return DECISIONS
+    over = stopping.seasons is not None and state.episode.number >= stopping.seasons
+    if opens and (over or (stopping.rules and stopping.looks == "season")):
+        return SEASON
+    if stopping.rules and isinstance(stopping.looks, int) and n - state.looked.decisions >= stopping.looks:
+        return DECISIONS
+    return None
+
+
+def is_fresh(state: TrialState, cause: str) -> bool:
+    """Whether such a look was just taken."""
+    return state.looked.last == state.seq and state.looked.cause == cause
+
+
+def most_decisions(state: TrialState) -> int | None:
+    """The limit of decisions in all."""
+    return None if state.spec.stopping is None else state.spec.stopping.decisions
+
+
+def has_floor(state: TrialState, user: str) -> bool:
+    """Whether the floor has not ended for this user."""
+    group = state.profile(user).group
+    own = {scope_key("all", ""), scope_key("user", user), *(() if group is None else (scope_key("group", group),))}
+    return own.isdisjoint(state.looked.ended)
+
+
+# Scopes
+
+
+def rule_scopes(spec: TrialSpec, users: Mapping[str, User]) -> dict[str, RuleScope]:
+    """The scope of each rule, with these users in the trial."""
+    controls = [spec.control, *(cohort.control for cohort in spec.cohorts.values())]
+    controls += [spec.resolved(user).control for user in users.values()] if spec.rules else []
+    only = {str(c) if isinstance(c, str) else None for c in controls if c is not None}
+    arms = tuple(arm for arm in spec.arms if only != {arm})  # but for the control of all users
+    scopes = {}
+    for name, rule in spec.rules.items():
+        by: By = "all"
+        names: tuple[str, ...] = ("",)
+        if rule.each is not None:
+            by, names = rule.each, tuple(groups_of(spec, users) if rule.each == "group" else users)
+        elif rule.group is not None or rule.user is not None:
+            by, names = "user" if rule.group is None else "group", (rule.group or rule.user or "",)
+        better = "higher" if rule.metric is None else better_direction(spec, users, rule.metric)
+        scopes[name] = RuleScope(arms if rule.arm is None else (rule.arm,), by, names, better)
+    return scopes
+
+
+def changed_scopes(state: TrialState, new: Stopping) -> tuple[TrialSpec, dict[str, RuleScope]]:
+    """The trial with other rules, and their scopes: a rule that stays as it was keeps its scope."""
+    spec, old = state.spec.model_copy(update={"stopping": new}), state.spec.rules
+    scopes = rule_scopes(spec, {name: state.profile(name).definition for name in state.users})
+    same = {name for name, rule in new.rules.items() if old.get(name) == rule}
+    return spec, {name: state.looked.scopes[name] if name in same else scope for name, scope in scopes.items()}
+
+
+def groups_of(spec: TrialSpec, users: Mapping[str, User]) -> list[str]:
+    """All groups, also those of cohorts without users."""
+    groups = [spec.group_of(user) for user in users.values()] + [cohort.group for cohort in spec.cohorts.values()]
+    return list(dict.fromkeys(group for group in groups if group is not None))
+
+
+def better_direction(spec: TrialSpec, users: Mapping[str, User], metric: str) -> Better:
+    """The good direction of a metric: as in the file, or down where every user who weighs it counts it as a cost."""
+    if spec.metrics[metric].better == "lower":
+        return "lower"
+    preferences = [spec.preference, *(spec.resolved(user).preference for user in users.values())]
+    weights = [p[metric] for p in preferences if p is not None and metric in p]
+    return "lower" if any(w < 0 for w in weights) and not any(w > 0 for w in weights) else "higher"
