@@ -44,7 +44,7 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
         "discount": model.discount,
         "seasons": model.seasons,
         "ranges": tuple((-inf, inf) if m.range is None else tuple(map(float, m.range)) for m in spec.metrics.values()),
-        "still": tuple(_sd_if_constant(metric) for metric in spec.metrics.values()),
+        "sd_if_constant": tuple(_sd_if_constant(metric) for metric in spec.metrics.values()),
         "delta": spec.delta,
     }
     if model.balanced is not None:
