@@ -123,13 +123,13 @@ BY_MODEL = {"kind": "superiority", "evidence": "model"}
         ({"users": {}}, "there are no users yet"),
         (
             UNSEASONED | KEPT | {"stopping": {"rules": {"r": BY_MODEL}}},
-            "r: without seasons in the model, a rule by the model",
+            "r: a model without seasons takes a level",
         ),
-        ({"model": {"kind": "field"}}, "`[floors] control = 0.05` keeps it"),
-        ({"model": {"kind": "field"}, "floors": {"arms": 0.05}}, "nothing keeps the control in this trial"),
+        ({"model": {"kind": "field"}}, "set `[floors] control = 0.05`"),
+        ({"model": {"kind": "field"}, "floors": {"arms": 0.05}}, "the control has no minimum probability"),
         (
             {"model": {"kind": "people", "seasons": False}, "stopping": {"rules": {"r": BY_MODEL}}},
-            "r: without seasons in the model, a rule by the model",
+            "r: a model without seasons takes a level",
         ),
     ],
 )

@@ -145,7 +145,7 @@ SINGLE = [
     Wrong("range = [0, 12]", "range = 12 #!", "metrics.yield.range", "must be a list of two numbers, got 12"),
     Wrong(
         "range = [0, 12]",
-        'range = [\n  0,\n  "12", #!\n]',
+        'range = [ #!\n  0,\n  "12",\n]',
         "metrics.yield.range.1",
         "must be a number, got '12'",
     ),
@@ -306,7 +306,7 @@ SINGLE = [
     ),
     Wrong(
         ARMS,
-        arms("map", EYE, "[\n  [1, 0],\n  [0, inf], #!\n]", EYE),
+        arms("map", EYE, "[ #!\n  [1, 0],\n  [0, inf],\n]", EYE),
         "arms.low.map.1.1",
         "must be a finite number, got inf",
     ),

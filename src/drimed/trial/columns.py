@@ -1,8 +1,8 @@
-"""Columns of sheets, told apart by what they mean in a trial and not by how they are spelled.
+"""Columns of sheets, whatever their spelling.
 
 A metric, a context field or an attribute is a column of its own name, or of that name after `metric.`, `context.` or
-`attribute.`; values of a control plot come after `control.`. A name with two meanings is refused, unless the others are
-there under their long names. A unit may follow the name; another one than the trial file declares is refused.
+`attribute.`; values of a control plot come after `control.`. A unit may follow the name; another one than the trial
+file declares is refused.
 """
 
 from __future__ import annotations
@@ -182,80 +182,47 @@ class Columns:
         return columns + [Column(part, name) for part, name in free if name not in used]
 
     @cached_property
-    def _spelled(self) -> tuple[dict[str, list[Column]], dict[str, list[Column]]]:
-        """By each way to write them: to the letter, and without regard to capitals."""
-        exact: dict[str, list[Column]] = {}
-        loose: dict[str, list[Column]] = {}
-        for column in self.all:
-            for spelled in {column.long} if column.part == CONTROL else {column.long, column.name}:
-                exact.setdefault(tidy(spelled), []).append(column)
-                loose.setdefault(folded(spelled), []).append(column)
-        return exact, loose
+    def _by_heading(self) -> dict[str, Column]:
+        headings = {folded(column.long): column for column in self.all}
+        return {folded(column.name): column for column in self.all if column.part != CONTROL} | headings
 
-    def named(self, part: str, name: str) -> str:
-        """The heading of a column that is written: short, unless that has two meanings."""
-        column = Column(part, name)
-        return name if part != CONTROL and self._spelled[1][folded(name)] == [column] else column.long
-
-    def matches(self, heading: str) -> list[Column]:
-        """The possible meanings of a heading."""
-        return self._plain(heading) or self._with_unit(heading)[0]
-
-    def _plain(self, name: str) -> list[Column]:
-        exact, loose = self._spelled
-        return exact.get(tidy(name)) or loose.get(folded(name)) or []
-
-    def _with_unit(self, heading: str) -> tuple[list[Column], str]:
-        """The possible meanings of a heading with a unit, and the unit; without brackets it must be declared."""
+    def match(self, heading: str) -> tuple[Column | None, str]:
+        """The meaning of a heading, and the unit in it; a unit without brackets must be declared."""
+        if (column := self._by_heading.get(folded(heading))) is not None:
+            return column, ""
         for base, unit, bracketed in split_unit(heading):
-            columns = [c for c in self._plain(base) if c.part in PARTS]
-            declared = [self.units[c] for c in columns if c in self.units]
-            common = is_unit(unit) and (declared or (columns and bracketed))
-            if common or any(same_unit(unit, d) for d in declared):
-                return columns, unit
-        return [], ""
-
-    def _unit_error(self, heading: str, column: Column) -> str | None:
-        """The error of a unit in a heading that is not the declared one."""
-        declared = self.units.get(column, "")
-        if not declared or self._plain(heading) or same_unit(unit := self._with_unit(heading)[1], declared):
-            return None
-        plain = self.named(column.part, column.name)
-        return (
-            f"column {heading!r} is in {unit}, and {plain} of the trial in {declared}: convert the values, or call the "
-            f"column {plain!r} if they are in {declared}"
-        )
+            column = self._by_heading.get(folded(base))
+            if column is not None and column.part in PARTS:
+                declared = self.units.get(column, "")
+                if same_unit(unit, declared) or (is_unit(unit) and (declared or bracketed)):
+                    return column, unit
+        return None, ""
 
     def read(self, table: Table, ignore: Iterable[str] = (), *, asks: bool = False) -> dict[str, Column]:
-        """The meaning of each column of a sheet; unknown ones are left out.
-
-        In a sheet that asks, a name of the sheet's own columns is never a metric.
-        """
+        """The meaning of each column of a sheet; unknown ones are left out. A sheet that asks needs no outcomes."""
         ignored = {folded(name) for name in ignore}
-        names = [name for name in table.names if name and folded(name) not in ignored]
-        long = {folded(column.long): column for column in self.all if column.part in PARTS}
-        by_long_name = {long[folded(name)]: name for name in names if folded(name) in long}
         meanings: dict[str, Column] = {}
-        for name in names:
-            columns = [column for column in self.matches(name) if by_long_name.get(column, name) == name]
-            if asks and any(column.part == SHEET for column in columns):
-                columns = [column for column in columns if column.part not in (METRIC, CONTROL)]
-            if len(columns) > 1:
-                own = [column.long for column in columns if column.part != SHEET]
-                they = "them" if len(own) > 1 else "the second"
-                raise InputError(
-                    f"column {name!r} may be {' or '.join(map(str, columns))}; call {they} {' and '.join(own)}"
-                )
-            if not columns:
+        for heading in table.names:
+            column, unit = self.match(heading) if heading and folded(heading) not in ignored else (None, "")
+            if column is None:
                 continue
-            if wrong := self._unit_error(name, columns[0]):
-                if asks and columns[0].part in (METRIC, CONTROL):  # which asking does not look at
+            declared = self.units.get(column, "")
+            if unit and declared and not same_unit(unit, declared):
+                if asks and column.part in (METRIC, CONTROL):
                     continue
-                raise InputError(wrong)
-            if again := next((other for other, column in meanings.items() if column == columns[0]), None):
-                raise InputError(f"columns {again!r} and {name!r} are the same: {columns[0]}; leave one of them")
-            meanings[name] = columns[0]
+                plain = self.named(column.part, column.name)
+                raise InputError(
+                    f"column {heading!r} is in {unit}, and {plain} of the trial in {declared}: convert the values, or "
+                    f"call the column {plain!r} if they are in {declared}"
+                )
+            if again := next((other for other, known in meanings.items() if known == column), None):
+                raise InputError(f"columns {again!r} and {heading!r} are the same: {column}; leave one of them")
+            meanings[heading] = column
         return meanings
+
+    def named(self, part: str, name: str) -> str:
+        """The heading of a column that is written."""
+        return Column(part, name).long if part == CONTROL else name
 
     def unknown(self, table: Table, meanings: Mapping[str, Column], ignore: Iterable[str] = ()) -> list[str]:
         """Unknown columns with something in them. A number is no name: a line end was lost before it."""

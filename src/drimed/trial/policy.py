@@ -15,10 +15,9 @@ from drimed.policies.protocol import AnyPolicy, Traits
 from drimed.policies.registry import make
 from drimed.policies.rules.base import RemembersRounds
 from drimed.trial.covariates import Covariates
-from drimed.trial.spec import PAPER, Metric, TrialSpec
+from drimed.trial.spec import PAPER, TrialSpec
 
 PRIOR_DEVIATION = 0.5  # of a coefficient, in units of its metric's size
-SPREADS = 8  # standard deviations of a measurement that a plausible range has room for
 
 
 def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
@@ -44,7 +43,6 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
         "discount": model.discount,
         "seasons": model.seasons,
         "ranges": tuple((-inf, inf) if m.range is None else tuple(map(float, m.range)) for m in spec.metrics.values()),
-        "sd_if_constant": tuple(_sd_if_constant(metric) for metric in spec.metrics.values()),
         "delta": spec.delta,
     }
     if model.balanced is not None:
@@ -52,11 +50,6 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
     elif spec.has_exact_rule:
         learner["balanced"] = False  # exact ranges need decisions whose draws are independent
     return make(name, **(learner | _implied_settings(spec, plain.traits) | settings))
-
-
-def _sd_if_constant(metric: Metric) -> float:
-    """The assumed deviation of a metric while all of its outcomes are alike; 0: half of its level."""
-    return 0.0 if metric.range is None else (metric.range[1] - metric.range[0]) / SPREADS
 
 
 def _implied_settings(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
