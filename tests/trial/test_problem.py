@@ -106,11 +106,11 @@ def test_an_offer_is_the_one_that_is_made_of_plain_arrays() -> None:
     plain = make_offer(
         maps=maps_of(spec), preference=[0.0, 2.0], covariance=[COVARIANCE] * 3, control=[0.25, 0.75, 0.0], user=1
     )
-    np.testing.assert_allclose(mine.features, plain.features, rtol=1e-15)
+    np.testing.assert_allclose(mine.features, plain.features[0], rtol=1e-15)
     assert mine.sigma is not None
     assert plain.sigma is not None
-    np.testing.assert_allclose(mine.sigma, plain.sigma, rtol=1e-14)
-    np.testing.assert_array_equal(mine.control, plain.control)
+    np.testing.assert_allclose(mine.sigma, plain.sigma[0], rtol=1e-14)
+    np.testing.assert_array_equal(mine.control, plain.control[0])
     assert mine.user == 1
 
 
@@ -157,8 +157,8 @@ def test_differences_subtract_the_controls_map_and_add_its_noise() -> None:
         assert mine.sigma is not None
         assert plain.sigma is not None
         np.testing.assert_array_equal(mine.maps, maps - maps[control])
-        np.testing.assert_allclose(mine.features, plain.features, atol=1e-15)
-        np.testing.assert_allclose(mine.sigma, plain.sigma)
+        np.testing.assert_allclose(mine.features, plain.features[0], atol=1e-15)
+        np.testing.assert_allclose(mine.sigma, plain.sigma[0])
         assert not mine.control_features.any()
 
 
