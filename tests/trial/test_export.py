@@ -15,8 +15,8 @@ from drimed.trial import sheets, tables
 from drimed.trial.export import MEANING, records, write
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.reports.test_analyse import SPEC as FOUND
-from tests.reports.test_analyse import play
+from tests.reports.worlds import PAPER as FOUND
+from tests.reports.worlds import play
 from tests.trial.fields import FIELD, SEASON
 
 SPEC = FOUND | {"model": {"kind": "paper"}}

@@ -119,7 +119,7 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         unblindings, history = openings(ledger, state), stopping_history(ledger, state)
         upcoming, why_not = [], None
         try:
-            upcoming = ask.preview(Transaction(state, ledger, now(), "", dry_run=True))
+            upcoming = ask.preview(Transaction(state, ledger, now(), "analysis", dry_run=True))
         except DrimedError as error:
             why_not = str(error)
     model = fitted_model(state, offers_now(state)) if state.users else None

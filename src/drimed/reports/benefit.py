@@ -320,7 +320,8 @@ def _own_spreads(
     mine = None if users is None else (np.zeros(len(users)), np.zeros(len(users)))
     for h, at, effects in _effects_of_users(fit, decided):
         for i, decisions in enumerate(at):
-            gain, offset, rest = (part[i].reshape(B, own_prior.size, -1) for part in effects)
+            parts = (effects.gain, effects.shift, effects.noise)
+            gain, offset, rest = (part[i].reshape(B, own_prior.size, -1) for part in parts)
             when, which = np.unique(decided.episode[decisions], return_inverse=True)
             Z = np.zeros((len(when), own_prior.size))
             np.add.at(Z, which.reshape(-1), decided.own[decisions].reshape(len(decisions), -1))
@@ -332,13 +333,13 @@ def _own_spreads(
             before[when] += np.diff(running**2 @ own_prior.ravel(), prepend=0.0)
         if users is not None and mine is not None:
             total = np.stack([decided.own[decisions].sum(0) for decisions in at])  # (h, M, q)
-            parts = (
+            of_users = (
                 -np.einsum("hmq,hbmqop->hbop", total, effects.gain),
                 np.einsum("hmq,hbmq->hb", total, effects.shift),
                 np.einsum("hmq,hbmqor,hor->hb", total, effects.noise, total, optimize=True),
                 (total**2 * own_prior).sum((-2, -1)),
             )
-            mine[0][h], mine[1][h] = _mixed_spread(fit, users[h], *parts)
+            mine[0][h], mine[1][h] = _mixed_spread(fit, users[h], *of_users)
     sums = (part.cumsum(0) for part in (through, shift, noise, before))
     return _mixed_spread(fit, rows.cumsum(0), *sums), mine
 

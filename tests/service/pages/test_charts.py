@@ -10,8 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from drimed.service.pages.read import _charts
-from tests.reports.field_trials import grown
-from tests.reports.test_confirmed import CLEAR, TIMES, WHY
+from tests.reports.worlds import CLEAR, TIMES, WHY, grown
 from tests.service.serving import Running
 from tests.trial.trials import BUSY, outcome
 

@@ -126,7 +126,7 @@ def ranges(
 
     def draw(width: int) -> tuple[float, list[Markup]]:
         roomy = width > ROOMY
-        step = (40.0 if notes else 32.0) if roomy else (64.0 if notes else 50.0)
+        step = (40.0 if notes else 32.0) if roomy else 62.0
         left = min(0.42 * width, max(120.0, 24 + LETTER * longest)) if roomy else 14.0
         right = width - max(40.0, value_room) if roomy else width - 14.0
         bottom, middle = 12.0 + step * len(rows), (left + right) / 2
@@ -157,9 +157,9 @@ def _row_labels(row: RangeRow, y: float, width: int, ends: tuple[float, float], 
         name_y, note_y = (y - 3, y + 12) if row.note else (y + 4, y)
         value = text(ends[1] + 12, y + 4, row.value, look=verdict)
     else:
-        x, anchor, room = ends[0], "start", int((width - 40 - BOLD * len(row.value)) / LETTER)
-        name_y, note_y = (y - 30, y - 14) if row.note else (y - 14, y)
-        value = text(width - 14, name_y, row.value, look=verdict, anchor="end")
+        x, anchor, name_y, note_y = ends[0], "start", y - 29, y - 14
+        room = int((width - 28 - (12 + BOLD * len(row.value) if row.note else 0)) / LETTER)
+        value = text(width - 14, name_y if row.note else note_y, row.value, look=verdict, anchor="end")
     name = cut(row.label, room - len(row.suffix)) + row.suffix
     full = [el("title", row.label + row.suffix)] if name != row.label + row.suffix else []
     look = "tick strong" if row.strong else "tick"
