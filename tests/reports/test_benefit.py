@@ -20,9 +20,9 @@ from tests.reports.worlds import ARMS, FIELD, PAPER, PAPER_EFFECT, PEOPLE, field
 def made(gain: list[float], half: float, allowed: float = -10.0) -> Benefit:
     """Users with these gains, four decisions each."""
     users = [UserBalance(f"site {h}", 4, g, g - half, g + half, allowed, 0) for h, g in enumerate(gain)]
-    ends = [np.array([sum(gain) + side * half]) for side in (0, -1, 1)]
+    middle, low, high = (np.array([sum(gain) + side * half]) for side in (0, -1, 1))
     one, limit = np.ones(1, np.intp), np.array([len(gain) * allowed])
-    return Benefit(one, np.array([[4 * len(gain)]]), one, *ends, limit, 0, 0, users)
+    return Benefit(one, np.array([[4 * len(gain)]]), one, middle, low, high, limit, 0, 0, users)
 
 
 def text(b: Benefit, unit: str = "", largest: float = 50.0, *, withdrawn: bool = False) -> list[str]:
