@@ -10,15 +10,15 @@ import numpy as np
 from drimed.records import STATES, Report
 from drimed.reports.analysis import analyse
 from drimed.reports.wording import summary
-from drimed.trial.dataset import Gathered, gather
+from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports.worlds import PAPER, paper, play
 
 
-def gathered(trial: Trial, before: Gathered | None = None) -> Gathered:
+def gathered(trial: Trial, before: Dataset | None = None) -> Dataset:
     with trial.reading() as (ledger, state):
-        return gather(ledger, state, before)
+        return load_dataset(ledger, state, before)
 
 
 def test_a_quiet_trial_has_all_checks_and_no_alarm() -> None:

@@ -91,7 +91,7 @@ def test_past_effects_use_the_outcomes_up_to_each_season_and_end_with_the_presen
     assert isinstance(a.fit, Known)
     for season in (1, 4, 8):
         cells = _fit_until(a.data, a.fit, season).evidence.cells
-        assert cells.count == (a.data.told & (a.data.episode <= season)).sum()
+        assert cells.count == (a.data.has_outcome & (a.data.episode <= season)).sum()
     now = [x for x in a.effects if (x.who, x.source) == (EVERYBODY, MODEL) and x.arm in a.given and not x.is_control]
     assert numbers(a, 8) == {(x.arm, x.on): (x.estimate, *x.ends, *x.likely_ends) for x in now}
     course = [x.likely_ends for p in a.past for x in p.effects if (x.arm, x.on) == ("bad", "yield")]

@@ -162,26 +162,29 @@ class Benefit:
         return text
 
 
-def benefit(seen: Dataset, fit: Inference) -> Benefit:
+def benefit(data: Dataset, fit: Inference) -> Benefit:
     """All decisions so far."""
-    state = seen.state
+    state = data.state
     H, K, L = len(state.users), len(state.problem.arms), state.episode.number
-    place = seen.episode - 1
+    place = data.episode - 1
     allocation = np.zeros((L, K), np.intp)
-    np.add.at(allocation, (place, seen.arm), 1)
-    gains = mixed_gains(seen, fit) if isinstance(fit, Known) else _regression_gains(seen, fit)
+    np.add.at(allocation, (place, data.arm), 1)
+    if not len(data.arm):
+        gains = Gains(*np.zeros((4, 0)), Sums(*np.zeros((3, L))), None)
+    else:
+        gains = mixed_gains(data, fit) if isinstance(fit, Known) else _regression_gains(data, fit)
     guard = getattr(state.policy.guard, "tolerance", None) if isinstance(state.policy, Policy) else None
     tolerance = guard or Tolerance(relative=state.spec.tolerance.relative, absolute=state.spec.tolerance.absolute)
     allowed = tolerance.allowed(gains.control)  # (n,)
     short: BoolArray = gains.mixed + allowed < -ROUND_OFF * (1 + np.abs(gains.control))
-    counts, falls, sums, limits = (np.bincount(seen.user, w, H) for w in (None, short, gains.drawn, -allowed))
+    counts, falls, sums, limits = (np.bincount(data.user, w, H) for w in (None, short, gains.drawn, -allowed))
     ends = [(None, None)] * H
     if gains.by_user is not None:
         ends = list(zip(gains.by_user.low.tolist(), gains.by_user.high.tolist(), strict=True))
     return Benefit(
         episode=np.arange(1, L + 1),
         allocation=allocation,
-        held=np.bincount(place, seen.held, L).astype(np.intp),
+        held=np.bincount(place, data.held, L).astype(np.intp),
         gain=gains.total.value,
         gain_low=gains.total.low,
         gain_high=gains.total.high,
@@ -196,17 +199,17 @@ def benefit(seen: Dataset, fit: Inference) -> Benefit:
     )
 
 
-def _regression_gains(seen: Dataset, fit: Fit) -> Gains:
+def _regression_gains(data: Dataset, fit: Fit) -> Gains:
     """By the paper's regression, in a typical context."""
-    state = seen.state
-    n, K, d = len(seen.slot), len(state.problem.arms), fit.theta.shape[-1]
+    state = data.state
+    n, K, d = len(data.slot), len(state.problem.arms), fit.theta.shape[-1]
     x0, given, mixed = np.zeros((3, n, d))  # x_0; x_a - x_0 of the drawn arm; sum_a p_a (x_a - x_0)
-    for slot in np.unique(seen.slot):
+    for slot in np.unique(data.slot):
         offer = state.problem.offer([state.profiles[int(slot)]], [state.problem.covariates.typical], [None])
-        x, control, at = offer.features[0], offer.control_features[0], seen.slot == slot
+        x, control, at = offer.features[0], offer.control_features[0], data.slot == slot
         x0[at] = control
-        given[at] = x[seen.arm[at]] - control
-        mixed[at] = seen.probabilities[at] @ x[:K] - control
+        given[at] = x[data.arm[at]] - control
+        mixed[at] = data.probabilities[at] @ x[:K] - control
     radius = float(fit.radius * np.sqrt(fit.inflation))
 
     def half(rows: FloatArray) -> FloatArray:
@@ -219,53 +222,53 @@ def _regression_gains(seen: Dataset, fit: Fit) -> Gains:
         value = rows @ fit.theta
         return Sums(value, value - half(rows), value + half(rows))
 
-    total = summed(seen.episode - 1, state.episode.number, running=True)
-    by_user = summed(seen.user, len(state.users), running=False)
+    total = summed(data.episode - 1, state.episode.number, running=True)
+    by_user = summed(data.user, len(state.users), running=False)
     expected = mixed @ fit.theta
     return Gains(x0 @ fit.theta, expected, expected + half(mixed), given @ fit.theta, total, by_user)
 
 
-def mixed_gains(seen: Dataset, fit: Known) -> Gains:
+def mixed_gains(data: Dataset, fit: Known) -> Gains:
     """By a mixed model: rows on theta and on users' own effects are added up, some different offers at a time."""
-    n, structure = len(seen.slot), fit.structure
+    n, structure = len(data.slot), fit.structure
     control, mixed, mixed_high, drawn = np.zeros((4, n))
     each = structure.metrics, len(fit.layout.family)
-    H = len(seen.state.users)
-    rows = np.zeros((seen.state.episode.number, *each))
+    H = len(data.state.users)
+    rows = np.zeros((data.state.episode.number, *each))
     users = np.zeros((H, *each)) if 0 < H * math.prod(each) <= MOST_NUMBERS else None
     own_rows = np.zeros((n, structure.metrics, len(structure.own.family)))
-    for at, which, offers in _different_offers(seen):
+    for at, which, offers in _different_offers(data):
         belief = fit.learner.beliefs(fit.evidence, offers)
         p = contrasts.preferences(fit, offers)  # (U, M)
         reward = np.einsum("ukm,um->uk", belief.mean, p)
         control[at] = (offers.control * reward).sum(-1)[which]
-        drawn[at] = reward[which, seen.arm[at]] - control[at]
+        drawn[at] = reward[which, data.arm[at]] - control[at]
         w = np.zeros((len(at), structure.arms))  # of the arms in each decision's lottery, minus the control's
-        w[:, : seen.probabilities.shape[-1]] = seen.probabilities[at]
+        w[:, : data.probabilities.shape[-1]] = data.probabilities[at]
         w -= offers.control[which]
         w[np.abs(w).max(-1) < ROUND_OFF] = 0.0  # the control itself, written in decimals
         mixed[at] = (w * reward[which]).sum(-1)
         C, C0 = (np.einsum("um,ukmln,un->ukl", p, c, p, optimize=True) for c in (belief.covariance, belief.prior))
         deviation, prior = (np.sqrt(np.maximum(np.einsum("nk,nkl,nl->n", w, c[which], w), 0.0)) for c in (C, C0))
         mixed_high[at] = Found(mixed[at], deviation, prior, NORMAL).at_all_times()[1]
-        contrast = np.eye(structure.arms)[seen.arm[at]] - offers.control[which]  # (n, K)
+        contrast = np.eye(structure.arms)[data.arm[at]] - offers.control[which]  # (n, K)
         keys, z = fit.asked(offers)
         weight = p[which] * fit.unit  # (n, M)
         added = weight[:, :, None] * np.einsum("nk,nkp->np", contrast, fit.rows(keys, z)[which])[:, None, :]
-        np.add.at(rows, seen.episode[at] - 1, added)
+        np.add.at(rows, data.episode[at] - 1, added)
         if users is not None:
-            np.add.at(users, seen.user[at], added)
+            np.add.at(users, data.user[at], added)
         if structure.cluster == "user":
             Z = structure.own.rows(keys, standardised(structure, fit.scale, z))[which]
             own_rows[at] = weight[:, :, None] * np.einsum("nk,nkq->nq", contrast, Z)[:, None, :]
-    place = seen.episode - 1
+    place = data.episode - 1
     if structure.cluster == "user" and n:
-        number = np.array([seen.state.profiles[int(s)].unit.number for s in seen.slot])
-        spreads = _own_spreads(fit, DecisionRows(seen.user, number, place, own_rows), rows, users)
+        number = np.array([data.state.profiles[int(s)].unit.number for s in data.slot])
+        spreads = _own_spreads(fit, DecisionRows(data.user, number, place, own_rows), rows, users)
     else:
         parts = [None if part is None else fit.of(part) for part in (rows.cumsum(0), users)]
         spreads = [None if part is None else (part.deviation, part.prior) for part in parts]
-    values = [np.bincount(place, drawn, len(rows)).cumsum(), np.bincount(seen.user, drawn, H).astype(np.float64)]
+    values = [np.bincount(place, drawn, len(rows)).cumsum(), np.bincount(data.user, drawn, H).astype(np.float64)]
     total, by_user = (
         None if s is None else Sums(v, *Found(v, *s, NORMAL).at_all_times())
         for v, s in zip(values, spreads, strict=True)
@@ -275,9 +278,9 @@ def mixed_gains(seen: Dataset, fit: Known) -> Gains:
     return Gains(control, mixed, mixed_high, drawn, total, by_user)
 
 
-def _different_offers(seen: Dataset) -> Iterator[tuple[IntArray, IntArray, Offer]]:
+def _different_offers(data: Dataset) -> Iterator[tuple[IntArray, IntArray, Offer]]:
     """Different offers, some at a time: the decisions with these, the number of each one's offer, and the offers."""
-    asked = seen.slot[:, None] if seen.context is None else np.column_stack([seen.slot, seen.context])
+    asked = data.slot[:, None] if data.context is None else np.column_stack([data.slot, data.context])
     _, first, which = np.unique(asked, axis=0, return_index=True, return_inverse=True)
     which = which.reshape(-1)
     order = np.argsort(which, kind="stable")
@@ -285,9 +288,9 @@ def _different_offers(seen: Dataset) -> Iterator[tuple[IntArray, IntArray, Offer
     for start in range(0, len(first), AT_ONCE):
         stop = min(start + AT_ONCE, len(first))
         at, some = order[ends[start] : ends[stop]], first[start:stop]
-        profiles = [seen.state.profiles[int(s)] for s in seen.slot[some]]
-        contexts = [None if seen.context is None else seen.context[i] for i in some]
-        yield at, which[at] - start, seen.state.problem.offer(profiles, contexts, [None] * len(some))
+        profiles = [data.state.profiles[int(s)] for s in data.slot[some]]
+        contexts = [None if data.context is None else data.context[i] for i in some]
+        yield at, which[at] - start, data.state.problem.offer(profiles, contexts, [None] * len(some))
 
 
 class DecisionRows(NamedTuple):

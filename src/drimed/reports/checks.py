@@ -71,27 +71,27 @@ class Checks:
     withdrawn: str | None = None  # the promise that does not hold, and the reason: a sentence
 
 
-def check(seen: Dataset, residual_checks: tuple[Check, ...] | None = None) -> Checks:
+def check(data: Dataset, residual_checks: tuple[Check, ...] | None = None) -> Checks:
     """Check everything that can be; `residual_checks` are those of a mixed model."""
-    rows = _whitened_rows(seen) if seen.state.spec.kind == "paper" else None
+    rows = _whitened_rows(data) if data.state.spec.kind == "paper" else None
     mean, residual, propensities = None, None, None
     if rows is not None:
-        mean = _mean_drift(seen, rows)
-        residual = model_checks.residual_check(rows.standardised, rows.arm, len(seen.state.problem.arms))
+        mean = _mean_drift(data, rows)
+        residual = model_checks.residual_check(rows.standardised, rows.arm, len(data.state.problem.arms))
     with suppress(DrimedError):
-        propensities = model_checks.calibration_p_value(seen.logs())
+        propensities = model_checks.calibration_p_value(data.logs())
     if residual_checks is None:
-        residual_checks = () if rows is None else _residual_checks(seen, rows)
+        residual_checks = () if rows is None else _residual_checks(data, rows)
     checks = Checks(mean, residual, propensities, residual_checks, [])
-    return replace(checks, alarms=_alarms(seen, checks), withdrawn=_withdrawn(seen, checks))
+    return replace(checks, alarms=_alarms(data, checks), withdrawn=_withdrawn(data, checks))
 
 
 def withdrawn(trial: Trial) -> str | None:
     """The promise of a trial that does not hold, and the reason; None: there is no sign against any."""
     with trial.reading() as (ledger, state):
-        seen = load_dataset(ledger, state)
+        data = load_dataset(ledger, state)
     model = fitted_model(state, offers_now(state)) if state.users else None
-    return check(seen, None if model is None else check_model(seen, model)).withdrawn
+    return check(data, None if model is None else check_model(data, model)).withdrawn
 
 
 def no_promise(withdrawn: str) -> str:
@@ -147,22 +147,22 @@ class _Rows:
     sd: FloatArray  # (n, M), of the noise
 
 
-def _whitened_rows(seen: Dataset) -> _Rows | None:
-    learner = inference_learner(seen.state)
-    chosen = np.flatnonzero(usable(seen, learner) & seen.observed.all(-1))
+def _whitened_rows(data: Dataset) -> _Rows | None:
+    learner = inference_learner(data.state)
+    chosen = np.flatnonzero(usable(data, learner) & data.observed.all(-1))
     if len(chosen) < model_checks.FEWEST:
         return None
-    model = fit_now(seen).noise if learner.weighting == "learned" else None
-    parts = [_whitened(seen, model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
+    model = fit_now(data).noise if learner.weighting == "learned" else None
+    parts = [_whitened(data, model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
     Z, w, X, y, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
     mean, leverage = one_step_ahead(learner.ridge_penalty, Z, w, X)
     standardised = (y - mean) / np.sqrt(variance + leverage)
-    return _Rows(Z, w, seen.arm[chosen], seen.episode[chosen], standardised, chosen, X, y, np.sqrt(variance))
+    return _Rows(Z, w, data.arm[chosen], data.episode[chosen], standardised, chosen, X, y, np.sqrt(variance))
 
 
-def _whitened(seen: Dataset, model: Noise | None, some: IntArray) -> tuple[FloatArray, ...]:
+def _whitened(data: Dataset, model: Noise | None, some: IntArray) -> tuple[FloatArray, ...]:
     """Rows with unit noise (Z, w), the same in their own unit (X, y), and their noise variance."""
-    offer, action, outcome = evidence(seen, some)
+    offer, action, outcome = evidence(data, some)
     X, y = linear_regression.rows_noise("none", "vector", offer, action, outcome)
     if model is not None:
         W = noise_estimation.whitening(model, noise_estimation.rows(model, offer, action, X, y))
@@ -174,37 +174,37 @@ def _whitened(seen: Dataset, model: Noise | None, some: IntArray) -> tuple[Float
     return np.matmul(W, X), np.matvec(W, y), X, y, variance
 
 
-def _residual_checks(seen: Dataset, rows: _Rows) -> tuple[Check, ...]:
+def _residual_checks(data: Dataset, rows: _Rows) -> tuple[Check, ...]:
     """Residuals of the paper's regression, with the coefficients fitted again without the prior."""
     theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
     design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
-    return check_trial_residuals(seen, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
+    return check_trial_residuals(data, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
 
 
-def _mean_drift(seen: Dataset, rows: _Rows) -> MeanDrift | None:
-    L, d = seen.state.episode.number, rows.Z.shape[-1]
+def _mean_drift(data: Dataset, rows: _Rows) -> MeanDrift | None:
+    L, d = data.state.episode.number, rows.Z.shape[-1]
     if L < FEWEST_EPISODES:
         return None
     gram, moment = np.zeros((L, d, d)), np.zeros((L, d))
     at = rows.episode - 1
     np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
     np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
-    bound = inference_learner(seen.state).norm_bound
+    bound = inference_learner(data.state).norm_bound
     return Monitor(alpha=ALPHA, norm_bound=bound, every=max(1, L // 20)).watch(EpisodeSums(gram, moment))
 
 
-def _withdrawn(seen: Dataset, checks: Checks) -> str | None:
+def _withdrawn(data: Dataset, checks: Checks) -> str | None:
     why = serious_fault(checks.residual_checks)
     if why is None and checks.mean is not None and int(checks.mean.alarm) >= 0:
-        when = calendar(seen.state).said(int(checks.mean.alarm) + 1)
+        when = calendar(data.state).said(int(checks.mean.alarm) + 1)
         why = f"the effects themselves have moved (detected in {when})"
     if why is None:
         return None
     return f"The ranges and the promise to stay near the control do not hold, because the model is wrong: {why}."
 
 
-def _alarms(seen: Dataset, checks: Checks) -> list[Alarm]:
-    alarms, problem = [], seen.state.problem
+def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:
+    alarms, problem = [], data.state.problem
     if checks.mean is not None and int(checks.mean.alarm) >= 0:
         advice = "ranges assume that they do not: look at recent seasons alone, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(checks.mean.alarm) + 1, advice))
@@ -324,9 +324,9 @@ class Agreement:
         return [Alarm(f"without the model the answer differs: {self.disagreements[0].describe()}{more}", None, advice)]
 
 
-def agreement(seen: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agreement:
+def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agreement:
     """Compare the model with the propensities where both have an effect; `effects` are all of them."""
-    state, members = seen.state, groups(seen.state)
+    state, members = data.state, groups(data.state)
     of = {(x.who, x.arm, x.source): x for x in effects if x.on == REWARD}
     pairs = [
         (x, of[x.who, x.arm, MODEL]) for x in of.values() if x.source == PROPENSITIES and (x.who, x.arm, MODEL) in of
@@ -339,7 +339,7 @@ def agreement(seen: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agree
         if not _apart(free.ends, by_model):
             continue  # narrower ranges have something in common
         some = members[free.who]
-        wide = model_free_effects(seen, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm].ends
+        wide = model_free_effects(data, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm].ends
         if isinstance(fit, Known):  # a guaranteed range is for all effects at once already
             low, high = long_range(fit, offers_now(state), some, may_get(state, list(state.users)), alpha)
             k = state.problem.arm(free.arm)
@@ -347,7 +347,7 @@ def agreement(seen: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agree
         if _apart(wide, by_model):
             disagreements.append(Disagreement(free.who, free.arm, by_model, wide, state.spec.reward.unit))
     rate = RATE if isinstance(fit, Known) else state.spec.delta + RATE / 2
-    return Agreement(len(pairs), rate, disagreements, _scarce_arms(seen, of, members))
+    return Agreement(len(pairs), rate, disagreements, _scarce_arms(data, of, members))
 
 
 def foreseen_half_width(deviation: float, floor: float, decisions: int) -> float | None:
@@ -370,16 +370,16 @@ def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def _scarce_arms(
-    seen: Dataset, of: Mapping[tuple[str, str, str], Effect], members: Mapping[str, list[int]]
+    data: Dataset, of: Mapping[tuple[str, str, str], Effect], members: Mapping[str, list[int]]
 ) -> list[ScarceArm]:
     """Arms that can be given and whose effect for all users the propensities do not show."""
-    state, log = seen.state, PropensityLog.of(seen)
+    state, log = data.state, PropensityLog.of(data)
     n, everybody = len(log.at), members[EVERYBODY]
     if not n:
         return []
     possible = np.asarray(available(state, list(state.users)).any(0))
     control = float(log.plays(None)[everybody].sum())
-    floors = np.zeros(2) if seen.floor is None or not len(seen.floor) else seen.floor[-1]
+    floors = np.zeros(2) if data.floor is None or not len(data.floor) else data.floor[-1]
     predicted = log.predictions(np.zeros(0, np.intp))[:, -1]
     misses = log.measured[log.at[1:]] - predicted[1:]  # from what was predicted before each outcome
     half = foreseen_half_width(float(np.sqrt(np.mean(misses**2))) if n > 1 else 0.0, FLOOR, n)

@@ -93,9 +93,9 @@ def own_effects(
     return effects
 
 
-def all_effects(seen: Dataset, fit: Inference) -> list[Effect]:
+def all_effects(data: Dataset, fit: Inference) -> list[Effect]:
     """All users and groups on the reward and on each metric, single users on the reward."""
-    state = seen.state
+    state = data.state
     names, members, offers = list(state.users), groups(state), offers_now(state)
     times, can, could = given(state, names), available(state, names), may_get(state, names)
     measures, seasons = [REWARD, *state.problem.metrics], _seasons(fit, offers)
@@ -116,12 +116,12 @@ def all_effects(seen: Dataset, fit: Inference) -> list[Effect]:
     own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
     on_reward = [x for x in together if x.on == REWARD]
     on_metrics = [x for m in state.problem.metrics for x in together if x.on == m]
-    return [*on_reward, *own, *on_metrics, *all_model_free_effects(seen, members, times, can)]
+    return [*on_reward, *own, *on_metrics, *all_model_free_effects(data, members, times, can)]
 
 
-def effects_at(seen: Dataset, fit: Inference) -> list[Effect]:
+def effects_at(data: Dataset, fit: Inference) -> list[Effect]:
     """All users together on every measure, by an earlier fit; without counts of seasons."""
-    state = seen.state
+    state = data.state
     names = list(state.users)
     could, times = may_get(state, names), given(state, names).sum(0)
     five = group_ranges(state, fit, offers_now(state), range(len(names)), could)
@@ -129,12 +129,12 @@ def effects_at(seen: Dataset, fit: Inference) -> list[Effect]:
     return _records(state, EVERYBODY, [REWARD, *state.problem.metrics], Estimated(five, None), times, possible, None)
 
 
-def recommendations(seen: Dataset, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
+def recommendations(data: Dataset, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
     """The best arm for each user, of the control and the arms with outcomes; `own` are all users' effects in order."""
-    state = seen.state
+    state = data.state
     arms, offers = state.problem.arms, offers_now(state)
     among = offers.control > 0  # (H, K)
-    among[:, np.unique(seen.arm[seen.has_outcome])] = True
+    among[:, np.unique(data.arm[data.has_outcome])] = True
     best: list[tuple[Any, ...]] = []
     for model, part, some in _posteriors(state, fit, offers):
         draws = regression_effects.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])

@@ -31,44 +31,44 @@ class Refit(NamedTuple):
     noise: Noise | None  # None: known
 
 
-def fit_now(seen: Dataset) -> Refit:
+def fit_now(data: Dataset) -> Refit:
     """By all outcomes: the policy's own fit, or one from the log."""
-    state = seen.state
+    state = data.state
     own, learner = state.policy.inference(state.settled()), inference_learner(state)
     if own is not None and (own[1] is not None or learner.weighting != "learned"):
         return Refit(*own)
-    refit = _refits(seen, learner, [state.episode.number], aging=False)[-1]
+    refit = _refits(data, learner, [state.episode.number], aging=False)[-1]
     return refit if own is None else Refit(own[0], refit.noise)
 
 
-def fits_after(seen: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
+def fits_after(data: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
     """By the outcomes up to each of these episodes, as they are recorded now; None: too much work."""
-    policy, learner = seen.state.policy, inference_learner(seen.state)
-    aging = policy.inference(seen.state.settled()) is not None
+    policy, learner = data.state.policy, inference_learner(data.state)
+    aging = policy.inference(data.state.settled()) is not None
     if aging and isinstance(policy, Policy) and isinstance(policy.learner, Learner):
         learner = policy.learner
-    if learner.weighting == "learned" and usable(seen, learner).sum() > MOST_REFITTED:
+    if learner.weighting == "learned" and usable(data, learner).sum() > MOST_REFITTED:
         return None
-    return [refit.fit for refit in _refits(seen, learner, episodes, aging=aging)]
+    return [refit.fit for refit in _refits(data, learner, episodes, aging=aging)]
 
 
-def _refits(seen: Dataset, learner: Learner, episodes: Sequence[int], *, aging: bool) -> list[Refit]:
-    shape, whole = seen.state.problem.shape, usable(seen, learner)
+def _refits(data: Dataset, learner: Learner, episodes: Sequence[int], *, aging: bool) -> list[Refit]:
+    shape, whole = data.state.problem.shape, usable(data, learner)
     gathered, refits = learner.start(shape), []
     for episode in range(1, int(episodes[-1]) + 1):
         if aging:
             gathered = learner.age(gathered)
-        at = np.flatnonzero(whole & (seen.episode == episode))
+        at = np.flatnonzero(whole & (data.episode == episode))
         for first in range(0, len(at), AT_ONCE):
-            gathered = learner.add(gathered, *evidence(seen, at[first : first + AT_ONCE]))
+            gathered = learner.add(gathered, *evidence(data, at[first : first + AT_ONCE]))
         if episode in episodes:
-            refits.append(_refit(seen, learner, gathered, episode))
-    return refits or [_refit(seen, learner, gathered, 0)]
+            refits.append(_refit(data, learner, gathered, episode))
+    return refits or [_refit(data, learner, gathered, 0)]
 
 
-def _refit(seen: Dataset, learner: Learner, gathered: Any, episode: int) -> Refit:
+def _refit(data: Dataset, learner: Learner, gathered: Any, episode: int) -> Refit:
     ready = learner.ready(gathered)
-    pulls = np.bincount(seen.arm[seen.episode <= episode], minlength=seen.state.problem.shape.K).astype(np.float64)
+    pulls = np.bincount(data.arm[data.episode <= episode], minlength=data.state.problem.shape.K).astype(np.float64)
     fit = learner.fit(ready.ridge, ready.noise, pulls, int(pulls.sum()) + 1)
     return Refit(replace(fit, radius=np.asarray(fit.radius)), ready.noise)
 
@@ -83,16 +83,16 @@ def inference_learner(state: TrialState) -> Learner:
     return Learner(weighting="known", **settings)
 
 
-def usable(seen: Dataset, learner: Learner) -> BoolArray:
+def usable(data: Dataset, learner: Learner) -> BoolArray:
     """Decisions with outcomes that the learner can take: (n,)."""
-    return np.asarray(seen.observed.all(-1) if learner.weighting == "learned" else seen.has_outcome)
+    return np.asarray(data.observed.all(-1) if learner.weighting == "learned" else data.has_outcome)
 
 
-def evidence(seen: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
+def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
     """Offers, arms and outcomes of some decisions."""
-    problem, n = seen.state.problem, len(at)
-    profiles = [seen.state.profiles[int(s)] for s in seen.slot[at]]
-    contexts = [None] * n if seen.context is None else list(seen.context[at])
-    observed = seen.observed[at]
-    outcome = Outcome(None, seen.vector[at] / problem.sizes, None if observed.all() else observed)
-    return problem.offer(profiles, contexts, [None] * n), np.asarray(seen.arm[at]), outcome
+    problem, n = data.state.problem, len(at)
+    profiles = [data.state.profiles[int(s)] for s in data.slot[at]]
+    contexts = [None] * n if data.context is None else list(data.context[at])
+    observed = data.observed[at]
+    outcome = Outcome(None, data.vector[at] / problem.sizes, None if observed.all() else observed)
+    return problem.offer(profiles, contexts, [None] * n), np.asarray(data.arm[at]), outcome

@@ -105,17 +105,17 @@ class PastEffects:
     effects: list[Effect]
 
 
-def variation(seen: Dataset, fit: Known) -> Variation:
+def variation(data: Dataset, fit: Known) -> Variation:
     """All users as they are now."""
     if not fit.evidence.cells.count or not fit.scale.known.all():
         return Variation([], [], [], [], {})
-    offers = offers_now(seen.state)
+    offers = offers_now(data.state)
     return Variation(
-        components=_components(seen.state, fit),
-        sites=_sites(seen.state, fit, offers),
-        seasons=_seasons(seen.state, fit, offers),
-        covariates=_covariates(seen.state, fit, offers),
-        sources=_sources(seen),
+        components=_components(data.state, fit),
+        sites=_sites(data.state, fit, offers),
+        seasons=_seasons(data.state, fit, offers),
+        covariates=_covariates(data.state, fit, offers),
+        sources=_sources(data),
     )
 
 
@@ -205,13 +205,13 @@ def _covariates(state: TrialState, fit: Known, offers: Offer) -> list[CovariateE
     ]
 
 
-def _sources(seen: Dataset) -> dict[tuple[str, str], EvidenceSource]:
+def _sources(data: Dataset) -> dict[tuple[str, str], EvidenceSource]:
     """Outcomes of each arm but the control, by user and by group."""
-    state, arms, names = seen.state, seen.state.problem.arms, list(seen.state.users)
+    state, arms, names = data.state, data.state.problem.arms, list(data.state.users)
     if not 1 < len(names) <= MOST_COUNTED:
         return {}
     counts = np.zeros((len(names), len(arms)), np.intp)  # (H, K)
-    np.add.at(counts, (seen.user[seen.has_outcome], seen.arm[seen.has_outcome]), 1)
+    np.add.at(counts, (data.user[data.has_outcome], data.arm[data.has_outcome]), 1)
     control = np.array([state.profile(name).control[: len(arms)] == 1 for name in names])  # (H, K)
     members = {name: [h] for h, name in enumerate(names)}
     sites = {who: some for who, some in groups(state).items() if who != EVERYBODY and who not in members}
@@ -225,52 +225,52 @@ def _sources(seen: Dataset) -> dict[tuple[str, str], EvidenceSource]:
     return sources
 
 
-def past_effects(seen: Dataset, fit: Inference, now: Sequence[Effect]) -> list[PastEffects]:
+def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> list[PastEffects]:
     """Effects by the outcomes up to each season, of the arms with outcomes by then; empty before there are two.
 
     Outcomes count as they are recorded now, late and corrected ones in their own season, and variances are the present
     ones: only the evidence about the arms changes. The last point is the present effect; `now` are all present effects.
     """
-    if not seen.has_outcome.any():
+    if not data.has_outcome.any():
         return []
-    seasons = np.unique(seen.episode[seen.has_outcome])
+    seasons = np.unique(data.episode[data.has_outcome])
     episodes = seasons[::-1][:: -(-len(seasons) // MOST_POINTS)][::-1].tolist()
     last = [x for x in now if x.who == EVERYBODY and x.source == MODEL]
     if len(episodes) < 2 or not last:
         return []
     earlier: Sequence[Inference] | None
     if isinstance(fit, Known):
-        earlier = [_fit_until(seen, fit, episode) for episode in episodes[:-1]]
+        earlier = [_fit_until(data, fit, episode) for episode in episodes[:-1]]
     else:
-        earlier = fits_after(seen, episodes[:-1])
+        earlier = fits_after(data, episodes[:-1])
     if earlier is None:
         return []
-    points = [effects_at(seen, one) for one in earlier]
+    points = [effects_at(data, one) for one in earlier]
     past = []
     for episode, effects in zip(episodes, [*points, last], strict=True):
-        by_then = seen.arm[seen.has_outcome & (seen.episode <= episode)]
-        arms = {seen.state.problem.arms[k] for k in np.unique(by_then)}
+        by_then = data.arm[data.has_outcome & (data.episode <= episode)]
+        arms = {data.state.problem.arms[k] for k in np.unique(by_then)}
         past.append(PastEffects(episode, [x for x in effects if x.arm in arms and x.is_known and not x.is_control]))
     return past
 
 
-def _fit_until(seen: Dataset, fit: Known, episode: int) -> Known:
+def _fit_until(data: Dataset, fit: Known, episode: int) -> Known:
     """The fit of the outcomes up to an episode, with the present variances."""
     learner = fit.learner
     if learner.seasons or learner.discount < 1:
         cells = fit.evidence.cells.live()
         cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < episode))  # seasons count from 0 there
     else:
-        cells = _recounted(seen, fit, episode)
+        cells = _recounted(data, fit, episode)
     evidence = replace(fit.evidence, cells=cells, stepped=-1, season=episode - 1)
-    return contrasts.know(learner, learner.ready(evidence, variances=False), offers_now(seen.state))
+    return contrasts.know(learner, learner.ready(evidence, variances=False), offers_now(data.state))
 
 
-def _recounted(seen: Dataset, fit: Known, episode: int) -> Cells:
+def _recounted(data: Dataset, fit: Known, episode: int) -> Cells:
     """Cells of the outcomes up to an episode, counted again: without seasons, cells do not know when they came."""
     own = fit.evidence.cells
     cells = field_cells.init(own.mean.shape[-1], factors=own.keys.shape[-1])
-    for part in outcome_rows(seen, fit, np.flatnonzero(seen.has_outcome & (seen.episode <= episode))):
+    for part in outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
         if part is not None:
             part.keys[:, SEASON] = 0
             cells = field_cells.add(cells, part)
