@@ -1,6 +1,7 @@
-"""What passes between the rooms: plain data without dependencies.
+"""Data classes shared by all packages: requests, decisions, outcomes, effects, looks, events and faults.
 
-Trial, service, pages, sheets, exports and client all speak in these records.
+They have no dependencies: trial, service, pages, sheets, exports and client build the same requests and get the same
+records and faults.
 """
 
 from __future__ import annotations
@@ -12,17 +13,29 @@ from functools import cached_property
 from math import inf
 from typing import Any, Generic, Literal, TypeVar
 
-# A record from JSON data, and pages of many of them.
+PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
+STATES = (
+    PENDING,
+    PARTIAL,
+    COMPLETE,
+    MISSING,
+)  # of a decision: no outcome yet, some metrics, all, the rest will not come
+ENOUGH_SEASONS = 2  # with outcomes of an arm and of its control, before the arm is called better or worse
+LONGEST_KEY = 200  # characters of an idempotency key
 
+Path = tuple[str | int, ...]  # from the top of a file or request to a field
+Context = Mapping[str, float | str]
+Plots = Mapping[str, Sequence[str]] | Sequence[str]  # block -> plots, or plots
+Values = Mapping[str, float | None]  # metric -> value
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Page(Generic[T]):
-    """Some of many."""
+class Record:
+    """Base of records that are sent as JSON."""
 
-    items: list[T]
-    next: str | None  # the cursor of what follows; None: that was all
+    def plain(self) -> dict[str, Any]:
+        """As JSON data."""
+        return asdict(self)  # type: ignore[call-overload]
 
 
 def read(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -31,10 +44,76 @@ def read(kind: type[T], data: Mapping[str, Any]) -> T:
     return kind(**{name: value for name, value in data.items() if name in names})
 
 
-# A decision, its outcome as somebody reports it, and what comes back.
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """Some of many records."""
 
-PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
-STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
+    items: list[T]
+    next: str | None  # the cursor of the next page; None: this is the last one
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with a file or a request, and its place."""
+
+    path: Path  # empty: all of it
+    message: str
+    line: int | None = None  # of a text file
+    row: int | None = None  # of a sheet, as a spreadsheet counts them
+    severity: Literal["error", "unlikely"] = "error"  # unlikely: a possible value that must be confirmed
+
+    def __str__(self) -> str:
+        places = [f"row {self.row}" if self.row else "", f"line {self.line}" if self.line else ""]
+        return ": ".join([*filter(None, [*places, ".".join(map(str, self.path))]), self.message])
+
+
+# Requests. Paths of faults begin with the names of their fields: ("contexts", "north", "rain").
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskRequest:
+    """Users to decide for, and what is known about them."""
+
+    users: Sequence[str] | None = None  # None: all users of the trial
+    contexts: Mapping[str, Context] = field(default_factory=dict)  # user -> field -> value
+    enrol: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # new user -> attributes, cohort, group, plots
+    plots: Mapping[str, Plots] = field(default_factory=dict)  # user -> plots to decide for; left out: all of its own
+    unavailable: Sequence[str] = ()  # arms that none of these users can get
+    episode: int | None = None  # None: the open one; the next one is opened
+    season: str | None = None  # the episode by its name
+    date: str | None = None  # of a season that is opened
+    key: str | None = None  # idempotency key: a repeated request is answered with the first decisions
+    confirm: bool = False  # accept unlikely values and undeclared plots
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a decision. Metrics that are still to come are left out."""
+
+    decision: int
+    outcome: Values
+    control: Values | None = None  # of the control plot, where feedback is `difference`
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellRequest:
+    """Outcomes to record together, all or none."""
+
+    reports: Sequence[Report]
+    confirm: bool = False  # accept unlikely values
+
+
+@dataclass(frozen=True, kw_only=True)
+class AmendRequest:
+    """A correction of an outcome; None takes a value back."""
+
+    report: Report
+    reason: str
+    saw: Report | None = None  # values that the correction is about; refused if one of them has changed since
+    confirm: bool = False
+
+
+# Decisions and outcomes
 
 
 @dataclass(frozen=True)
@@ -47,34 +126,25 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Report:
-    """An outcome as somebody reports it. Metrics that are still to come are left out."""
-
-    decision: int
-    outcome: Mapping[str, float | None]
-    control: Mapping[str, float | None] | None = None  # of the control plot, where feedback is `difference`
-
-
-@dataclass(frozen=True)
-class Decision:
+class Decision(Record):
     """A decision with its outcome as it stands."""
 
     id: int
     episode: int
     user: str
-    arm: str  # empty: not shown, in a dry run or to somebody who is blinded
+    arm: str  # empty: not shown, in a dry run or to a blinded reader
     probabilities: dict[str, float]  # empty: not known before the draw, or not shown
     propensity: float | None  # None: the policy's own draw has no closed form, or it is not shown
-    reason: str  # what the guard did
-    share: float | None  # how much of the policy's own proposal the guard kept
-    # Arms against the control, as estimated then, each end at the trial's confidence; none where nothing was known.
+    reason: str  # for what the guard did
+    share: float | None  # of the policy's own proposal that the guard kept
+    # Effects against the control as estimated then, each end at the trial's confidence; None: nothing was known.
     effects: dict[str, Interval] | None
     context: dict[str, float | str] | None
     unavailable: list[str]
     state_version: int  # the event up to which the log was known
     time: str
     actor: str
-    season: str | None = None  # what the episode is called, if it has a name
+    season: str | None = None  # name of the episode
     plot: str | None = None  # where the user has plots
     block: str | None = None  # of that plot
     repeated: bool = False  # an earlier decision, returned again
@@ -85,137 +155,89 @@ class Decision:
     amendments: int = 0
     code: str | None = None  # of the arm, where the trial has codes
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON data."""
-        return asdict(self)
-
     @staticmethod
     def read(data: Mapping[str, Any]) -> Decision:
-        """From JSON data; fields that a newer service adds are left out."""
-        effects = data["effects"]
-        found = None if effects is None else {arm: read(Interval, e) for arm, e in effects.items()}
-        return read(Decision, {**data, "effects": found})
+        """From JSON data."""
+        effects = data["effects"] and {arm: read(Interval, e) for arm, e in data["effects"].items()}
+        return read(Decision, {**data, "effects": effects})
 
 
 @dataclass(frozen=True)
-class Receipt:
+class Receipt(Record):
     """The answer to a reported outcome."""
 
     decision: int
     result: str  # recorded, completed, already recorded, amended, missing
     state: str  # of the decision now
-    outcome: dict[str, float] | None  # all that is known of it now
+    outcome: dict[str, float] | None  # recorded values
     control: dict[str, float] | None
     waits_for: list[str]  # metrics without which the policy does not learn from it yet
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class Opening:
-    """A code that was opened, for one decision or for all."""
+class Opening(Record):
+    """An unblinding, of one decision or of all."""
 
     time: str
     actor: str
     reason: str
-    decision: int | None = None  # None: for all
+    decision: int | None = None  # None: all
     arm: str | None = None  # of that decision
     code: str | None = None
-    codes: dict[str, str] | None = None  # arm -> code, where it was opened for all and there are codes
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON data."""
-        return asdict(self)
+    codes: dict[str, str] | None = None  # arm -> code, where all were unblinded and there are codes
 
 
-# A line of a trial's log, where the log stands, and what a replay of it found.
+# A trial at a glance
 
 
 @dataclass(frozen=True)
-class Event:
-    """One line of a trial's log."""
+class Status(Record):
+    """A trial at a glance."""
 
-    seq: int  # from 1
-    time: str  # UTC
-    actor: str
-    kind: str
-    decision: int | None
-    user: str | None
-    request: str | None  # the caller's idempotency key
-    text: str  # the body as it was written
-    hash: str
-
-    @cached_property
-    def body(self) -> dict[str, Any]:
-        """The body as JSON data."""
-        body: dict[str, Any] = json.loads(self.text)
-        return body
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON data."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "text"} | {"body": self.body}
-
-    @staticmethod
-    def read(data: Mapping[str, Any]) -> Event:
-        """From JSON data; fields that a newer service adds are left out."""
-        return read(Event, {**data, "text": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
-
-
-@dataclass(frozen=True)
-class Head:
-    """Where a log stood: kept elsewhere, it proves later that nothing before it was changed."""
-
-    trial: str
-    event: int  # the number of the last event
-    hash: str
-    time: str  # when that was seen
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON data."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What a replay of the whole log found."""
-
-    ok: bool
-    events: int
+    name: str
+    about: str
+    status: str  # running, paused, stopped
+    episode: int
+    users: int
+    arms: list[str]
+    retired: list[str]
     decisions: int
-    exact: int  # decisions that were reproduced to the last bit
-    rounded: int  # to round-off only: the arm and all else is the same
-    faults: list[str]
-    hash: str  # of the last event
-    anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
-    looks: int = 0  # looks at the stopping rules that were taken again
-    unchecked: str | None = None  # why decisions cannot be replayed here, which says nothing against the log
-
-
-# Faults of what came in.
-
-Path = tuple[str | int, ...]
+    pending: int
+    partial: int
+    complete: int
+    missing: int
+    amendments: int
+    policy: str
+    created: str
+    events: int
+    hash: str
+    notes: list[str]
+    model: str = "paper"  # field, people or paper
+    enrolment: str = "closed"  # open: asking for an unknown user enrols it
+    season: str | None = None  # name of the open episode
+    looks: int = 0  # at the stopping rules
+    rules_met: list[str] = field(default_factory=list)  # stopping rules that a look has found met
+    floor_ended: list[str] = field(default_factory=list)  # for all users, groups or users
+    halted: str = ""  # why a stopping rule has paused or stopped it
+    failures: int = 0  # decisions by the control because the model could not be computed
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong with a file or a request, and its place."""
+class Member:
+    """A user as described last; None: the trial's default."""
 
-    path: Path  # from the top of the file or request to the field; empty: all of it
-    message: str
-    line: int | None = None  # of a text file
-    row: int | None = None  # of a sheet, as a spreadsheet counts them
-    severity: Literal["error", "unlikely"] = "error"  # unlikely: a possible value that must be confirmed
+    name: str
+    preference: dict[str, float] | None
+    control: str | dict[str, float] | None
+    arms: list[str] | None
+    group: str | None
+    cohort: str | None = None
+    attributes: dict[str, float | str] | None = None
+    blocks: dict[str, list[str]] | None = None  # block -> its plots
+    plots: list[str] | None = None  # the same without blocks
 
-    def __str__(self) -> str:
-        places = [f"row {self.row}" if self.row else "", f"line {self.line}" if self.line else ""]
-        return ": ".join([*filter(None, [*places, ".".join(map(str, self.path))]), self.message])
 
-
-# What a trial has found: effects of arms, and what somebody should look at.
-
-ENOUGH_SEASONS = 2  # with outcomes of an arm and of its control, before the arm is called better or worse
+# Effects and checks
 
 
 @dataclass(frozen=True)
@@ -231,7 +253,7 @@ class Effect:
     likely_low: float | None  # the 95 % range at this look; None: nothing is known yet
     likely_high: float | None
     source: str = "model"  # or "propensities": without a model of the mean
-    decisions: int = 0  # how often the arm was given here
+    decisions: int = 0  # with this arm
     available: bool = True
     # Seasons with outcomes of the arm and of the control; None: seasons have no effects on single arms.
     seasons: int | None = None
@@ -306,7 +328,7 @@ class Effect:
 
 
 def unconfirmed(seasons: int | None) -> str:
-    """Why nothing is said of an arm that so many seasons have told of; empty: something is.
+    """Why an arm with outcomes of so many seasons is not judged; empty: it is.
 
     >>> unconfirmed(1), unconfirmed(2)
     ('compared with the control in one season only: another must confirm it', '')
@@ -325,7 +347,7 @@ def _side(low: float | None, high: float | None) -> int:
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something that a person should look at."""
+    """A result of a check that a person should look at."""
 
     what: str
     episode: int | None
@@ -334,9 +356,9 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Checks:
-    """What the checks of a trial found."""
+    """Results of the checks of a trial."""
 
-    withdrawn: str | None  # which promise does not hold, and why; None: there is no sign against any
+    withdrawn: str | None  # the promise that does not hold, and why; None: there is no sign against any
     alarms: list[Alarm]
     events: int  # of the log that this rests on
 
@@ -346,12 +368,12 @@ class Checks:
         return read(Checks, {**data, "alarms": [read(Alarm, one) for one in data["alarms"]]})
 
 
-# What stopping rules said at one moment.
+# Interim analyses
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a stopping rule says of the range of one arm."""
+class Claim(Record):
+    """A stopping rule applied to the range of one arm."""
 
     rule: str
     kind: str  # superiority, non_inferiority, equivalence, futility or harm
@@ -361,11 +383,11 @@ class Claim:
     low: float | None  # None: nothing can be told yet
     high: float | None
     margin: float
-    distance: float | None  # how far the range is from where it must be, in the unit of what is measured
+    distance: float | None  # of the range from where it must be, in the unit of what is measured
     met: bool
     all_arms: bool = False  # distance and met are those of all arms together
-    seasons: int | None = None  # that have told of arm and control, where a rule takes no claim from one alone
-    withdrawn: str | None = None  # what shows that the model is wrong, where a rule rests on it and would be met
+    seasons: int | None = None  # with outcomes of arm and control, where a rule takes no claim from one season alone
+    withdrawn: str | None = None  # evidence against the model, where a rule rests on it and would be met
 
     @property
     def waits(self) -> str:
@@ -373,10 +395,6 @@ class Claim:
         if self.withdrawn:
             return f"the model is wrong and shows nothing ({self.withdrawn})"
         return unconfirmed(self.seasons)
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -390,8 +408,8 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the stopping rules said at one moment."""
+class Look(Record):
+    """An interim analysis: what the stopping rules said at one moment."""
 
     event: int  # 0: it was not recorded
     time: str
@@ -402,120 +420,72 @@ class Look:
     outcomes: int  # complete ones
     claims: list[Claim]
     limits: list[Limit]
-    floor_ends: list[str]  # for whom the floor ends with this look
+    floor_ends: list[str]  # users for whom the floor ends with this look
     demands: str | None  # paused or stopped
-    reason: str  # why that follows
+    reason: str  # for that
     hash: str  # of all that it says, as it is recorded
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON data."""
-        return asdict(self)
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Look:
-        """From JSON data; fields that a newer service adds are left out."""
+        """From JSON data."""
         claims = [read(Claim, one) for one in data["claims"]]
         return read(Look, {**data, "claims": claims, "limits": [read(Limit, one) for one in data["limits"]]})
 
 
-# Requests to a trial: the same for Python, HTTP, pages, sheets, command line and client.
-
-LONGEST_KEY = 200  # characters of an idempotency key
-
-Context = Mapping[str, float | str]
-Plots = Mapping[str, Sequence[str]] | Sequence[str]  # block -> plots, or plots
-
-
-@dataclass(frozen=True, kw_only=True)
-class AskRequest:
-    """Users to decide for, and what is known about them."""
-
-    users: Sequence[str] | None = None  # None: all users of the trial
-    contexts: Mapping[str, Context] = field(default_factory=dict)  # user -> field -> value
-    enrol: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # new user -> attributes, cohort, group, plots
-    plots: Mapping[str, Plots] = field(default_factory=dict)  # user -> plots to decide for; left out: all of its own
-    unavailable: Sequence[str] = ()  # arms that none of these users can get
-    episode: int | None = None  # None: the open one; the next one is opened
-    season: str | None = None  # the episode by its name
-    date: str | None = None  # of a season that is opened
-    key: str | None = None  # idempotency key: a repeated request is answered with the first decisions
-    confirm: bool = False  # accept unlikely values and undeclared plots
-
-
-@dataclass(frozen=True, kw_only=True)
-class TellRequest:
-    """Outcomes to record together, all or none."""
-
-    reports: Sequence[Report]
-    confirm: bool = False  # accept unlikely values
-
-
-@dataclass(frozen=True, kw_only=True)
-class AmendRequest:
-    """A correction of an outcome; None takes a value back."""
-
-    report: Report
-    reason: str
-    saw: Report | None = None  # values that the correction is about; refused if one of them has changed since
-    confirm: bool = False
-
-
-# A trial at a glance, and its users.
+# The log
 
 
 @dataclass(frozen=True)
-class Status:
-    """A trial at a glance."""
+class Event:
+    """One line of a trial's log."""
 
-    name: str
-    about: str
-    status: str  # running, paused, stopped
-    episode: int
-    users: int
-    arms: list[str]
-    retired: list[str]
-    decisions: int
-    pending: int
-    partial: int
-    complete: int
-    missing: int
-    amendments: int
-    policy: str
-    created: str
-    events: int
+    seq: int  # from 1
+    time: str  # UTC
+    actor: str
+    kind: str
+    decision: int | None
+    user: str | None
+    request: str | None  # the caller's idempotency key
+    text: str  # the body as it was written
     hash: str
-    notes: list[str]
-    model: str = "paper"  # field, people or paper
-    enrolment: str = "closed"  # open: asking for somebody unknown enrols them
-    season: str | None = None  # what the open episode is called, if it has a name
-    looks: int = 0  # at the stopping rules
-    rules_met: list[str] = field(default_factory=list)  # stopping rules that a look has found met
-    floor_ended: list[str] = field(default_factory=list)  # for whom: all users, groups or users
-    halted: str = ""  # why a stopping rule has paused or stopped it
+
+    @cached_property
+    def body(self) -> dict[str, Any]:
+        """The body as JSON data."""
+        body: dict[str, Any] = json.loads(self.text)
+        return body
 
     def plain(self) -> dict[str, Any]:
         """As JSON data."""
-        return asdict(self)
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "text"} | {"body": self.body}
+
+    @staticmethod
+    def read(data: Mapping[str, Any]) -> Event:
+        """From JSON data."""
+        return read(Event, {**data, "text": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
 
 
 @dataclass(frozen=True)
-class Member:
-    """A user as described last; None: as the trial says for all."""
+class Head(Record):
+    """The end of a log at some time: kept elsewhere, it proves later that nothing before it was changed."""
 
-    name: str
-    preference: dict[str, float] | None
-    control: str | dict[str, float] | None
-    arms: list[str] | None
-    group: str | None
-    cohort: str | None = None
-    attributes: dict[str, float | str] | None = None
-    blocks: dict[str, list[str]] | None = None  # block -> its plots
-    plots: list[str] | None = None  # the same without blocks
+    trial: str
+    event: int  # sequence number of the last event
+    hash: str
+    time: str
 
 
-__all__ = [
-    "COMPLETE", "ENOUGH_SEASONS", "LONGEST_KEY", "MISSING", "PARTIAL", "PENDING", "STATES", "Alarm",
-    "AmendRequest", "AskRequest", "Checks", "Claim", "Context", "Decision", "Effect", "Event", "Fault",
-    "Head", "Interval", "Limit", "Look", "Member", "Opening", "Page", "Path", "Plots", "Proof", "Receipt",
-    "Report", "Status", "TellRequest", "read", "unconfirmed",
-]  # fmt: skip
+@dataclass(frozen=True)
+class Proof:
+    """Results of replaying a whole log."""
+
+    ok: bool
+    events: int
+    decisions: int
+    exact: int  # decisions that were reproduced to the last bit
+    rounded: int  # to round-off only: the arm and all else is the same
+    faults: list[str]
+    hash: str  # of the last event
+    anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
+    looks: int = 0  # interim analyses that were repeated
+    unchecked: str | None = None  # why decisions cannot be replayed here, which says nothing against the log

@@ -12,12 +12,11 @@ from unittest.mock import patch
 from drimed.errors import DrimedError
 from drimed.records import Event
 from drimed.trial import events as kinds
-from drimed.trial import snapshots
 from drimed.trial import transaction as opened_trials
-from drimed.trial.events import START, hash_after, written
+from drimed.trial.events import START, Draft, SnapshotTaken, hash_after, to_json
+from drimed.trial.fold import grouped
 from drimed.trial.look_history import look_hash
-from drimed.trial.queries import Story, decision_row
-from drimed.trial.state import TrialState, grouped
+from drimed.trial.state import RecordedDecision, TrialState
 from drimed.trial.store import DecisionRow, MemoryStore, Store
 from drimed.trial.trial import Trial
 from tests.trial.seasons import KNOWN, RAIN, SPEC
@@ -86,7 +85,7 @@ def chained(events: Sequence[Event]) -> Log:
 
 def with_body(event: Event, body: dict[str, Any]) -> Event:
     """The event with another body."""
-    return replace(event, text=written(body))
+    return replace(event, text=to_json(body))
 
 
 def shifted(events: Sequence[Event], place: int, by: int) -> Log:
@@ -113,15 +112,14 @@ def stored(events: Sequence[Event]) -> MemoryStore:
 def rows_of(events: Sequence[Event]) -> list[DecisionRow]:
     """The table of decisions that belongs to this log, as far as it makes sense."""
     rows: dict[int, DecisionRow] = {}
-    about: dict[int, Log] = {}
+    about: dict[int, RecordedDecision] = {}
     try:
         state = TrialState.start(events[0])
         for event in events:
-            known = about.setdefault(event.decision or 0, [])
-            before = replace(state, seq=event.seq - 1)
-            row = decision_row(state, event, Story.of(before, known) if known and event.decision else None)
-            known.append(event)
-            rows |= {} if row is None else {row.decision: row}
+            if event.decision is not None:
+                known = about.get(event.decision)
+                about[event.decision] = RecordedDecision(event) if known is None else known.after(state, event)
+                rows[event.decision] = about[event.decision].row
     except Exception:  # a forgery
         return list(rows.values())
     return list(rows.values())
@@ -252,5 +250,5 @@ def _call(trial: Trial, events: Log) -> None:
         case kinds.REVEALED:
             trial.reveal(body.get("decision"), reason=body["reason"], actor=actor)
         case kinds.SNAPSHOT:
-            with trial.writing(actor) as tx, patch.object(snapshots, "digest", lambda _: body["hash"]):
-                snapshots.keep(tx)
+            with trial.writing(actor) as tx:
+                tx.append([Draft(SnapshotTaken(tx.state.seq, body["hash"]))])

@@ -13,9 +13,9 @@ from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision, Member, Report, Status
 from drimed.trial import blinding, queries, sheets, snapshots
 from drimed.trial.columns import Columns
+from drimed.trial.fold import catch_up, start_of
 from drimed.trial.names import CODE_LETTERS, arm_codes
 from drimed.trial.spec import TrialSpec
-from drimed.trial.state import at_start, caught_up
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial
@@ -222,7 +222,7 @@ def test_opening_the_code_is_an_event_with_who_and_why_and_is_proven() -> None:
     assert shown(trial, 3).probabilities == {}
     with trial.reading() as (ledger, state):
         told = [(o.decision, o.actor, o.reason, o.arm) for o in blinding.openings(ledger, state)]
-        assert caught_up(at_start(ledger), ledger).openings == state.openings
+        assert catch_up(start_of(ledger), ledger).openings == state.openings
     assert told == [(3, "safety desk", "an emergency", one.arm), (None, "python", "the end", None)]
     assert verify(trial.store, "busy").ok
     assert [e.body for e in trial.log(kinds=["revealed"])] == [

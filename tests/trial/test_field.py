@@ -135,7 +135,7 @@ def test_numbers_of_people_groups_and_levels_are_those_of_their_first_appearance
     alone = {"west": (2, 1), "east": (3, 2)} if kind == "field" else {"west": (2, -1), "east": (3, -1)}
     assert {u: (p.number, p.group) for u, p in people.items()} == {"north": (0, 0), "south": (1, 0)} | alone
     assert [p.levels[0] for p in people.values()] == [0, 1, 0, 2]
-    offer = state.problem.offer(*zip(*[state.asked(next(e for e in trial.log(kinds=["decision"])))], strict=True))
+    offer = state.offer_of([next(e for e in trial.log(kinds=["decision"]))])
     assert offer.unit is not None
     assert (offer.unit.user, offer.unit.group, offer.unit.block) == (0, 0, 1)
     assert offer.unit.levels is not None

@@ -12,9 +12,10 @@ from drimed.errors import StoreError
 from drimed.records import Report
 from drimed.trial import snapshots
 from drimed.trial import state as folding
-from drimed.trial.events import Draft, chain
-from drimed.trial.state import OutgrownError, TrialState, advanced, at_start, caught_up, fold, groups
-from drimed.trial.store import MemoryStore
+from drimed.trial.events import Draft, Resumed, chain
+from drimed.trial.fold import OutgrownError, advance, catch_up, fold, grouped, start_of, with_histories
+from drimed.trial.state import TrialState
+from drimed.trial.store import Ledger, MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.playing import KNOWN, new, play
 from tests.trial.states import contents
@@ -34,6 +35,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "published": {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
 }
 EACH = pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+
+
+def groups(ledger: Ledger) -> list[Any]:
+    """All events but the first, in groups, each with its decision."""
+    pairs = with_histories(ledger, ledger.events(after=1))
+    return list(grouped((event, past[0] if past else None) for event, past in pairs))
 
 
 def eventful(**changes: Any) -> Trial:
@@ -61,27 +68,27 @@ def test_folding_step_by_step_at_once_or_from_a_snapshot_is_the_same(changes: di
     trial = eventful(**changes)
     lived = contents(trial.state())
     with trial.store.reading("t") as ledger:
-        start = at_start(ledger)
-        assert contents(caught_up(start, ledger)) == lived
-        ends = [group[-1][0].seq for group in groups(ledger, after=1, until=None)]  # of transactions
+        start = start_of(ledger)
+        assert contents(catch_up(start, ledger)) == lived
+        ends = [group[-1][0].seq for group in groups(ledger)]  # of transactions
         for stop in ends[5 :: len(ends) // (6 if start.spec.kind == "paper" else 2)]:
-            half = caught_up(at_start(ledger), ledger, stop)
+            half = catch_up(start_of(ledger), ledger, stop)
             assert half.seq == stop
             kept = snapshots.restore(start.created, snapshots.take(half))
             assert kept is not None
             assert contents(kept) == contents(half)
-            assert contents(caught_up(kept, ledger)) == contents(caught_up(half, ledger)) == lived
+            assert contents(catch_up(kept, ledger)) == contents(catch_up(half, ledger)) == lived
 
 
 @EACH
 def test_folding_in_pieces_is_folding_the_whole(changes: dict[str, Any]) -> None:
     trial = eventful(**changes)
     with trial.store.reading("t") as ledger:
-        state = at_start(ledger)
-        for group in groups(ledger, after=1, until=None):
-            state = caught_up(state, ledger, group[-1][0].seq)
+        state = start_of(ledger)
+        for group in groups(ledger):
+            state = catch_up(state, ledger, group[-1][0].seq)
             assert (state.seq, state.hash) == (group[-1][0].seq, group[-1][0].hash)
-        assert contents(state) == contents(caught_up(at_start(ledger), ledger))
+        assert contents(state) == contents(catch_up(start_of(ledger), ledger))
 
 
 @EACH
@@ -90,8 +97,8 @@ def test_the_fold_is_pure(changes: dict[str, Any]) -> None:
     trial = eventful(**changes)
     outgrown = 0
     with trial.store.reading("t") as ledger:
-        state = at_start(ledger)
-        for group in groups(ledger, after=1, until=None):
+        state = start_of(ledger)
+        for group in groups(ledger):
             before = contents(state)
             try:
                 once, twice = fold(state, group), fold(state, group)
@@ -101,9 +108,9 @@ def test_the_fold_is_pure(changes: dict[str, Any]) -> None:
                 outgrown += 1
                 with pytest.raises(OutgrownError):
                     fold(state, group)
-            following = advanced(state, group, ledger)
+            following = advance(state, group, ledger)
             assert contents(state) == before
-            assert contents(advanced(state, group, ledger)) == contents(following)
+            assert contents(advance(state, group, ledger)) == contents(following)
             state = following
     assert outgrown >= 2  # two arms joined
 
@@ -114,7 +121,7 @@ def test_reading_in_small_portions_changes_nothing(changes: dict[str, Any], monk
     lived = contents(trial.state())
     monkeypatch.setattr(folding, "CHUNK", 3)
     with trial.store.reading("t") as ledger:
-        assert contents(caught_up(at_start(ledger), ledger)) == lived
+        assert contents(catch_up(start_of(ledger), ledger)) == lived
 
 
 def test_decisions_of_one_question_stay_together_in_portions_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +133,7 @@ def test_decisions_of_one_question_stay_together_in_portions_of_any_size(monkeyp
     for chunk in (1, 2, 5, 100):
         monkeypatch.setattr(folding, "CHUNK", chunk)
         with trial.store.reading("t") as ledger:
-            sizes.append([len(group) for group in groups(ledger, after=1, until=None)])
+            sizes.append([len(group) for group in groups(ledger)])
     assert sizes == [[1, 3, 1, 3]] * 4
 
 
@@ -225,7 +232,7 @@ def test_a_settled_state_is_computed_once_and_not_kept_unless_something_is_decid
 def test_a_log_that_does_not_begin_with_a_creation_is_refused() -> None:
     store = MemoryStore()
     with store.create("t") as ledger:
-        ledger.append(chain([Draft("episode", {})], seq=0, hash="", time="", actor=""))
+        ledger.append(chain([Draft(Resumed("x"))], seq=0, hash="", time="", actor=""))
     with pytest.raises(StoreError, match="does not begin with its creation"):
         Trial.open("t", store)
 

@@ -57,13 +57,13 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
 ) -> None:
     made = Export.of(many.made(store, 8))
     read: list[int] = []
-    plain = queries.stories
+    plain = queries.recorded_decisions
 
     def counted(ledger: Any, state: Any, numbers: Any) -> Any:
         read.extend(numbers)
         return plain(ledger, state, numbers)
 
-    monkeypatch.setattr(queries, "stories", counted)
+    monkeypatch.setattr(queries, "recorded_decisions", counted)
     pieces = made.pieces(".csv")
     header, rows = next(pieces)
     assert (read, rows) == ([], 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from drimed.trial.state import at_start, caught_up
+from drimed.trial.fold import catch_up, start_of
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -49,7 +49,7 @@ def test_eight_processes_ask_and_tell_at_once(address: str) -> None:
     assert found.faults == []
     assert found.exact == PROCESSES * PAIRS
     with store.reading(trial.name) as ledger:
-        one_after_the_other = caught_up(at_start(ledger), ledger)
+        one_after_the_other = catch_up(start_of(ledger), ledger)
         actors = Counter(e.actor for e in ledger.events(kinds=("decision",)))
     assert same(trial.state(), one_after_the_other)
     assert actors == Counter(dict.fromkeys(said, PAIRS))

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from drimed.records import AskRequest, Report, TellRequest
 from drimed.trial import ask, queries, snapshots, tell
+from drimed.trial.fold import catch_up, start_of
 from drimed.trial.sql_store import SqlStore
-from drimed.trial.state import at_start, caught_up
 from drimed.trial.store import MemoryStore, Store, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -145,7 +145,7 @@ def test_two_threads_that_write_through_one_object_lose_nothing(store: Store) ->
     proof = verify(store, "busy")
     assert (proof.faults, proof.exact) == ([], threads * each)
     with store.reading("busy") as ledger:
-        assert contents(caught_up(at_start(ledger), ledger)) == contents(trial.state())
+        assert contents(catch_up(start_of(ledger), ledger)) == contents(trial.state())
 
 
 # A store that was set back
@@ -190,7 +190,7 @@ def test_a_store_that_was_set_back_is_noticed_and_read_again(address: str, more:
     assert trial.state() is state  # it was read again once
     with store.reading("busy") as ledger:
         assert ledger.seq == before.seq + more + write
-        assert contents(state) == contents(caught_up(at_start(ledger), ledger))
+        assert contents(state) == contents(catch_up(start_of(ledger), ledger))
     assert state.counts.decisions == 4 + max(0, more - 4)
     proof = verify(store, "busy")
     assert (proof.faults, proof.exact) == ([], proof.decisions)

@@ -25,7 +25,7 @@ from drimed.errors import (
 )
 from drimed.records import STATES, Receipt, Report
 from drimed.trial import queries
-from drimed.trial import unlikely as trial_unlikely
+from drimed.trial import state as trial_state
 from drimed.trial.export import records
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import AMENDED, OPEN, SEARCHES, MemoryStore, Search
@@ -61,7 +61,7 @@ KINDS: list[dict[str, Any]] = [
 @pytest.fixture(autouse=True)
 def nothing_is_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values far from all others have tests of their own; here only those outside a range are asked about."""
-    monkeypatch.setattr(trial_unlikely, "FEWEST", 10**9)
+    monkeypatch.setattr(trial_state, "FEWEST", 10**9)
 
 
 class Life(RuleBasedStateMachine):

@@ -10,7 +10,7 @@ from drimed.errors import ConflictError
 from drimed.records import STATES
 from drimed.trial import queries
 from drimed.trial.export import records
-from drimed.trial.store import Search
+from drimed.trial.store import AMENDED, Search
 from drimed.trial.trial import Trial
 from tests.trial.playing import KNOWN, new, verified
 
@@ -121,7 +121,7 @@ def test_an_amendment_that_takes_a_value_back_leaves_the_outcome_partial() -> No
     assert trial.amend(1, {"cost": 8.0}, reason="found").state == state(trial) == COMPLETE
     assert trial.decision(1).amendments == trial.status().amendments == 2
     with trial.reading() as (ledger, known):
-        assert [d.id for d in queries.search(ledger, known, Search(state=queries.AMENDED)).decisions] == [1]
+        assert [d.id for d in queries.search(ledger, known, Search(state=AMENDED)).decisions] == [1]
     verified(trial)
 
 

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from drimed.records import Event
 from drimed.trial import snapshots
 from drimed.trial import transaction as opened_trials
-from drimed.trial.events import hash_after, written
+from drimed.trial.events import hash_after, to_json
+from drimed.trial.fold import catch_up, start_of
 from drimed.trial.sql_store import SqlStore
-from drimed.trial.state import at_start, caught_up
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -223,7 +223,7 @@ def test_a_snapshot_that_was_moved_is_found(forger: Forger) -> None:
 
 def test_a_changed_snapshot_is_not_believed(forger: Forger, caplog: pytest.LogCaptureFixture) -> None:
     with forger.store.reading(NAME) as ledger:
-        whole = caught_up(at_start(ledger), ledger)
+        whole = catch_up(start_of(ledger), ledger)
     for column, wrong in (("data", b"torn"), ("hash", "beef"), ("seq", 10**6)):
         forger.run(f"UPDATE drimed_snapshots SET {column} = :wrong", wrong=wrong)
         caplog.clear()
@@ -235,9 +235,9 @@ def test_a_poisoned_snapshot_does_not_steer(forger: Forger, caplog: pytest.LogCa
     """It is sound in itself, and of the right event; what it says was learned is not what the log amounts to."""
     assert forger.snapshot is not None
     with forger.store.reading(NAME) as ledger:
-        whole = caught_up(at_start(ledger), ledger)
-        then = caught_up(at_start(ledger), ledger, forger.snapshot.seq)
-        early = caught_up(at_start(ledger), ledger, forger.snapshot.seq // 2)
+        whole = catch_up(start_of(ledger), ledger)
+        then = catch_up(start_of(ledger), ledger, forger.snapshot.seq)
+        early = catch_up(start_of(ledger), ledger, forger.snapshot.seq // 2)
     poisoned = snapshots.take(replace(then, learned=then.policy.with_evidence(then.learned, early.learned)))
     assert (poisoned.seq, poisoned.hash) == (forger.snapshot.seq, forger.snapshot.hash)
     forger.run("UPDATE drimed_snapshots SET data = :data", data=poisoned.data)
@@ -252,15 +252,15 @@ def test_a_poisoned_snapshot_does_not_steer(forger: Forger, caplog: pytest.LogCa
 def test_a_poisoned_snapshot_whose_hash_was_chained_anew_is_found(forger: Forger) -> None:
     assert forger.snapshot is not None
     with forger.store.reading(NAME) as ledger:
-        then = caught_up(at_start(ledger), ledger, forger.snapshot.seq)
-        early = caught_up(at_start(ledger), ledger, forger.snapshot.seq // 2)
+        then = catch_up(start_of(ledger), ledger, forger.snapshot.seq)
+        early = catch_up(start_of(ledger), ledger, forger.snapshot.seq // 2)
     poisoned = snapshots.take(replace(then, learned=then.policy.with_evidence(then.learned, early.learned)))
     forger.run("UPDATE drimed_snapshots SET data = :data", data=poisoned.data)
     place, hash = poisoned.seq + 1, poisoned.hash
     for event in forger.events[place - 1 :]:
         text = event.text
         if event.seq == place:
-            text = written({"after": poisoned.seq, "hash": hashlib.sha256(poisoned.data).hexdigest()})
+            text = to_json({"after": poisoned.seq, "hash": hashlib.sha256(poisoned.data).hexdigest()})
         hash = hash_after(hash, replace(event, text=text))
         forger.run("UPDATE drimed_events SET text = :t, hash = :h WHERE seq = :s", t=text, h=hash, s=event.seq)
     forger.run("UPDATE drimed_trials SET hash = :hash", hash=hash)

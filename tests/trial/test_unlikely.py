@@ -10,9 +10,9 @@ import pytest
 from drimed.errors import BatchError, ConflictError, UnconfirmedError
 from drimed.records import Fault, Receipt, Report
 from drimed.trial import sheets
+from drimed.trial.state import Spread
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial
-from drimed.trial.unlikely import Spread
 from tests.trial.playing import new, nothing_written, verified
 
 FAR = {"yield": 50.0, "cost": 9.0}  # the range of yield is 0 to 10

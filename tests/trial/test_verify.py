@@ -7,8 +7,8 @@ import pytest
 from drimed.errors import StoreError
 from drimed.trial import transaction as opened_trials
 from drimed.trial.events import START, chain
+from drimed.trial.fold import catch_up, start_of
 from drimed.trial.problem import FEWEST_USERS
-from drimed.trial.state import at_start, caught_up
 from drimed.trial.store import Ledger, MemoryStore, Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -42,7 +42,7 @@ def test_a_snapshot_and_what_came_after_it_are_the_whole_log(
     trial = play(SPEC | VARIANTS[variant], MemoryStore(), crowd=FEWEST_USERS)
     with trial.store.reading(NAME) as ledger:
         snapshot = ledger.snapshot()
-        whole = caught_up(at_start(ledger), ledger)
+        whole = catch_up(start_of(ledger), ledger)
     assert snapshot is not None
     assert snapshot.seq > 1
     assert same(trial.state(), whole)

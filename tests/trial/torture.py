@@ -26,7 +26,7 @@ from pathlib import Path
 
 from drimed.errors import StoreError
 from drimed.trial import events as kinds
-from drimed.trial.state import at_start, caught_up
+from drimed.trial.fold import catch_up, start_of
 from drimed.trial.store import Store, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -200,8 +200,8 @@ class Campaign:
         _expect(found.exact == found.decisions, f"{found.decisions - found.exact} decisions differ in the last digits")
         with store.reading(self.trial) as ledger:
             log = list(ledger.events())
-            quick = caught_up(Trial.open(self.trial, store).state(), ledger)
-            slow = caught_up(at_start(ledger), ledger)
+            quick = catch_up(Trial.open(self.trial, store).state(), ledger)
+            slow = catch_up(start_of(ledger), ledger)
         decisions = [e for e in log if e.kind == kinds.DECISION]
         outcomes = Counter(e.decision for e in log if e.kind == kinds.OUTCOME)
         _expect([e.decision for e in decisions] == list(range(1, len(decisions) + 1)), "decisions are not in order")

@@ -334,7 +334,7 @@ def ask(
             else:
                 made = _without_sheet(tx, user, about, {"key": key, "confirm": confirm}, **when)
             lacking.clear()
-            lacking.update(trial_ask.lacking(tx.state, {d.user for d in made} - known))
+            lacking.update(trial_ask.users_lacking(tx.state, {d.user for d in made} - known))
             return made
 
         return trial.decide(act, dry_run=dry_run)
@@ -389,14 +389,14 @@ def _without_sheet(
     from drimed.trial import sheets as trial_sheets
 
     state = tx.state
-    episode = trial_seasons.meant(state, when["season"], when["episode"])
+    episode = trial_seasons.resolve_episode(state, when["season"], when["episode"])
     if state.problem.fields and not about["context"] and episode not in (None, state.episode.number):
         raise InputError(
             f"season {episode} begins with the contexts of its users; give a sheet with the columns "
             f"user, {', '.join(state.problem.fields)}, or ask for one with --user and --context"
         )
     words: dict[str, Any] = {**when, **how}
-    users = None if users is None else [trial_ask.known_name(state, user) for user in users]
+    users = None if users is None else [trial_ask.resolve_user(state, user) for user in users]
     if users and len(users) == 1:
         (one,) = users
         if about["context"]:
@@ -444,7 +444,7 @@ def add_user(
     about = {"name": user, "attributes": attributes, **fields, **trial_sheets.plots_of(plot or [])}
     confirming(lambda sure: _apply(opened, "add_user", {**about, "confirm": sure}), yes)
     state = opened.state()
-    say_typical(state, trial_ask.lacking(state, [tidy(user)]))
+    say_typical(state, trial_ask.users_lacking(state, [tidy(user)]))
 
 
 def add_arm(
@@ -714,11 +714,12 @@ def decisions(
     from drimed.trial import blinding as trial_blinding
     from drimed.trial import queries as trial_queries
     from drimed.trial import sheets as trial_sheets
+    from drimed.trial.store import SEARCHES, Search
 
-    if state and state not in trial_queries.SEARCHES:
-        raise UnknownNameError("state", state, trial_queries.SEARCHES)
+    if state and state not in SEARCHES:
+        raise UnknownNameError("state", state, SEARCHES)
     with trial.reading() as (ledger, known):
-        wanted = trial_queries.Search(user, arm, state, plot, block)
+        wanted = Search(user, arm, state, plot, block)
         most = trial_queries.PAGE if out is None else known.counts.decisions
         found = trial_queries.search(ledger, known, wanted, before=before, limit=limit or max(1, most))
         given = [trial_blinding.blinded_decision(known, d) for d in found.decisions] if blinded else found.decisions
@@ -856,6 +857,7 @@ def anchor(
     A line has a time, the trial, the number of an event and its hash. The file gets each episode that it does not have
     yet, and the last event.
     """
+    from drimed.records import Head
     from drimed.trial import anchors as trial_anchors
     from drimed.trial.events import now
 
@@ -865,7 +867,9 @@ def anchor(
     for one in [name] if name else opened.names():
         with opened.reading(one) as ledger:
             new += list(
-                trial_anchors.missing(ledger, known, now()) if to is not None else [trial_anchors.of(ledger, now())]
+                trial_anchors.missing(ledger, known, now())
+                if to is not None
+                else [Head(ledger.name, ledger.seq, ledger.hash, now())]
             )
     if to is None:
         for head in new:

@@ -25,9 +25,9 @@ from drimed.models.offer import Offer
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault
 from drimed.simulation.trial_world import Past, Response, TrialSetting, TrialWorld
+from drimed.trial.ask import Place, places
 from drimed.trial.covariates import block_key
-from drimed.trial.events import CREATED, Draft, beginning, chain
-from drimed.trial.plots import Place, places
+from drimed.trial.events import Created, Draft, chain
 from drimed.trial.problem import Profile
 from drimed.trial.spec import (
     Cohort,
@@ -324,7 +324,7 @@ class Population:
             joining = (
                 User(cohort=cohorts[i % len(cohorts)], attributes=_attributes(spec, rng)) for i in range(len(new))
             )
-            state = state.entered(list(zip(new, joining, strict=True)))
+            state = state.with_users(list(zip(new, joining, strict=True)))
             plots.append(tuple(place for user in (*spec.users, *new) for place in places(state, user)))
             states.append(state)
         named = (block_key(p.user, p.block) for season in plots for p in season if p.block is not None)
@@ -494,7 +494,7 @@ class SimulatedTrials:
 
 def started(spec: TrialSpec, seed: int = 0) -> TrialState:
     """A trial before its first decision, in no store."""
-    draft = Draft(CREATED, beginning(spec.plain(), seed))
+    draft = Draft(Created(spec.plain(), seed, np.__version__))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
     return TrialState.start(created)
 

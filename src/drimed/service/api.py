@@ -61,7 +61,7 @@ from drimed.trial import queries, tables, template
 from drimed.trial import tell as telling
 from drimed.trial.blinding import blinded_decision, blinded_history, blinded_member, blinded_status
 from drimed.trial.changes import CHANGES, Body, Change, Label, Reason
-from drimed.trial.events import CREATED, KINDS, LOOK, written
+from drimed.trial.events import CREATED, KINDS, LOOK, to_json
 from drimed.trial.export import Export, in_workbook
 from drimed.trial.policy import notes
 from drimed.trial.problem import Problem as TrialProblem
@@ -374,7 +374,7 @@ async def _write(request: Request, trial: str, act: Act, *, dry_run: bool = Fals
 
     if dry_run:
         return answer(await service.read(trial, try_it))
-    work = lambda tx: Reply(200, written(asdict(act(tx))).encode(), tells=tells)  # noqa: E731
+    work = lambda tx: Reply(200, to_json(asdict(act(tx))).encode(), tells=tells)  # noqa: E731
     return replied(await service.write(trial, work, actor=actor, retry=await retry_of(request)))
 
 
@@ -503,7 +503,7 @@ async def create(
     if dry_run:
         advice = await service.run(lambda: notes(spec, TrialProblem(spec).shape.d))
         return answer(asdict(Checked(spec.name, advice)))
-    created = lambda tx: Reply(201, written(queries.status(tx.state).plain()).encode())  # noqa: E731
+    created = lambda tx: Reply(201, to_json(queries.status(tx.state).plain()).encode())  # noqa: E731
     reply = await service.create(spec, created, actor=caller.actor, retry=await retry_of(request))
     return replied(reply, {"Location": f"/v1/trials/{spec.name}"})
 

@@ -27,7 +27,7 @@ from drimed.errors import (
 )
 from drimed.records import Fault
 from drimed.service.settings import FIELDS
-from drimed.trial.events import written
+from drimed.trial.events import to_json
 
 log = logging.getLogger(__name__)
 request_id: ContextVar[str] = ContextVar("request_id", default="-")  # of the request that is being answered
@@ -107,7 +107,7 @@ class Refusal(Exception):  # noqa: N818  # an answer, not a fault of the service
             data["errors"] = self.errors[:MOST_FAULTS]
         if self.unknown is not None:
             data |= {"kind": self.unknown.kind, "name": self.unknown.name}
-        return Response(written(data).encode(), self.status, self.headers, MEDIA)
+        return Response(to_json(data).encode(), self.status, self.headers, MEDIA)
 
 
 def unavailable(detail: str, seconds: int = 1) -> Refusal:

@@ -25,7 +25,7 @@ from drimed.service import auth, problems
 from drimed.service.problems import Refusal, request_id
 from drimed.service.runtime import Reply, Retry, Service
 from drimed.service.settings import FIELDS, REQUEST
-from drimed.trial.events import written
+from drimed.trial.events import to_json
 from drimed.trial.names import first_twice
 
 # In the description of a route: the permission it needs, the bodies it takes, and whether these may be large.
@@ -95,7 +95,7 @@ def media_of(request: Request) -> str:
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Data as JSON: equal answers are equal bytes."""
-    return Response(written(data).encode(), status, headers, JSON)
+    return Response(to_json(data).encode(), status, headers, JSON)
 
 
 def replied(reply: Reply, headers: dict[str, str] | None = None) -> Response:
@@ -122,7 +122,7 @@ def read_json(text: bytes) -> Any:
     try:
         data = json.loads(text.decode(), parse_constant=_constant, object_pairs_hook=_object)
         if b"\\u" in text:
-            written(data).encode()  # a lone surrogate, as \ud800, could not be stored
+            to_json(data).encode()  # a lone surrogate, as \ud800, could not be stored
     except json.JSONDecodeError as error:
         raise _malformed(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except UnicodeDecodeError as error:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from drimed.errors import UnknownDecisionError
 from drimed.records import Decision, Event, Member, Opening, Status
-from drimed.trial import allowed, queries
 from drimed.trial import events as kinds
-from drimed.trial.events import Draft
+from drimed.trial import queries
+from drimed.trial.events import Draft, Revealed, to_json
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 from drimed.trial.transaction import Transaction
@@ -62,7 +62,7 @@ def blinded_history(events: Sequence[Event], actor: str) -> list[Event]:
         if event.kind in (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING):
             names = (*OUTCOME_FIELDS, *(["reason"] if event.actor == actor else []))
             body = {name: event.body[name] for name in names if name in event.body}
-            shown.append(replace(event, seq=0, hash="", text=kinds.written(body), request=None))
+            shown.append(replace(event, seq=0, hash="", text=to_json(body), request=None))
     return shown
 
 
@@ -77,13 +77,10 @@ def _only(record: T, names: Sequence[str]) -> T:
 
 def reveal(tx: Transaction, decision: int | None, reason: str) -> Opening:
     """Open the code for one decision, or (None) for all; the log has who did it and why."""
-    allowed.need_reason(reason)
-    number = None if decision is None else queries.whole(decision)
+    number = None if decision is None else queries.decision_number(decision)
     if number is not None and not 1 <= number <= tx.state.counts.decisions:
         raise UnknownDecisionError(tx.ledger.name, number)
-    allowed.openable(tx.state, number)
-    body = {"reason": reason} | ({} if number is None else {"decision": number})
-    (event,) = tx.append([Draft(kinds.REVEALED, body)])
+    (event,) = tx.append([Draft(Revealed(reason, number))])
     return _opening(tx.ledger, tx.state, event)
 
 

@@ -13,15 +13,20 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from drimed.records import Look, Opening, Status
-from drimed.trial import allowed, ask, blinding, stopping, validation
+from drimed.trial import ask, blinding, checks, stopping, validation
 from drimed.trial import events as kinds
 from drimed.trial.ask import valid
-from drimed.trial.events import Draft
+from drimed.trial.events import (
+    STATUS_CHANGES,
+    ArmAdded,
+    ArmRetired,
+    ControlChanged,
+    Draft,
+    PreferenceChanged,
+    RulesChanged,
+)
 from drimed.trial.names import tidy
-from drimed.trial.policy import build_policy
-from drimed.trial.problem import Problem
 from drimed.trial.spec import Arm, ArmNoise, Control, Finite, Stopping, User, Value
-from drimed.trial.state import with_arm
 from drimed.trial.transaction import Transaction
 from drimed.trial.validation import direction_faults, name_faults, tidied
 
@@ -135,27 +140,19 @@ class Change:
 
 def change_preference(tx: Transaction, user: str, preference: Mapping[str, float], reason: str) -> None:
     """Change how a user weighs the metrics."""
-    allowed.need_reason(reason)
-    allowed.known_user(tx.state, user)
-    given: Any = preference  # callers are not always typed
-    weights = dict(given) if isinstance(given, Mapping) else given
-    new: User = valid(User, {"preference": weights}, ("users", user))
-    at, spec = ("users", user, "preference"), tx.state.spec
-    weighed = new.preference or {}
-    allowed.sound([*validation.preference_faults(spec, weighed, at), *direction_faults(spec, weighed, at)])
-    tx.append([Draft(kinds.PREFERENCE, {"preference": new.preference, "reason": reason}, user=user)])
+    at, stated = ("users", user, "preference"), preference
+    weights = valid(User, {"preference": dict(stated) if hasattr(stated, "keys") else stated}, at[:2]).preference or {}
+    checks.check_known_users(tx.state, [user], (), by_name=False)
+    checks.raise_if_any(validation.preference_faults(tx.state.spec, weights, at))
+    checks.raise_if_any(direction_faults(tx.state.spec, weights, at))
+    tx.append([Draft(PreferenceChanged(weights, reason), user=user)])
 
 
 def change_control(tx: Transaction, user: str, control: str | Mapping[str, float], reason: str) -> None:
     """Compare a user with another control."""
-    allowed.need_reason(reason)
-    state, at = tx.state, ("users", user)
-    allowed.known_user(state, user)
-    wanted = dict(control) if isinstance(control, Mapping) else control
-    new = state.profile(user).definition.model_copy(update={"control": valid(User, {"control": wanted}, at).control})
-    allowed.sound(allowed.user_faults(state, new, at))
-    allowed.not_retired(state, state.problem.profile(user, new, 0))
-    tx.append([Draft(kinds.CONTROL, {"control": new.control, "reason": reason}, user=user)])
+    stated = dict(control) if isinstance(control, Mapping) else control
+    new = valid(User, {"control": stated}, ("users", user)).control
+    tx.append([Draft(ControlChanged(new, reason), user=user)])
 
 
 def add_arm(
@@ -165,45 +162,31 @@ def add_arm(
     noise: ArmNoise | Mapping[str, Any] | None = None,
 ) -> None:
     """Offer one more arm, with its own noise where noise is known by arm."""
-    state, name = tx.state, tidy(name)
+    name = tidy(name)
     definition: Arm = valid(Arm, arm or {}, ("arms", name))
     own = None if noise is None else valid(ArmNoise, noise, ("noise", "arms", name))
-    allowed.new_arm(state, name, definition)
-    allowed.sound(name_faults(name, ("name",)))
-    body: dict[str, Any] = {"arm": name, "definition": definition.model_dump(mode="json", exclude_none=True)}
-    if own is not None:
-        body["noise"] = {name: own.model_dump(mode="json", exclude_none=True)}
-    grown = with_arm(state.spec, body)
-    allowed.sound(validation.spec_faults(grown))
-    build_policy(grown, Problem(grown).shape.d)
-    tx.append([Draft(kinds.ARM, body)])
+    checks.raise_if_any(name_faults(name, ("name",)))
+    own_noise = None if own is None else {name: own.model_dump(mode="json", exclude_none=True)}
+    tx.append([Draft(ArmAdded(name, definition.model_dump(mode="json", exclude_none=True), own_noise))])
 
 
 def retire_arm(tx: Transaction, name: str, reason: str) -> None:
-    """Never give an arm again; nobody's control can be retired."""
-    allowed.need_reason(reason)
-    allowed.retirable(tx.state, name)
-    if name in tx.state.retired:
-        return
-    tx.append([Draft(kinds.RETIRED, {"arm": name, "reason": reason})])
+    """Never give an arm again; a control cannot be retired."""
+    checks.need_reason(reason)
+    if name not in tx.state.retired:
+        tx.append([Draft(ArmRetired(name, reason))])
 
 
 def change_rules(tx: Transaction, stopping: Stopping | Mapping[str, Any], reason: str) -> None:
-    """Replace the stopping rules; what they were stays in the log."""
-    allowed.need_reason(reason)
+    """Replace the stopping rules; the earlier ones stay in the log."""
     was = tx.state.spec.stopping
     new: Stopping = stopping if isinstance(stopping, Stopping) else valid(Stopping, tidied(stopping)[0], ("stopping",))
-    allowed.new_rules(tx.state, new)
-    body = {"stopping": new.plain(), "was": None if was is None else was.plain(), "reason": reason}
-    tx.append([Draft(kinds.RULES, body)])
+    tx.append([Draft(RulesChanged(new.plain(), None if was is None else was.plain(), reason))])
 
 
-def turn(tx: Transaction, kind: str, reason: str) -> None:
+def change_status(tx: Transaction, kind: str, reason: str) -> None:
     """Pause, resume or stop."""
-    if kind != kinds.RESUMED:
-        allowed.need_reason(reason)
-    allowed.turning(tx.state, kind)
-    tx.append([Draft(kind, {"reason": reason})])
+    tx.append([Draft(STATUS_CHANGES[kind](reason))])
 
 
 def _add_user(tx: Transaction, body: UserBody) -> None:
@@ -219,17 +202,17 @@ def _add_arm(tx: Transaction, body: ArmBody) -> None:
 _TABLE = [
     Change(
         "pause", "pause", "Pause", "Decide nothing until it is resumed. Outcomes are still taken.", ReasonBody,
-        lambda tx, body: turn(tx, kinds.PAUSED, body.reason), "The trial is paused. Outcomes are still taken.",
+        lambda tx, body: change_status(tx, kinds.PAUSED, body.reason), "The trial is paused. Outcomes are still taken.",
         {"reason": "outcomes are late"},
     ),
     Change(
         "resume", "resume", "Resume", "Decide again after a pause.", OptionalReasonBody,
-        lambda tx, body: turn(tx, kinds.RESUMED, body.reason), "The trial is running again.",
+        lambda tx, body: change_status(tx, kinds.RESUMED, body.reason), "The trial is running again.",
         {"reason": "the outcomes are in"},
     ),
     Change(
         "stop", "stop", "Stop", "Decide nothing more, for good. Outcomes are still taken.", ReasonBody,
-        lambda tx, body: turn(tx, kinds.STOPPED, body.reason),
+        lambda tx, body: change_status(tx, kinds.STOPPED, body.reason),
         "The trial is stopped for good. Outcomes are still taken.", {"reason": "the question is answered"},
     ),
     Change(

@@ -1,450 +1,488 @@
-"""Whether an event can follow on a state: that is asked of every event when it is recorded, and again by `verify`.
+"""Conditions under which an event may follow a state, and values that must be confirmed before they are recorded.
 
-The rules themselves are in `drimed.trial.allowed`; here they are read off what is recorded. Whether a decision is the
-one that follows from its state is not asked here: `verify` takes it again.
+`check_event` is applied to every event when it is recorded, and again when a log is verified. Whether a decision is the
+one that follows from its state is not checked here: `verify` takes it again. Unlikely values are questioned only before
+they are recorded, never in a replay.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
-from drimed.errors import ConflictError, InputError, UnconfirmedError, UnknownNameError
+from drimed.errors import ConflictError, InputError, SpecError, UnconfirmedError, UnknownNameError
 from drimed.records import MISSING, Event, Fault, Path
-from drimed.trial import allowed, seasons, unlikely
 from drimed.trial import events as kinds
-from drimed.trial.covariates import block_key, number, plot_key
-from drimed.trial.events import written
+from drimed.trial import validation
+from drimed.trial.covariates import number, plot_key
+from drimed.trial.events import BODIES, Decided, EventBody, Told, Values, body_of, to_json
+from drimed.trial.fold import with_arm
 from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash
-from drimed.trial.plots import Place
-from drimed.trial.queries import Story, context_of
-from drimed.trial.seasons import Season
-from drimed.trial.spec import Arm, ArmNoise, Attribute, ContextField, Stopping, User
-from drimed.trial.state import TrialState, with_arm
+from drimed.trial.seasons import Season, check_season
+from drimed.trial.spec import Arm, ArmNoise, Attribute, ContextField, Metric, Stopping, User
+from drimed.trial.state import RecordedDecision, Spread, TrialState
+from drimed.trial.validation import stopping_faults
 
-# What is asked about before somebody is decided for: values that are unlikely, and plots that nobody declared.
+FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement
+HUGE = 1e12  # in whatever unit
+CODES = (-999.0, -9999.0, -99999.0)  # for a missing value, of instruments and databases
+# The same where a value is in doubt anyway; alone they may well have been measured.
+MAYBE_CODES = (*CODES, -9.0, -99.0, 99.0, 999.0, 9999.0, 99999.0)
+UNDECLARED = (0.0, 1.0)  # typical value and spread of a context field for which the file has none
+FROM = {kinds.PAUSED: ("running",), kinds.RESUMED: ("paused",), kinds.STOPPED: ("running", "paused")}
+LOOK_FOR = {SEASON: (kinds.EPISODE,), DECISIONS: (kinds.DECISION, kinds.EPISODE, kinds.LOOK)}  # cause -> next event
 
-
-def settle(faults: Iterable[Fault], *, confirm: bool) -> None:
-    """Go on if there is nothing to ask about, or somebody says that it is right."""
-    found = [] if confirm else list(faults)
-    if found:
-        raise UnconfirmedError(found)
-
-
-def of_contexts(state: TrialState, contexts: Mapping[str, Mapping[str, Any]], *, new: bool) -> Iterator[Fault]:
-    """Of contexts that are sound; `new`: of an episode that begins, so that what the open one has does not count."""
-    fields = list(state.problem.fields)
-    for user, values in contexts.items():
-        known = None if new else state.episode.contexts.get(user)
-        for name, value in values.items():
-            if known is None or known[fields.index(name)] != value:
-                yield from _of_value(user, name, value, state.spec.context[name], ("contexts", user, name))
+Pairs = Sequence[tuple[Event, RecordedDecision | None]]  # events, each with the decision that it is about
 
 
-def of_attributes(state: TrialState, user: str, values: Mapping[str, Any] | None, at: Path) -> Iterator[Fault]:
-    """Of the attributes of somebody who joins."""
-    for name, value in (values or {}).items():
-        declared, path = state.spec.attributes.get(name, Attribute()), (*at, "attributes", name)
-        yield from _of_value(user, name, value, declared, path)
-        levels = state.numbers.levels.get(name, declared.levels or ())
-        if declared.levels and isinstance(value, str) and value not in levels:
-            message = str(UnknownNameError("level", value, levels))
-            yield Fault(path, f"user {user!r}: {name}: {message}; it becomes a new level if that is right")
-
-
-def of_plots(state: TrialState, places: Sequence[Place]) -> Iterator[Fault]:
-    """Of plots that a user does not have, in a block that it does not have either."""
-    for place in places:
-        own = state.profile(place.user).definition.block_of() if place.user in state.users else {}
-        if not own or place.plot in own or block_key(place.user, str(place.block)) in state.numbers.blocks:
-            continue
-        message = str(UnknownNameError("plot", str(place.plot), own))
-        yield Fault(
-            ("plots", place.user, str(place.plot)),
-            f"user {place.user!r}: {message}; it becomes a new plot of a new block {place.block!r} if that is right",
-        )
-
-
-def _of_value(user: str, name: str, value: Any, declared: Attribute | ContextField, path: Path) -> Iterator[Fault]:
-    if isinstance(value, int | float) and (reason := unlikely.why_known(declared, float(value))):
-        yield Fault(path, f"user {user!r}: {name} {value:g} {reason}", severity="unlikely")
-
-
-# Whether a look, a change of the rules, or anything else can follow on what looks have found.
-
-FIELDS = {"after", "cause", "episode", "decisions", "outcomes", "rules", "limits", "ends", "demands", "hash"}
-# What a look is taken for: that follows it in the same transaction.
-_FOR = {SEASON: (kinds.EPISODE,), DECISIONS: (kinds.DECISION, kinds.EPISODE, kinds.LOOK)}
-
-
-def follows(state: TrialState, event: Event) -> None:
-    """What a look demands, or was taken for, comes right after it; and decisions wait for a look that is due."""
-    looked = state.looked
-    if looked.demands is not None and (event.kind, event.body.get("reason")) != looked.demands:
-        raise ConflictError(f"the look before it demands that the trial is {looked.demands[0]}: {looked.demands[1]}")
-    if looked.demands is None and looked.last == state.seq and event.kind not in _FOR.get(looked.cause, (event.kind,)):
-        raise ConflictError(f"the look before it was taken for {' or '.join(_FOR[looked.cause])}")
-    if event.kind not in (kinds.EPISODE, kinds.DECISION):
-        return
-    cause = due(state, opens=event.kind == kinds.EPISODE)
-    together = event.kind == kinds.DECISION and event.time == looked.asked
-    if cause is not None and not is_fresh(state, cause) and not together:
-        raise ConflictError("a look at the stopping rules was due before it")
-
-
-def look(state: TrialState, event: Event) -> None:
-    """A look is of the state before it, and taken for a reason."""
-    body = event.body
-    if state.spec.stopping is None:
-        raise ConflictError("there are no stopping rules to look at")
-    if body["after"] != state.seq:
-        raise ConflictError(f"it looks at event {body['after']!r}, expected {state.seq}")
-    cause = body["cause"]
-    if cause != BY_HAND and cause not in (due(state, opens=True), due(state, opens=False)):
-        raise ConflictError(f"no look was due because of {cause!r}")
-    if cause != BY_HAND and state.status != "running":
-        raise ConflictError(f"a look before decisions, and the trial is {state.status}")
-    if body["hash"] != look_hash(body):
-        raise ConflictError("its hash is not that of what it says")
-
-
-def rules(state: TrialState, event: Event) -> None:
-    """Other rules, with those before them."""
-    body = event.body
-    was, new = state.spec.stopping, Stopping.model_validate(body["stopping"])
-    if written(body["was"]) != written(None if was is None else was.plain()):
-        raise ConflictError("it says otherwise than the log what the rules were before")
-    if written(new.plain()) != written(body["stopping"]):
-        raise InputError(f"rules are not recorded as {body['stopping']}")
-    allowed.new_rules(state, new)
-
-
-Pairs = Sequence[tuple[Event, Story | None]]  # events, each with what was known of the decision that it is about
-
-_REASON = {"reason"}
-_FIELDS: dict[str, tuple[set[str], set[str]]] = {  # of the body: those that are there, and those that may be
-    kinds.CREATED: ({"spec", "seed", "numpy"}, {"rehearsal"}),
-    kinds.EPISODE: ({"episode", "contexts", "unavailable"}, {"name", "date"}),
-    kinds.OUTCOME: ({"outcome", "was", "late"}, set()),
-    kinds.AMENDMENT: ({"outcome", "was", "reason"}, {"late", "missing"}),
-    kinds.MISSING: (_REASON, {"was"}),
-    kinds.USER: ({"definition"}, set()),
-    kinds.PREFERENCE: ({"preference", "reason"}, set()),
-    kinds.CONTROL: ({"control", "reason"}, set()),
-    kinds.ARM: ({"arm", "definition"}, {"noise"}),
-    kinds.RETIRED: ({"arm", "reason"}, set()),
-    kinds.PAUSED: (_REASON, set()),
-    kinds.RESUMED: (_REASON, set()),
-    kinds.STOPPED: (_REASON, set()),
-    kinds.REVEALED: (_REASON, {"decision"}),
-    kinds.LOOK: (FIELDS, set()),
-    kinds.RULES: ({"stopping", "was", "reason"}, set()),
-    kinds.SNAPSHOT: ({"after", "hash"}, set()),
-}
-
-
-def check(state: TrialState, pairs: Pairs) -> None:
-    """Refuse an event, or decisions that were taken together, that nothing could have recorded after this state."""
-    event, story = pairs[0]
+def check_event(state: TrialState, pairs: Pairs) -> None:
+    """Refuse an event, or decisions that were taken together, that cannot follow this state."""
+    event, recorded = pairs[0]
     for one, _ in pairs:
-        _columns(one)
-    follows(state, event)
+        _check_columns(one)
+    _check_looks(state, event)
     if event.kind == kinds.DECISION:
-        _decisions(state, [one for one, _ in pairs])
+        _check_decisions(state, [one for one, _ in pairs])
         return
-    if event.kind == kinds.CREATED:
-        raise ConflictError("a trial is created once")
-    body = _body(event)
-    if "reason" in body and (event.kind, body["reason"]) != (kinds.RESUMED, ""):
-        _texts(body["reason"])
-        if event.kind != kinds.RESUMED:
-            allowed.need_reason(body["reason"])
-    if event.kind in _TOLD:
-        _about(state, event, story)
+    body = body_of(event, EventBody)
+    if event.kind != kinds.RESUMED and hasattr(body, "reason"):
+        need_reason(body.reason)
+    if event.kind in (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING):
+        if recorded is None or (recorded.decision, recorded.event.user) != (event.decision, event.user):
+            raise ConflictError(f"user {event.user!r} has no decision {event.decision} before it")
+        check_outcome(state, recorded, body)  # type: ignore[arg-type]
     else:
-        _CHANGED[event.kind](state, event)
+        _CHECKS[event.kind](state, event, body)
 
 
 def check_start(created: Event) -> None:
-    """Refuse a first event that creates no trial; what the trial file says is taken as it was read at that time."""
-    _columns(created)
-    body = _body(created)
-    seed, given = body["seed"], body["spec"].get("seed")
-    _texts(body["numpy"])
-    if "rehearsal" in body and not _is_rehearsal(body["rehearsal"]):
-        raise InputError("what it says of a rehearsal is not what a rehearsal shows")
-    if created.kind != kinds.CREATED or type(seed) is not int or given not in (None, seed):
-        raise InputError("its seed is no whole number, or not the trial file's")  # whoever knows it can predict arms
+    """Refuse a first event that creates no trial; the trial file is taken as it was read at that time."""
+    _check_columns(created)
+    body = body_of(created, kinds.Created)
+    if body.spec.get("seed") not in (None, body.seed):
+        raise InputError(f"the seed is {body.seed}, and the trial file has {body.spec['seed']}")
 
 
-def _body(event: Event) -> dict[str, Any]:
-    """With the fields that events of this kind have."""
-    if event.kind not in _FIELDS:
-        raise ConflictError(f"there are no events of kind {event.kind!r}")
-    body, (required, optional) = event.body, _FIELDS[event.kind]
-    if not required <= set(body) <= required | optional:
-        raise InputError(f"its fields are {', '.join(body)}, expected {', '.join(sorted(required))}")
-    return body
+def need_reason(reason: str) -> None:
+    """Corrections and changes need a reason."""
+    if not reason.strip():
+        raise InputError("a reason is needed: it is kept in the log", ("reason",))
 
 
-def _is_rehearsal(said: Any) -> bool:
-    """Hash and scenario in words, whole numbers of seasons and trials, shares of control and of claims."""
-    if not isinstance(said, dict) or set(said) != {"hash", "scenario", "seasons", "trials", "control", "power"}:
-        return False
-    whole = all(type(said[name]) is int and said[name] > 0 for name in ("seasons", "trials"))
-    shares = [said["control"], *([] if said["power"] is None else [said["power"]])]
-    told = all(_is_text(said[name]) for name in ("hash", "scenario"))
-    return told and whole and all(isinstance(x, int | float) and 0 <= x <= 1 for x in shares)
+def raise_if_any(faults: Iterable[Fault]) -> None:
+    """Raise SpecError with all faults, if there are any."""
+    if listed := list(faults):
+        raise SpecError(listed)
 
 
-def _columns(event: Event) -> None:
-    """What is recorded beside the body."""
-    if not _is_text(event.actor):
-        raise InputError(f"somebody acts: an actor is a name, got {event.actor!r}")
-    if not _is_time(event.time):
-        raise InputError(f"a time has its zone, as in 2026-05-01T10:00:00+00:00, got {event.time!r}")
-    about, somebody = event.kind in _WITH_DECISION, event.kind in _WITH_USER
-    if (event.decision is not None) != about or (event.user is not None) != somebody:
-        raise InputError(f"it is of decision {event.decision} and user {event.user!r}, which its kind has not")
+def _check_columns(event: Event) -> None:
+    kind = BODIES.get(event.kind)
+    if kind is None or (kind is kinds.Created and event.seq != 1):
+        raise ConflictError(f"no event of kind {event.kind!r} can follow here")
+    if not event.actor:
+        raise InputError(f"actor must be a name, got {event.actor!r}")
+    try:
+        zoned = datetime.fromisoformat(event.time).tzinfo is not None
+    except (TypeError, ValueError):
+        zoned = False
+    if not zoned:
+        raise InputError(f"time needs a UTC offset, as in 2026-05-01T10:00:00+00:00, got {event.time!r}")
+    has = event.decision is not None, event.user is not None
+    if has != (kind.has_decision, kind.has_user):
+        need = " and ".join(n for n, h in (("a decision", kind.has_decision), ("a user", kind.has_user)) if h)
+        got = f"decision {event.decision} and user {event.user!r}"
+        raise InputError(f"{event.kind!r} events have {need or 'no decision or user'}, got {got}")
     if event.request is not None and event.kind != kinds.DECISION:
-        raise InputError("only decisions have the key of a request")
+        raise InputError("only decisions have an idempotency key")
 
 
-# Decisions
+# Interim analyses
 
 
-def _decisions(state: TrialState, events: Sequence[Event]) -> None:
-    first = events[0]
-    allowed.running(state)
-    allowed.room(state, len(events))
+def _check_looks(state: TrialState, event: Event) -> None:
+    """A pause or stop that a look demands comes right after it, and decisions wait for a look that is due."""
+    looked = state.looked
+    if looked.demands is not None and (event.kind, event.body.get("reason")) != looked.demands:
+        raise ConflictError(f"the look before it demands that the trial is {looked.demands[0]}: {looked.demands[1]}")
+    if (
+        looked.demands is None
+        and looked.last == state.seq
+        and event.kind not in LOOK_FOR.get(looked.cause, kinds.KINDS)
+    ):
+        raise ConflictError(f"the look before it was taken for {' or '.join(LOOK_FOR[looked.cause])}")
+    if event.kind in (kinds.EPISODE, kinds.DECISION):
+        cause = due(state, opens=event.kind == kinds.EPISODE)
+        together = event.kind == kinds.DECISION and event.time == looked.asked
+        if cause is not None and not is_fresh(state, cause) and not together:
+            raise ConflictError("a look at the stopping rules was due before it")
+
+
+def _check_look(state: TrialState, _: Event, body: kinds.LookTaken) -> None:
+    if state.spec.stopping is None:
+        raise ConflictError("there are no stopping rules to look at")
+    if body.after != state.seq:
+        raise ConflictError(f"it looks at event {body.after}, expected {state.seq}")
+    if body.cause != BY_HAND:
+        if body.cause not in (due(state, opens=True), due(state, opens=False)):
+            raise ConflictError(f"no look was due because of {body.cause!r}")
+        if state.status != "running":
+            raise ConflictError(f"a look before decisions, and the trial is {state.status}")
+    if body.hash != look_hash(body.to_json()):
+        raise ConflictError("its hash is not that of its contents")
+
+
+def _check_rules(state: TrialState, _: Event, body: kinds.RulesChanged) -> None:
+    was, new = state.spec.stopping, Stopping.model_validate(body.stopping)
+    if to_json(body.was) != to_json(None if was is None else was.plain()):
+        raise ConflictError("it has other earlier rules than the log")
+    if to_json(new.plain()) != to_json(body.stopping):
+        raise InputError(f"stopping rules are not recorded as {body.stopping}")
+    if new == (was or Stopping()):
+        raise ConflictError("these are the stopping rules that the trial has", ("stopping",))
+    exact = next((name for name, rule in new.rules.items() if rule.evidence == "exact"), None)
+    if exact is not None and state.balances:
+        raise InputError(
+            "exact ranges need decisions that are drawn one by one, and this trial spreads those of a season evenly: "
+            'use evidence = "propensities", or name an exact rule in the file of a new trial',
+            ("stopping", "rules", exact, "evidence"),
+        )
+    spec = state.spec.model_copy(update={"stopping": new})
+    raise_if_any(stopping_faults(spec, {name: state.profile(name).definition for name in state.users}))
+
+
+# Decisions and episodes
+
+
+def check_running(state: TrialState, action: str = "decides nothing") -> None:
+    """Nothing is decided while a trial is paused, or after it was stopped."""
+    if state.status != "running":
+        fix = "; resume it first" if state.status == "paused" else ""
+        why = f": {state.looked.halted}" if state.looked.halted else ""
+        raise ConflictError(f"trial {state.spec.name!r} is {state.status} and {action}{fix}{why}")
+
+
+def check_room(state: TrialState, more: int) -> None:
+    """A trial has at most as many decisions as its file allows."""
+    most, n = None if state.spec.stopping is None else state.spec.stopping.decisions, state.counts.decisions
+    if most is not None and n + more > most:
+        raise ConflictError(
+            f"trial {state.spec.name!r} may have {most} decisions and has {n}: {most - n} are left, and {more} were "
+            "asked for; ask for fewer users",
+            ("users",),
+        )
+
+
+def check_block(user: str, plot: str, block: str | None, own: Mapping[str, str | None]) -> None:
+    """A plot stays in its block."""
+    if plot in own and own[plot] != block:
+        raise ConflictError(
+            f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", ("plots", user, plot)
+        )
+
+
+def check_known_users(state: TrialState, users: Iterable[str], at: Path, *, by_name: bool = True) -> None:
+    """Refuse unknown users; their place is below `at`, by name or by position."""
+    for i, user in enumerate(users):
+        if user not in state.users:
+            raise UnknownNameError("user", user, state.users, (*at, user if by_name else i))
+
+
+def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
+    first, bodies = events[0], [body_of(event, Decided) for event in events]
+    check_running(state)
+    check_room(state, len(events))
     if state.episode.number < 1:
         raise ConflictError("no episode is open")
-    extra: set[str] = set()  # arms that were made unavailable by whoever asked, for all that was asked for together
-    for i, event in enumerate(events):
+    # Arms that were unavailable for all users of the request.
+    extra = {
+        arm
+        for e, b in zip(events, bodies, strict=True)
+        for arm in b.unavailable
+        if arm not in state.excluded(str(e.user))
+    }
+    taken: set[str] = set()
+    for i, (event, body) in enumerate(zip(events, bodies, strict=True)):
+        user = str(event.user)
         if (event.time, event.actor, event.request) != (first.time, first.actor, first.request):
             raise ConflictError("decisions that were taken together have one time, actor and request")
         if event.decision != state.counts.decisions + 1 + i:
             raise ConflictError(f"it is decision {event.decision}, expected {state.counts.decisions + 1 + i}")
-        extra |= set(event.body["unavailable"]) - set(state.excluded(str(event.user)))
-    taken: set[str] = set()
-    for event in events:
-        user, body = str(event.user), event.body
-        allowed.known_user(state, user)
+        check_known_users(state, [user], ("user",))
         profile = state.profile(user)
-        if body["profile"] != profile.slot:
-            raise ConflictError(f"it is for profile {body['profile']}, and user {user!r} has profile {profile.slot}")
-        _place(state, user, body)
-        keys = {plot_key(user, body.get("plot"))} | ({user} if state.remembers_users else set())
+        if body.profile != profile.slot:
+            raise ConflictError(f"it is for profile {body.profile}, and user {user!r} has profile {profile.slot}")
+        own = profile.definition.block_of()
+        if body.plot is None and (own or body.block is not None):
+            raise ConflictError(f"user {user!r} has plots, and none is named" if own else "a block without a plot")
+        if body.plot is not None:
+            check_block(user, body.plot, body.block, own)
+        key = plot_key(user, body.plot)
+        if key in state.episode.asked:
+            raise ConflictError(f"{key!r} has decision {state.episode.asked[key]} in this episode already")
+        keys = {key, user} if state.remembers_users else {key}
         if keys & taken:
             raise ConflictError(f"user {user!r} is decided for twice at once")
         taken |= keys
-        if body["unavailable"] != state.excluded(user, extra):
-            raise ConflictError(f"{body['unavailable']} are unavailable, expected {state.excluded(user, extra)}")
-        mask, arm = state.problem.available(profile, body["unavailable"]), state.problem.arm(body["arm"])
+        if body.unavailable != (expected := state.excluded(user, extra)):
+            raise ConflictError(f"{body.unavailable} are unavailable, expected {expected}")
+        mask, arm = state.problem.available(profile, body.unavailable), state.problem.arm(body.arm)
         if mask is not None and not mask[arm]:
-            raise ConflictError(f"arm {body['arm']!r} is not available to user {user!r}")
-        _context(state, body["context"])
+            raise ConflictError(f"arm {body.arm!r} is not available to user {user!r}")
+        _check_context(state, body.context)
 
 
-def _place(state: TrialState, user: str, body: Mapping[str, Any]) -> None:
-    """Where it was decided: a place that has no decision in this episode."""
-    plot, own = body.get("plot"), state.profile(user).definition.block_of()
-    if plot is None and (own or "block" in body or "plot" in body):
-        raise ConflictError(f"user {user!r} has plots, and none is named" if own else "its plot has no name")
-    if plot is not None:
-        _texts(plot, *(() if body["block"] is None else (body["block"],)))
-        allowed.own_block(user, plot, body["block"], own)
-    key = plot_key(user, plot)
-    if key in state.episode.asked:
-        raise ConflictError(f"{key!r} has decision {state.episode.asked[key]} in this episode already")
-
-
-def _context(state: TrialState, values: Any) -> None:
+def _check_context(state: TrialState, values: list[float] | None) -> None:
     problem = state.problem
     if values is None and not problem.fields:
         return
-    if not isinstance(values, list) or len(values) != len(problem.fields):
+    if values is None or len(values) != len(problem.fields):
         raise InputError(f"its context is {values!r}, expected {', '.join(problem.fields) or 'none'}")
-    again = problem.covariates.context(context_of(state, values))
+    again = problem.covariates.context(state.context_of(values))
     if again is None or again.tolist() != values:
-        raise InputError(f"its context is {values!r}, which nobody could have given")
+        raise InputError(f"its context is {values!r}, which no request could have had")
+
+
+def check_episode(state: TrialState, body: kinds.EpisodeOpened) -> None:
+    """The next episode, with contexts of known users and arms that can be unavailable."""
+    following = state.episode.number + 1
+    check_running(state, "no episode can be opened")
+    if body.episode != following:
+        raise ConflictError(f"episode {body.episode} cannot be opened: the next one is {following}", ("number",))
+    check_season(state, Season(body.name, body.date))
+    check_known_users(state, body.contexts, ("contexts",))
+    for values in body.contexts.values():
+        _check_context(state, values)
+    check_known_users(state, filter(None, body.unavailable), ("unavailable",))
+    for user, arms in body.unavailable.items():
+        if arms != sorted(arms):
+            raise InputError(f"unavailable arms are sorted, got {arms}")
+        for arm in arms:
+            state.problem.arm(arm, ("unavailable", user))
+        for name in [user] if user else state.users:
+            state.problem.available(state.profile(name), [*state.retired, *arms])
+    state.opening_offers(body.contexts)
 
 
 # Outcomes
 
 
-def _about(state: TrialState, event: Event, story: Story | None) -> None:
-    body = event.body
-    if story is None or story.decision != event.decision or story.event.user != event.user:
-        raise ConflictError(f"user {event.user!r} has no decision {event.decision} before it")
-    if body.get("was", story.outcome) != story.outcome:
-        raise ConflictError(f"it says that {body['was']} was recorded before, and {story.outcome} was")
-    if body.get("late", story.given_up) is not story.given_up:
-        raise ConflictError("it says otherwise than the log whether the outcome had been marked as missing")
-    if event.kind == kinds.MISSING:
-        allowed.incomplete(state, story)
-        if story.given_up:
-            raise ConflictError(f"decision {story.decision} was marked as missing already")
+def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | kinds.OutcomeMissing) -> None:
+    """An outcome, an amendment or a missing outcome fits what is recorded of its decision."""
+    number = recorded.decision
+    if body.was != recorded.outcome:
+        raise ConflictError(f"it has {body.was} as the earlier outcome, and {recorded.outcome} was recorded")
+    if isinstance(body, kinds.OutcomeMissing):
+        if state.state_of(recorded.outcome, missing=True) != MISSING:
+            raise ConflictError(
+                f"decision {number} has its whole outcome; nothing of it is missing; if that is not its own, "
+                "take it back first: amend it with empty values"
+            )
+        if recorded.marked_missing:
+            raise ConflictError(f"decision {number} was marked as missing already")
         return
-    new = body["outcome"]
-    _values(state, new)
-    if new == story.outcome:
+    if body.late is not recorded.marked_missing:
+        raise ConflictError("it differs from the log in whether the outcome had been marked as missing")
+    _check_values(state, body.outcome)
+    if body.outcome == recorded.outcome:
         raise ConflictError("it adds nothing to what was recorded before")
-    if event.kind == kinds.AMENDMENT:
-        stays = story.given_up and state.state_of(new, missing=True) == MISSING
-        if body.get("missing", True) is not True or ("missing" in body and not stays):
-            raise ConflictError("it says that the rest is missing, and nobody had said so")
-        allowed.amendable(story)
-    else:
-        _completed(story, new)
-
-
-def _completed(story: Story, new: Mapping[str, Any]) -> None:
-    old = story.outcome or {"metrics": {}, "control": None}
+    if isinstance(body, kinds.OutcomeAmended):
+        if recorded.outcome is None:
+            raise ConflictError(f"decision {number} has no outcome to amend; tell it first")
+        if body.missing and not (body.late and state.state_of(body.outcome, missing=True) == MISSING):
+            raise ConflictError("the rest of the outcome had not been marked as missing")
+        return
+    if not any(body.outcome.values()):
+        raise InputError(f"decision {number}: an outcome needs at least one value; or mark it missing", ("outcome",))
     for part, field in (("metrics", "outcome"), ("control", "control")):
-        before = old[part] or {}
-        allowed.agrees(story.decision, before, new[part] or {}, field)
-        if not set(before) <= set(new[part] or {}):
-            raise ConflictError(f"values of decision {story.decision} were taken back: that is an amendment")
-    allowed.some_value(story.decision, new["metrics"], new["control"])
+        old, new = (recorded.outcome or {}).get(part) or {}, body.outcome[part] or {}
+        for name, value in old.items():
+            if name not in new:
+                raise ConflictError(f"values of decision {number} were taken back: that is an amendment")
+            if new[name] != value:
+                raise ConflictError(
+                    f"decision {number} already has {name} = {value!r}, and {new[name]!r} is another value; if the "
+                    f"first was wrong, amend it with `drimed trial amend ... --decision {number}`",
+                    (field, name),
+                )
 
 
-def _values(state: TrialState, outcome: Any) -> None:
+def _check_values(state: TrialState, outcome: Values) -> None:
     """An outcome as it is recorded: finite numbers of known metrics, in their order."""
-    if set(outcome) != {"metrics", "control"} or (outcome["control"] is None) == (state.spec.feedback == "difference"):
+    plots = state.spec.feedback == "difference"
+    if set(outcome) != {"metrics", "control"} or (outcome["control"] is None) == plots:
         raise InputError(f"{outcome} is no outcome of this trial")
     for part in filter(None, outcome.values()):
         if list(part) != [m for m in state.problem.metrics if m in part]:
             raise InputError(f"its metrics are {', '.join(part)}, expected {', '.join(state.problem.metrics)}")
         for name, value in part.items():
-            if not isinstance(value, float):
-                raise InputError(f"{name} is {value!r}, expected a number with a point")
             number(name, value)
 
 
-# Changes
+# Users, arms and status
 
 
-def _episode(state: TrialState, event: Event) -> None:
-    body = event.body
-    if body["episode"] != allowed.opening(state, body["episode"]):
-        raise ConflictError("an episode has a number")
-    _texts(*(body[part] for part in ("name", "date") if part in body))
-    seasons.check(state, Season(body.get("name"), body.get("date")))
-    for user, values in body["contexts"].items():
-        allowed.known_user(state, user)
-        _context(state, values)
-    for user, arms in body["unavailable"].items():
-        if user:
-            allowed.known_user(state, user)
-        if arms != sorted(arms):
-            raise InputError(f"arms that are unavailable are sorted, got {arms}")
-    allowed.unavailable(state, body["unavailable"])
-    state.opening_offers(body["contexts"])
+def user_faults(state: TrialState, user: User, at: Path, others: Iterable[User] = ()) -> Iterator[Fault]:
+    """Faults of a user of the trial as it stands; `others` join together with this user."""
+    spec = state.spec
+    yield from validation.user_faults(spec, user, at)
+    yield from state.problem.covariates.faults(user.attributes or {}, (*at, "attributes"))
+    # Where noise is learned from control plots, all of them have the control of the first user.
+    before = [profile.definition for profile in islice(state.profiles.values(), 1)]
+    first = next((spec.resolved(u).control for u in (*before, *others)), None)
+    yield from validation.plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
 
 
-def _user(state: TrialState, event: Event) -> None:
-    name, definition = str(event.user), event.body["definition"]
-    allowed.new_user(state, name)
-    _texts(name)
-    if written(_defined(state, name, definition)) != written(definition):
-        raise InputError(f"a user is not recorded as {definition}")
+def _check_user(state: TrialState, event: Event, body: kinds.UserAdded) -> None:
+    if event.user in state.users:
+        raise ConflictError(f"there is a user {event.user!r} already", ("name",))
+    _check_definition(state, str(event.user), body.definition)
 
 
-def _preference(state: TrialState, event: Event) -> None:
-    _redefined(state, event, "preference")
+def _check_changed_user(state: TrialState, event: Event, body: EventBody) -> None:
+    check_known_users(state, [str(event.user)], ("user",))
+    changed = {name: value for name, value in body.to_json().items() if name != "reason"}
+    definition = state.profile(str(event.user)).definition.model_dump(mode="json", exclude_none=True) | changed
+    _check_definition(state, str(event.user), definition)
 
 
-def _control(state: TrialState, event: Event) -> None:
-    _redefined(state, event, "control")
-
-
-def _redefined(state: TrialState, event: Event, field: str) -> None:
-    user, value = str(event.user), event.body[field]
-    allowed.known_user(state, user)
-    known = state.profile(user).definition.model_dump(mode="json", exclude_none=True)
-    if value is None or written(_defined(state, user, known | {field: value})[field]) != written(value):
-        raise InputError(f"a {field} is not recorded as {value!r}")
-
-
-def _defined(state: TrialState, name: str, definition: Any) -> dict[str, Any]:
-    """A user's definition, as it would be recorded now."""
+def _check_definition(state: TrialState, name: str, definition: dict[str, Any]) -> None:
+    """A user's definition as it is recorded; its control is not retired."""
+    if not name:
+        raise InputError("a user needs a name")
     user = User.model_validate(definition)
-    allowed.sound(allowed.user_faults(state, user, ("users", name)))
-    allowed.not_retired(state, state.problem.profile(name, user, 0))
-    return user.model_dump(mode="json", exclude_none=True)
+    again = user.model_dump(mode="json", exclude_none=True)
+    if {key: to_json(value) for key, value in again.items()} != {key: to_json(v) for key, v in definition.items()}:
+        raise InputError(f"a user is not recorded as {definition}")
+    raise_if_any(user_faults(state, user, ("users", name)))
+    profile = state.problem.profile(name, user, 0)
+    for arm in state.retired:
+        if profile.control[state.problem.arm(arm)] > 0:
+            raise ConflictError(f"arm {arm!r} is retired and cannot be a control; choose another one", ("control",))
 
 
-def _arm(state: TrialState, event: Event) -> None:
-    body = event.body
-    _texts(body["arm"])
-    arm = Arm.model_validate(body["definition"])
-    allowed.new_arm(state, body["arm"], arm)
-    again: dict[str, Any] = {"arm": body["arm"], "definition": arm.model_dump(mode="json", exclude_none=True)}
-    if "noise" in body:
-        own = ArmNoise.model_validate(body["noise"][body["arm"]])
-        again["noise"] = {body["arm"]: own.model_dump(mode="json", exclude_none=True)}
-    if written(again) != written(body):
-        raise InputError(f"an arm is not recorded as {body}")
-    with_arm(state.spec, body)
+def _check_arm(state: TrialState, _: Event, body: kinds.ArmAdded) -> None:
+    if body.arm in state.spec.arms:
+        raise ConflictError(
+            f"there is an arm {body.arm!r} already; a changed arm is a new arm with a new name", ("name",)
+        )
+    arm = Arm.model_validate(body.definition)
+    again: dict[str, Any] = {"arm": body.arm, "definition": arm.model_dump(mode="json", exclude_none=True)}
+    if body.noise is not None:
+        own = ArmNoise.model_validate(body.noise[body.arm])
+        again["noise"] = {body.arm: own.model_dump(mode="json", exclude_none=True)}
+    if to_json(again) != to_json(body.to_json()):
+        raise InputError(f"an arm is not recorded as {body.to_json()}")
+    raise_if_any(validation.arm_faults(state.spec, body.arm, arm))
+    raise_if_any(validation.floor_faults(state.spec, len(state.problem.arms) + 1))
+    raise_if_any(validation.spec_faults(with_arm(state.spec, body)))
 
 
-def _retired(state: TrialState, event: Event) -> None:
-    arm = event.body["arm"]
-    allowed.retirable(state, arm)
-    if arm in state.retired:
-        raise ConflictError(f"arm {arm!r} is retired already")
+def _check_retired(state: TrialState, _: Event, body: kinds.ArmRetired) -> None:
+    state.problem.arm(body.arm, ("arm",))
+    if body.arm in state.retired:
+        raise ConflictError(f"arm {body.arm!r} is retired already")
+    for user in state.users:  # a control cannot be retired
+        state.problem.available(state.profile(user), [*state.retired, body.arm])
 
 
-def _turned(state: TrialState, event: Event) -> None:
-    allowed.turning(state, event.kind)
+def _check_status(state: TrialState, event: Event, _: EventBody) -> None:
+    if state.status not in FROM[event.kind]:
+        raise ConflictError(f"trial {state.spec.name!r} is {state.status}; it cannot be {event.kind}")
 
 
-def _revealed(state: TrialState, event: Event) -> None:
-    allowed.openable(state, event.body.get("decision"))
+def _check_revealed(state: TrialState, _: Event, body: kinds.Revealed) -> None:
+    if body.decision is None and state.opened:
+        raise ConflictError("all decisions are unblinded already")
+    if body.decision is not None and not 1 <= body.decision <= state.counts.decisions:
+        raise InputError(f"expected a decision from 1 to {state.counts.decisions}, got {body.decision}", ("decision",))
 
 
-def _snapshot(state: TrialState, event: Event) -> None:
-    body = event.body
-    if body["after"] != state.seq or not re.fullmatch("[0-9a-f]{64}", body["hash"]):
-        raise ConflictError(f"it is of event {body['after']!r}, expected {state.seq}, or its hash is none")
+def _check_snapshot(state: TrialState, _: Event, body: kinds.SnapshotTaken) -> None:
+    if body.after != state.seq:
+        raise ConflictError(f"the snapshot is of event {body.after}, expected {state.seq}")
 
 
-def _is_time(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except (TypeError, ValueError):
-        return False
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _texts(*values: object) -> None:
-    for value in values:
-        if not _is_text(value):
-            raise InputError(f"{value!r} is no text, or an empty one")
-
-
-_TOLD = (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING)
-_CHANGED: dict[str, Callable[[TrialState, Event], None]] = {
-    kinds.EPISODE: _episode,
-    kinds.USER: _user,
-    kinds.PREFERENCE: _preference,
-    kinds.CONTROL: _control,
-    kinds.ARM: _arm,
-    kinds.RETIRED: _retired,
-    kinds.PAUSED: _turned,
-    kinds.RESUMED: _turned,
-    kinds.STOPPED: _turned,
-    kinds.REVEALED: _revealed,
-    kinds.LOOK: look,
-    kinds.RULES: rules,
-    kinds.SNAPSHOT: _snapshot,
+_CHECKS: dict[str, Callable[[TrialState, Event, Any], None]] = {
+    kinds.EPISODE: lambda state, _, body: check_episode(state, body),
+    kinds.USER: _check_user,
+    kinds.PREFERENCE: _check_changed_user,
+    kinds.CONTROL: _check_changed_user,
+    kinds.ARM: _check_arm,
+    kinds.RETIRED: _check_retired,
+    kinds.PAUSED: _check_status,
+    kinds.RESUMED: _check_status,
+    kinds.STOPPED: _check_status,
+    kinds.REVEALED: _check_revealed,
+    kinds.LOOK: _check_look,
+    kinds.RULES: _check_rules,
+    kinds.SNAPSHOT: _check_snapshot,
 }
-_WITH_DECISION = (kinds.DECISION, *_TOLD)
-_WITH_USER = (*_WITH_DECISION, kinds.USER, kinds.PREFERENCE, kinds.CONTROL)
+
+
+# Unlikely values
+
+
+def require_confirmation(faults: Iterable[Fault], *, confirm: bool) -> None:
+    """Raise UnconfirmedError with all doubts, unless the caller confirms them."""
+    if not confirm and (listed := list(faults)):
+        raise UnconfirmedError(listed)
+
+
+def unlikely_contexts(state: TrialState, contexts: Mapping[str, Mapping[str, Any]], *, new: bool) -> Iterator[Fault]:
+    """Doubts about valid contexts; `new`: of an episode that begins, so that the open one's do not count."""
+    fields = list(state.problem.fields)
+    for user, values in contexts.items():
+        known = None if new else state.episode.contexts.get(user)
+        for name, value in values.items():
+            if known is None or known[fields.index(name)] != value:
+                yield from _unlikely_value(user, name, value, state.spec.context[name], ("contexts", user, name))
+
+
+def unlikely_attributes(state: TrialState, user: str, values: Mapping[str, Any] | None, at: Path) -> Iterator[Fault]:
+    """Doubts about the attributes of a new user."""
+    for name, value in (values or {}).items():
+        declared, path = state.spec.attributes.get(name, Attribute()), (*at, "attributes", name)
+        yield from _unlikely_value(user, name, value, declared, path)
+        levels = state.numbers.levels.get(name, declared.levels or ())
+        if declared.levels and isinstance(value, str) and value not in levels:
+            message = f"user {user!r}: {name}: {UnknownNameError('level', value, levels)}"
+            yield Fault(path, f"{message}; it becomes a new level if that is right", severity="unlikely")
+
+
+def _unlikely_value(user: str, name: str, value: Any, declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:
+    if isinstance(value, int | float) and (reason := why_unlikely(declared, float(value))):
+        yield Fault(at, f"user {user!r}: {name} {value:g} {reason}", severity="unlikely")
+
+
+def why_unlikely_outcome(metric: Metric, spread: Spread, value: float) -> str | None:
+    """Why a value of a metric is unlikely: by the range in the file or else by the values recorded so far."""
+    if metric.range is not None:
+        low, high = metric.range
+        reason = None if low <= value <= high else f"is outside {low:g} to {high:g}, the range in the trial file"
+    elif (reason := _unlikely_anywhere(value)) is None and spread.is_far(value, FAR):
+        reason = f"is far from the {spread.n} values recorded so far, which are around {spread.mean:.4g}"
+    if reason is not None and value in MAYBE_CODES:
+        reason += f"; if {value:g} stands for an outcome that is missing, leave it empty"
+    return reason
+
+
+def why_unlikely(declared: Attribute | ContextField, value: float) -> str | None:
+    """Why a number that is known before a decision is unlikely: by its typical value and spread in the file."""
+    typical, spread = declared.typical, declared.spread
+    optional = isinstance(declared, Attribute) and typical is not None  # it may be left empty
+    if typical is None or spread is None or (typical, spread) == UNDECLARED:
+        reason = _unlikely_anywhere(value)
+        return f"{reason}; leave it empty if it is one" if value in CODES and optional else reason
+    if abs(value - typical) <= FAR * spread:
+        return None
+    reason = f"is far from {typical:g}, which is typical by the trial file, with a spread of {spread:g}"
+    hint = f"; if {value:g} stands for a value that is missing, leave it empty"
+    return reason + hint if value in MAYBE_CODES and optional else reason
+
+
+def _unlikely_anywhere(value: float) -> str | None:
+    if value in CODES:
+        return "is a common code for a value that is missing"
+    return "is very large" if abs(value) >= HUGE else None

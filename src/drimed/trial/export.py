@@ -20,10 +20,9 @@ from drimed.outputs import replacing
 from drimed.policies.guards.base import reason_text
 from drimed.trial import queries
 from drimed.trial.names import control_plot
-from drimed.trial.queries import Story
 from drimed.trial.seasons import COLUMNS
 from drimed.trial.spec import LARGEST
-from drimed.trial.state import TrialState
+from drimed.trial.state import RecordedDecision, TrialState
 from drimed.trial.tables import SUFFIX, csv_lines, csv_text, save_workbook
 from drimed.trial.trial import Trial
 
@@ -72,7 +71,7 @@ class Export:
         """The trial as it is now."""
         with trial.reading() as (ledger, state):
             ends = {1, max(1, state.counts.decisions)}
-            effects = any(s.event.body["estimate"] for s in queries.stories(ledger, state, ends))
+            effects = any(s.event.body["estimate"] for s in queries.recorded_decisions(ledger, state, ends))
             return Export(trial, state, effects)
 
     def chunks(self, *, whole: bool = False) -> Iterator[list[dict[str, Any]]]:
@@ -83,7 +82,7 @@ class Export:
                 if ledger.seq < self.state.seq:
                     raise StoreError(f"trial {self.trial.name!r} was set back while it was being exported; try again")
                 wanted = range(first, min(first + AT_ONCE, last + 1))
-                rows = [self._record(d) for d in queries.stories(ledger, self.state, wanted)]
+                rows = [self._record(d) for d in queries.recorded_decisions(ledger, self.state, wanted)]
             yield [row for row in rows if not whole or row["reward"] is not None]
 
     @cached_property
@@ -109,12 +108,12 @@ class Export:
             "amendments": int,
         }
 
-    def _record(self, decision: Story) -> dict[str, Any]:
+    def _record(self, decision: RecordedDecision) -> dict[str, Any]:
         state, event = self.state, decision.event
         body, arms, metrics = event.body, state.problem.arms, state.problem.metrics
         profile, outcome = state.profile(str(event.user)), decision.outcome or {"metrics": {}, "control": None}
         attributes, season = profile.definition.attributes or {}, state.seasons.get(body["episode"])
-        context = None if body["context"] is None else queries.context_of(state, body["context"])
+        context = None if body["context"] is None else state.context_of(body["context"])
         effects = zip(arms, body["estimate"] or (), body["half"] or (), strict=False)
         reward = None
         if decision.outcome is not None:
@@ -135,7 +134,7 @@ class Export:
             "reason": reason_text(body["reason"], body["share"]),
             **{f"effect_{arm}": e if h <= LARGEST else None for arm, e, h in effects},
             "state": decision.state,
-            **{f"metric_{metric}": outcome["metrics"].get(metric) for metric in metrics},
+            **{f"metric_{metric}": (outcome["metrics"] or {}).get(metric) for metric in metrics},
             **{control_plot(metric): value for metric, value in (outcome["control"] or {}).items()},
             "reward": reward,
             "amendments": decision.amendments,

@@ -109,9 +109,9 @@ def coefficients_are_scaled(spec: TrialSpec) -> bool:
     return spec.kind == "paper" and next(iter(spec.arms.values())).map is None
 
 
-def notes(spec: TrialSpec, d: int, users: int = 0) -> list[str]:
+def notes(spec: TrialSpec, d: int, users: int = 0, *, policy: AnyPolicy | None = None) -> list[str]:
     """Notes for a person before this trial starts, or with so many users now."""
-    traits, texts = build_policy(spec, d).traits, []
+    traits, texts = (policy or build_policy(spec, d)).traits, []
     if traits.protects == "discourages":
         texts.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
     elif traits.protects == "nothing":

@@ -1,4 +1,4 @@
-"""What the seasons of a trial are called: an episode has a number and, if somebody gives them, a name and a date."""
+"""Names and dates of episodes: an episode has a number and, if given, a name and a date."""
 
 from __future__ import annotations
 
@@ -17,44 +17,35 @@ if TYPE_CHECKING:
 
 LONGEST = 100  # characters of a name
 COLUMNS = ("season", "date")  # of sheets and exports
-_DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", re.ASCII)  # day, month, year; with slashes it might be otherwise
+_DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", re.ASCII)  # day, month, year; with slashes it is ambiguous
 
 
 @dataclass(frozen=True)
 class Season:
-    """Of one episode."""
+    """Name and date of an episode."""
 
     name: str | None = None
     date: str | None = None  # ISO 8601, as 2026-03-15
-
-    def body(self) -> dict[str, str]:
-        """As it is recorded when the episode is opened; what is not given is left out."""
-        return {key: value for key, value in vars(self).items() if value is not None}
 
 
 UNNAMED = Season()
 
 
-def label(state: TrialState, episode: int) -> str:
-    """What people call an episode: its name, or else its number."""
-    return state.seasons.get(episode, UNNAMED).name or str(episode)
-
-
 @dataclass(frozen=True)
 class Calendar:
-    """What the episodes of a trial are called in tables, charts and sentences."""
+    """Labels of a trial's episodes in tables, charts and sentences."""
 
     word: ClassVar[str] = "season"
 
-    names: dict[int, str]  # of those that have a name
-    dates: dict[int, str] = field(default_factory=dict)  # when those began that have a date
+    names: dict[int, str]  # of episodes that have a name
+    dates: dict[int, str] = field(default_factory=dict)  # of episodes that have a date
 
     def label(self, episode: int) -> str:
-        """Its name, or else its number."""
+        """The name of an episode, or else its number."""
         return self.names.get(episode, str(episode))
 
     def dated(self, episode: int) -> str:
-        """The same with the day on which it began, if that is known.
+        """The label with the date, if the episode has one.
 
         >>> Calendar({2: "spring 2026"}, {2: "2026-03-15"}).dated(2)
         'spring 2026 (2026-03-15)'
@@ -62,7 +53,7 @@ class Calendar:
         return self.label(episode) + (f" ({self.dates[episode]})" if episode in self.dates else "")
 
     def said(self, episode: int) -> str:
-        """In a sentence.
+        """The label in a sentence.
 
         >>> Calendar({2: "spring 2026"}).said(2), Calendar({}).said(2)
         ('season spring 2026', 'season 2')
@@ -74,56 +65,61 @@ NUMBERED = Calendar({})
 
 
 def calendar(state: TrialState) -> Calendar:
-    """Of all of them."""
+    """The labels of all episodes so far."""
     return Calendar(
         {n: season.name for n, season in state.seasons.items() if season.name is not None},
         {n: season.date for n, season in state.seasons.items() if season.date is not None},
     )
 
 
-def when(found: Decision | Status) -> str:
-    """When a decision was taken, or what is open: a season by its name, or else by its number.
+def label(state: TrialState, episode: int) -> str:
+    """The name of an episode, or else its number."""
+    return state.seasons.get(episode, UNNAMED).name or str(episode)
+
+
+def when(record: Decision | Status) -> str:
+    """The season of a decision, or the open one of a trial.
 
     >>> from types import SimpleNamespace as D
     >>> when(D(episode=3, season=None)), when(D(episode=3, season="spring 2026"))
     ('season 3', 'season spring 2026')
     """
-    return f"season {found.episode if found.season is None else found.season}"
+    return f"season {record.episode if record.season is None else record.season}"
 
 
-def described(state: TrialState, name: str | None, date: str | None) -> Season:
+def new_season(state: TrialState, name: str | None, date: str | None) -> Season:
     """The name and date of an episode that is about to be opened, in the form that is kept."""
-    date = iso(date)
-    season = Season(None if name is None else tidy(name), date)
-    check(state, season)
+    season = Season(None if name is None else tidy(name), iso(date))
+    check_season(state, season)
     dated = [(s.date, n) for n, s in state.seasons.items() if s.date is not None]
-    if date is not None and dated and date < max(dated)[0]:
+    if season.date is not None and dated and season.date < max(dated)[0]:
         latest, number = max(dated)
-        raise InputError(f"{date} is before season {label(state, number)!r}, which began on {latest}", ("date",))
+        began = f"season {label(state, number)!r}, which began on {latest}"
+        raise InputError(f"{season.date} is before {began}", ("date",))
     return season
 
 
-def refuse_other_date(state: TrialState, number: int, date: str | None) -> None:
-    """A date given for a season that is open says when it began, and cannot change that."""
-    season, date = state.seasons.get(number), iso(date)
-    if date is not None and (season is None or season.date != date):
-        began = "was opened without a date" if season is None or season.date is None else f"began on {season.date}"
-        called = label(state, number)
-        raise ConflictError(f"season {called!r} {began}, and {date} is another date; leave it out", ("date",))
+def check_same_date(state: TrialState, number: int, date: str | None) -> None:
+    """The date of an open season cannot be changed."""
+    season, date = state.seasons.get(number, UNNAMED), iso(date)
+    if date is not None and season.date != date:
+        began = "was opened without a date" if season.date is None else f"began on {season.date}"
+        message = f"season {label(state, number)!r} {began}, and {date} is another date; leave it out"
+        raise ConflictError(message, ("date",))
 
 
 def iso(date: str | None) -> str | None:
-    """A date in the form that is kept: day, month and year with dots are as plain as ISO 8601.
+    """A date in the form that is kept; day, month and year with dots are accepted too.
 
     >>> iso("15.3.2026"), iso("2026-03-15"), iso("15/3/2026")
     ('2026-03-15', '2026-03-15', '15/3/2026')
     """
-    found = None if date is None else _DOTTED.fullmatch(date)
-    return date if found is None else f"{found[3]}-{found[2]:>02}-{found[1]:>02}"
+    dotted = None if date is None else _DOTTED.fullmatch(date)
+    return date if dotted is None else f"{dotted[3]}-{dotted[2]:>02}-{dotted[1]:>02}"
 
 
-def check(state: TrialState, season: Season) -> None:
-    """Refuse a name that is no name or that another season has, and a date that is none."""
+def check_season(state: TrialState, season: Season) -> None:
+    """Refuse an unreadable name, the name of another season, and an invalid date."""
     name, date = season.name, season.date
     if name is not None:
         storable("the name of a season", name, LONGEST)
@@ -133,32 +129,29 @@ def check(state: TrialState, season: Season) -> None:
             raise ConflictError(f"episode {other} is called {label(state, other)!r} already", ("season",))
     if date is not None:
         try:
-            same = Date.fromisoformat(date).isoformat() == date
+            valid = Date.fromisoformat(date).isoformat() == date
         except ValueError:
-            same = False
-        if not same:
+            valid = False
+        if not valid:
             raise InputError(f"a date is written as 2026-03-15 or 15.03.2026, got {date!r}", ("date",))
 
 
 def number_of(state: TrialState, name: str) -> int | None:
-    """The episode that is called so; capital and small letters make no difference."""
+    """The episode of this name; capital and small letters make no difference."""
     wanted = folded(name)
-    found = (n for n, season in state.seasons.items() if season.name is not None and folded(season.name) == wanted)
-    return next(found, None)
+    return next((n for n, s in state.seasons.items() if s.name is not None and folded(s.name) == wanted), None)
 
 
-def meant(state: TrialState, name: str | None, episode: int | None) -> int | None:
-    """The episode that a request is for, which names its season or gives its number; a new name is the next one."""
+def resolve_episode(state: TrialState, name: str | None, episode: int | None) -> int | None:
+    """The episode of a request, by the name of its season or by its number; a new name is the next episode."""
     if name is None:
         return episode
-    current = state.episode.number
-    known = number_of(state, tidy(name))
+    current, known = state.episode.number, number_of(state, tidy(name))
     number = current + 1 if known is None else known
     if episode is not None and episode != number:
-        called = (
-            f"season {name!r} would be episode {number}" if known is None else f"season {name!r} is episode {number}"
-        )
-        raise ConflictError(f"{called}, not {episode}; leave one of them out", ("season",))
+        verb = "would be" if known is None else "is"
+        message = f"season {name!r} {verb} episode {number}, not {episode}; leave one of them out"
+        raise ConflictError(message, ("season",))
     if number < current:
         raise ConflictError(f"season {name!r} is over: season {label(state, current)!r} is open", ("season",))
     return number

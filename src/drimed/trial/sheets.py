@@ -15,7 +15,7 @@ from typing import Any
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import PENDING, AskRequest, Decision, Fault, Receipt, Report, TellRequest
 from drimed.trial import ask, queries, tables, tell
-from drimed.trial.ask import known_name
+from drimed.trial.ask import places, resolve_user
 from drimed.trial.columns import (
     ARM,
     DECISION,
@@ -32,7 +32,6 @@ from drimed.trial.columns import (
 )
 from drimed.trial.covariates import alike, plot_key, shown
 from drimed.trial.names import ATTRIBUTE, CODE, CONTEXT, CONTROL, METRIC, folded, tidy
-from drimed.trial.plots import places
 from drimed.trial.seasons import COLUMNS, iso
 from drimed.trial.state import TrialState
 from drimed.trial.tables import POINT, Marks, Record, Table, is_missing, number, refuse, text
@@ -86,7 +85,7 @@ def ask_sheet(
     before, as in a sheet of decisions; they cannot be chosen.
     """
     read = read_ask_sheet(tx.state, table, ignore)
-    names = list(read.rows) if users is None else [known_name(tx.state, user) for user in users]
+    names = list(read.rows) if users is None else [resolve_user(tx.state, user) for user in users]
     wanted, known = set(names), tx.state.users
     request = replace(
         read.request,
@@ -185,7 +184,7 @@ def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks) -> _Ask
 
     if name("user") is None:
         raise InputError("column 'user' is empty")
-    user = known_name(state, text(cells[USER]).strip())
+    user = resolve_user(state, text(cells[USER]).strip())
     if user not in state.users and not state.spec.enrols:
         raise UnknownNameError("user", user, state.users)
     values: dict[tuple[str, str], Value] = {}

@@ -17,7 +17,7 @@ from drimed.records import Claim, Effect, Event, Limit, Look
 from drimed.trial import estimates
 from drimed.trial import events as kinds
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.events import Draft
+from drimed.trial.events import STATUS_CHANGES, Draft, LookTaken
 from drimed.trial.look_history import (
     BY_HAND,
     SEASON,
@@ -50,9 +50,9 @@ def record_look(tx: Transaction, cause: str = BY_HAND) -> Look:
     """Look now, and do what the rules demand."""
     _need_rules(tx)
     body, tx.memory.data = look(tx.ledger, tx.state, cause, tx.memory.data)
-    (event,) = tx.append([Draft(kinds.LOOK, body)])
+    (event,) = tx.append([Draft(LookTaken(**body))])
     if body["demands"] is not None:
-        tx.append([Draft(body["demands"]["kind"], {"reason": body["demands"]["reason"]})])
+        tx.append([Draft(STATUS_CHANGES[body["demands"]["kind"]](body["demands"]["reason"]))])
     return look_record(body, None if tx.dry_run else event)
 
 

@@ -7,54 +7,55 @@ recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drimed.errors import (
-    BatchError,
-    ConflictError,
-    InputError,
-    UnconfirmedError,
-    UnknownDecisionError,
-    UnknownNameError,
-)
+from drimed.errors import BatchError, ConflictError, InputError, UnknownDecisionError, UnknownNameError
 from drimed.records import MISSING, AmendRequest, Fault, Path, Receipt, Report, TellRequest
-from drimed.trial import allowed
-from drimed.trial import events as kinds
+from drimed.trial import checks
 from drimed.trial.covariates import number
-from drimed.trial.events import Draft
+from drimed.trial.events import Draft, EventBody, OutcomeAmended, OutcomeMissing, OutcomeTold, Values
 from drimed.trial.names import control_plot, first_twice
-from drimed.trial.queries import Story, whole
-from drimed.trial.state import TrialState
+from drimed.trial.queries import decision_number
+from drimed.trial.state import RecordedDecision, TrialState
 from drimed.trial.transaction import Transaction
-from drimed.trial.unlikely import why
 
-Values = Mapping[str, float | None]
-PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of what is recorded
+PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of a recorded outcome
 
 
 def tell(tx: Transaction, request: TellRequest, *, doubts: Sequence[Fault] = ()) -> list[Receipt]:
     """Record all of the outcomes or, if one is refused, none; `doubts` about them must be confirmed too."""
-    reports = [replace(r, decision=whole(r.decision)) for r in request.reports]
-    if (twice := first_twice([r.decision for r in reports])) is not None:
+    state, numbers = tx.state, [decision_number(r.decision) for r in request.reports]
+    if (twice := first_twice(numbers)) is not None:
         raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
-    known = _stories(tx, [r.decision for r in reports])
-    outcomes = _merged(tx, known, reports)
-    if not request.confirm:
-        _refuse_unlikely(tx.state, known, reports, doubts)
-    drafts, receipts = [], []
-    for report, outcome in zip(reports, outcomes, strict=True):
-        story = known[report.decision]
-        if outcome == story.outcome:
-            receipts.append(_receipt(tx.state, story, "already recorded", outcome))
-            continue
-        body = {"outcome": outcome, "was": story.outcome, "late": story.given_up}
-        drafts.append(Draft(kinds.OUTCOME, body, report.decision, story.event.user))
-        result = "recorded" if story.outcome is None else "completed"
-        receipts.append(_receipt(tx.state, story, result, outcome))
-    tx.append(drafts, known)
-    return receipts
+    known = recorded_decisions(tx, numbers)
+    bodies: dict[int, OutcomeTold] = {}  # of decisions that something new was reported of
+    faults: list[Fault] = []
+    for i, (n, report) in enumerate(zip(numbers, request.reports, strict=True)):
+        try:
+            if n not in known:
+                raise UnknownDecisionError(tx.ledger.name, n)
+            outcome = _merged(state, known[n], report, amends=False)
+            if outcome != known[n].outcome:
+                bodies[n] = OutcomeTold(outcome, known[n].outcome, known[n].marked_missing)
+                checks.check_outcome(state, known[n], bodies[n])
+        except InputError as error:
+            error.field = ("reports", i, *error.field)
+            if len(numbers) == 1:
+                raise
+            faults.append(Fault(error.field, str(error)))
+    if faults:
+        raise BatchError(faults)
+    unlikely = [
+        fault
+        for i, (n, report) in enumerate(zip(numbers, request.reports, strict=True))
+        for fault in unlikely_values(state, known[n], report, ("reports", i))
+    ]
+    checks.require_confirmation([*unlikely, *doubts], confirm=request.confirm)
+    events = tx.append([Draft(body, n, known[n].event.user) for n, body in bodies.items()], known)
+    told = {int(e.decision or 0): known[int(e.decision or 0)].after(tx.state, e) for e in events}
+    results = {n: "recorded" if known[n].outcome is None else "completed" for n in told}
+    return [_receipt(tx.state, told.get(n, known[n]), results.get(n, "already recorded")) for n in numbers]
 
 
 def amend(tx: Transaction, request: AmendRequest) -> Receipt:
@@ -63,178 +64,120 @@ def amend(tx: Transaction, request: AmendRequest) -> Receipt:
     `saw` has the values that the correction is about, as they were read: if one of them has changed since, it is
     refused.
     """
-    reason, saw = request.reason, request.saw
-    allowed.need_reason(reason)
-    report = replace(request.report, decision=whole(request.report.decision))
-    story = _story(tx, report.decision)
-    new = _amended(tx.state, story, report)
-    if new == story.outcome:
-        return _receipt(tx.state, story, "already recorded", new)
-    if saw is not None:
-        _unchanged(tx.state, story, saw)
-    if not request.confirm:
-        faults = unlikely(tx.state, story, report)
-        if faults:
-            raise UnconfirmedError(faults)
-    # What was given up stays so: a corrected value does not say that the rest will come.
-    given_up = story.given_up and tx.state.state_of(new, missing=True) == MISSING
-    body = {"outcome": new, "was": story.outcome, "late": story.given_up, "reason": reason}
-    body |= {"missing": True} if given_up else {}
-    tx.append([Draft(kinds.AMENDMENT, body, story.decision, story.event.user)], {story.decision: story})
-    return _receipt(tx.state, story, "amended", new, given_up=given_up)
+    checks.need_reason(request.reason)
+    recorded = _recorded(tx, request.report.decision)
+    if recorded.outcome is None:
+        raise ConflictError(f"decision {recorded.decision} has no outcome to amend; tell it first")
+    outcome = _merged(tx.state, recorded, request.report, amends=True)
+    if outcome == recorded.outcome:
+        return _receipt(tx.state, recorded, "already recorded")
+    if request.saw is not None:
+        _check_unchanged(tx.state, recorded, request.saw)
+    checks.require_confirmation(unlikely_values(tx.state, recorded, request.report), confirm=request.confirm)
+    # A corrected value does not say that a missing rest will come.
+    missing = recorded.marked_missing and tx.state.state_of(outcome, missing=True) == MISSING
+    body = OutcomeAmended(outcome, recorded.outcome, recorded.marked_missing, request.reason, missing)
+    return _record(tx, recorded, body, "amended")
 
 
 def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
-    """Give up what is not there of an outcome; it may still be told if it comes after all."""
-    allowed.need_reason(reason)
-    story = _story(tx, decision)
-    allowed.incomplete(tx.state, story)
-    if story.given_up:
-        return _receipt(tx.state, story, "already recorded", story.outcome, given_up=True)
-    draft = Draft(kinds.MISSING, {"reason": reason, "was": story.outcome}, story.decision, story.event.user)
-    tx.append([draft], {story.decision: story})
-    return _receipt(tx.state, story, "missing", story.outcome, given_up=True)
+    """Mark what is not there of an outcome as missing; it may still be told if it comes after all."""
+    checks.need_reason(reason)
+    recorded = _recorded(tx, decision)
+    if recorded.state == MISSING:
+        return _receipt(tx.state, recorded, "already recorded")
+    return _record(tx, recorded, OutcomeMissing(reason, recorded.outcome), "missing")
 
 
-def unlikely(state: TrialState, story: Story, report: Report, at: Path = ()) -> list[Fault]:
+def unlikely_values(state: TrialState, recorded: RecordedDecision, report: Report, at: Path = ()) -> list[Fault]:
     """New values that must be confirmed."""
-    faults = []
+    doubts = []
     usual = dict(zip(state.problem.metrics, state.usual, strict=True))
-    for part, recorded in PARTS.items():
-        known = (story.outcome or {}).get(recorded) or {}
+    for part, recorded_part in PARTS.items():
+        known = (recorded.outcome or {}).get(recorded_part) or {}
         for name, value in (getattr(report, part) or {}).items():
             metric = state.spec.metrics.get(name)
             if value is None or metric is None or known.get(name) == value:
                 continue
-            if (reason := why(metric, usual[name], value)) is not None:
+            if (reason := checks.why_unlikely_outcome(metric, usual[name], value)) is not None:
                 what = control_plot(name) if part == "control" else name
                 message = f"decision {report.decision}: {what} {value:.12g} {reason}"
-                faults.append(Fault((*at, part, name), message, severity="unlikely"))
-    return faults
+                doubts.append(Fault((*at, part, name), message, severity="unlikely"))
+    return doubts
 
 
-def _stories(tx: Transaction, numbers: Sequence[int]) -> dict[int, Story]:
-    return {n: Story.of(tx.state, events) for n, events in tx.ledger.of_decisions(numbers).items()}
+def recorded_decisions(tx: Transaction, numbers: Sequence[int]) -> dict[int, RecordedDecision]:
+    """Decisions by number, with what is recorded of their outcomes; unknown ones are left out."""
+    return {n: RecordedDecision.of(tx.state, events) for n, events in tx.ledger.of_decisions(numbers).items()}
 
 
-def _story(tx: Transaction, decision: int) -> Story:
-    number = whole(decision)
-    found = _stories(tx, [number])
-    if number not in found:
+def _recorded(tx: Transaction, decision: int) -> RecordedDecision:
+    number = decision_number(decision)
+    known = recorded_decisions(tx, [number])
+    if number not in known:
         raise UnknownDecisionError(tx.ledger.name, number)
-    return found[number]
+    return known[number]
 
 
-def _merged(tx: Transaction, known: Mapping[int, Story], reports: Sequence[Report]) -> list[dict[str, Any]]:
-    """What is known of each outcome after its report; a different second value is refused."""
-    merged: list[dict[str, Any]] = []
-    faults: list[Fault] = []
-    for i, report in enumerate(reports):
-        try:
-            if report.decision not in known:
-                raise UnknownDecisionError(tx.ledger.name, report.decision)
-            merged.append(_completed(tx.state, known[report.decision], report))
-        except InputError as error:
-            error.field = ("reports", i, *error.field)
-            if len(reports) == 1:
-                raise
-            faults.append(Fault(error.field, str(error)))
-    if faults:
-        raise BatchError(faults)
-    return merged
+def _record(tx: Transaction, recorded: RecordedDecision, body: EventBody, result: str) -> Receipt:
+    draft = Draft(body, recorded.decision, recorded.event.user)
+    (event,) = tx.append([draft], {recorded.decision: recorded})
+    return _receipt(tx.state, recorded.after(tx.state, event), result)
 
 
-def _refuse_unlikely(
-    state: TrialState, known: Mapping[int, Story], reports: Sequence[Report], doubts: Sequence[Fault]
-) -> None:
-    faults = [f for i, r in enumerate(reports) for f in unlikely(state, known[r.decision], r, ("reports", i))]
-    if faults or doubts:
-        raise UnconfirmedError([*faults, *doubts])
-
-
-def _completed(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
-    new = _present(_checked(state, report.outcome, "outcome"))
-    allowed.some_value(story.decision, new, report.control)
-    old = story.outcome or {"metrics": {}, "control": None}
-    allowed.agrees(story.decision, old["metrics"], new, "outcome")
-    control = None
-    if _has_control_plots(state, report.control):
-        before, more = old["control"] or {}, _present(_checked(state, report.control or {}, "control"))
-        allowed.agrees(story.decision, before, more, "control")
-        control = _ordered(state, before | more)
-    return {"metrics": _ordered(state, old["metrics"] | new), "control": control}
-
-
-def _amended(state: TrialState, story: Story, report: Report) -> dict[str, Any]:
-    before = allowed.amendable(story)
-    metrics = _present(before["metrics"] | _checked(state, report.outcome, "outcome"))
-    control = None
-    if _has_control_plots(state, report.control):
-        new = _checked(state, report.control or {}, "control")
-        control = _ordered(state, _present((before["control"] or {}) | new))
-    return {"metrics": _ordered(state, metrics), "control": control}
-
-
-def _unchanged(state: TrialState, story: Story, saw: Report) -> None:
-    """Refuse a correction of values that are no longer what was seen."""
-    for part, recorded in PARTS.items():
-        there = (story.outcome or {}).get(recorded) or {}
-        for name, value in _checked(state, getattr(saw, part) or {}, part).items():
-            if there.get(name) != value:
-                what = control_plot(name) if part == "control" else name
-                field = "saw" if part == "outcome" else "saw_control"
-                raise ConflictError(
-                    f"decision {story.decision} was changed meanwhile: {what} is {_said(there.get(name))} now, and you "
-                    f"saw {_said(value)}; look at it again, and correct it if it is still wrong",
-                    (field, name),
-                )
-
-
-def _said(value: float | None) -> str:
-    return "not recorded" if value is None else repr(value)
-
-
-def _receipt(
-    state: TrialState, story: Story, result: str, outcome: dict[str, Any] | None, *, given_up: bool = False
-) -> Receipt:
-    """What is known now, and what the policy still waits for."""
-    now = state.state_of(outcome, missing=given_up or (result == "already recorded" and story.given_up))
-    if outcome is None or not any(outcome.values()):
-        return Receipt(story.decision, result, now, None, None, [])
-    metrics, control = outcome["metrics"], outcome["control"]
-    waits: list[str] = []
-    if now != MISSING and state.usable(state.profiles[story.event.body["profile"]], outcome) is None:
-        there = set(metrics) if control is None else set(metrics) & set(control)
-        waits = [m for m in state.problem.metrics if m not in there]
-    return Receipt(story.decision, result, now, metrics, control, waits)
-
-
-def _has_control_plots(state: TrialState, values: Values | None) -> bool:
-    if state.spec.feedback == "difference":
-        return True
-    if values is not None:
+def _merged(state: TrialState, recorded: RecordedDecision, report: Report, *, amends: bool) -> Values:
+    """The recorded outcome with the values of a report in their place; a value of None is not there."""
+    if state.spec.feedback != "difference" and report.control is not None:
         raise InputError("this trial's feedback is absolute: it takes no values of a control plot", ("control",))
-    return False
+    if not amends and not any(v is not None for part in PARTS for v in dict(getattr(report, part) or {}).values()):
+        message = f"decision {recorded.decision}: an outcome needs at least one value; or mark it missing"
+        raise InputError(message, ("outcome",))
+    outcome: Values = {"metrics": None, "control": None}
+    for part, recorded_part in PARTS.items():
+        if part == "control" and state.spec.feedback != "difference":
+            continue
+        old: dict[str, Any] = (recorded.outcome or {}).get(recorded_part) or {}
+        new = _checked(state, getattr(report, part) or {} if part == "control" else report.outcome, part)
+        merged = {**old, **{name: value for name, value in new.items() if amends or value is not None}}
+        outcome[recorded_part] = {m: merged[m] for m in state.problem.metrics if merged.get(m) is not None}
+    return outcome
 
 
-def _checked(state: TrialState, values: Values, part: str) -> dict[str, float | None]:
+def _checked(state: TrialState, values: Any, part: str) -> dict[str, float | None]:
     """Known metrics and finite numbers, or None."""
     if not isinstance(values, Mapping):
         raise InputError(f"an outcome must be a table of metrics and values, got {values!r}", (part,))
-    return dict(_numbers(state, values, part))
-
-
-def _numbers(state: TrialState, values: Values, part: str) -> Iterator[tuple[str, float | None]]:
-    what = "control metric" if part == "control" else "metric"
+    what, checked = "control metric" if part == "control" else "metric", dict[str, float | None]()
     for name, value in values.items():
         if name not in state.problem.metrics:
             raise UnknownNameError("metric", name, state.problem.metrics, (part, name))
-        yield name, None if value is None else number(f"{what} {name!r}", value, (part, name))
+        checked[name] = None if value is None else number(f"{what} {name!r}", value, (part, name))
+    return checked
 
 
-def _ordered(state: TrialState, values: dict[str, Any]) -> dict[str, Any]:
-    return {m: values[m] for m in state.problem.metrics if m in values}
+def _check_unchanged(state: TrialState, recorded: RecordedDecision, saw: Report) -> None:
+    """Refuse a correction of values that are no longer what the caller saw."""
+    for part, recorded_part in PARTS.items():
+        now = (recorded.outcome or {}).get(recorded_part) or {}
+        for name, value in _checked(state, getattr(saw, part) or {}, part).items():
+            if now.get(name) != value:
+                what = control_plot(name) if part == "control" else name
+                is_now, was = ("not recorded" if v is None else repr(v) for v in (now.get(name), value))
+                raise ConflictError(
+                    f"decision {recorded.decision} was changed meanwhile: {what} is {is_now} now, and you saw {was}; "
+                    "look at it again, and correct it if it is still wrong",
+                    ("saw" if part == "outcome" else "saw_control", name),
+                )
 
 
-def _present(values: Values) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
+def _receipt(state: TrialState, recorded: RecordedDecision, result: str) -> Receipt:
+    """The recorded outcome, and metrics that the policy still waits for."""
+    outcome = recorded.outcome
+    if outcome is None:
+        return Receipt(recorded.decision, result, recorded.state, None, None, [])
+    metrics, control = outcome["metrics"] or {}, outcome["control"]
+    waits: list[str] = []
+    if recorded.state != MISSING and state.usable(state.profiles[recorded.body.profile], outcome) is None:
+        there = set(metrics) if control is None else set(metrics) & set(control)
+        waits = [m for m in state.problem.metrics if m not in there]
+    return Receipt(recorded.decision, result, recorded.state, metrics, control, waits)

@@ -12,21 +12,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from drimed.errors import HaltedError
+from drimed.errors import HaltedError, InputError
 from drimed.numerics import compiled
 from drimed.records import Event, Head
-from drimed.trial import anchors as trial_anchors
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
-from drimed.trial.checks import check, check_start
+from drimed.trial.anchors import append as append_anchors
+from drimed.trial.checks import check_event, check_start
 from drimed.trial.dataset import Dataset
-from drimed.trial.events import Draft, chain
-from drimed.trial.queries import Story, decision_row
+from drimed.trial.events import Created, Draft, SnapshotTaken, chain
+from drimed.trial.fold import advance, catch_up, grouped, start_of
 from drimed.trial.spec import TrialSpec
-from drimed.trial.state import TrialState, advanced, at_start, caught_up, grouped
+from drimed.trial.state import RecordedDecision, TrialState
 from drimed.trial.store import Ledger, Store, checked
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
@@ -58,19 +59,21 @@ class Transaction:
     dry_run: bool = False
     memory: Memory = field(default_factory=Memory)
 
-    def append(self, drafts: Sequence[Draft], stories: Mapping[int, Story] | None = None) -> list[Event]:
+    def append(self, drafts: Sequence[Draft], known: Mapping[int, RecordedDecision] | None = None) -> list[Event]:
         """Buffer events and fold them in, as every other process will.
 
-        `stories` has what is known of the decisions that outcomes belong to.
+        `known` has the decisions that outcomes belong to.
         """
         events = chain(drafts, seq=self.state.seq, hash=self.state.hash, time=self.time, actor=self.actor)
         self.ledger.append(events)
-        for group in grouped((e, (stories or {}).get(e.decision or 0)) for e in events):
-            check(self.state, group)
-            about = [(event, None if story is None else story.event) for event, story in group]
-            self.state = advanced(self.state, about, self.ledger)
-            rows = (decision_row(self.state, event, story) for event, story in group)
-            self.ledger.rows |= {row.decision: row for row in rows if row is not None}
+        for group in grouped((e, (known or {}).get(e.decision or 0)) for e in events):
+            check_event(self.state, group)
+            about = [(event, None if recorded is None else recorded.event) for event, recorded in group]
+            self.state = advance(self.state, about, self.ledger)
+            for event, recorded in group:
+                if event.decision is not None:
+                    after = RecordedDecision(event) if recorded is None else recorded.after(self.state, event)
+                    self.ledger.rows[event.decision] = after.row
         return events
 
 
@@ -137,7 +140,7 @@ class TrialSession:
             tx.state.status == "stopped",
         )
         if self._anchors is not None and ended:
-            trial_anchors.note(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self.clock()))
+            _note_anchor(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self.clock()))
         if halted is not None:
             raise halted
 
@@ -207,7 +210,7 @@ class TrialSession:
             state, unusable, self._fitted = snapshots.recall(ledger)
             self._snapshot = -SNAPSHOT_EVERY if unusable else None
             return state
-        return caught_up(state, ledger)
+        return catch_up(state, ledger)
 
     def _keep_snapshot(self, before: TrialState, tx: Transaction) -> int:
         """Take a snapshot at the end of a transaction if one is due; the event after which the last one was taken."""
@@ -219,7 +222,10 @@ class TrialSession:
         # Events after the last snapshot take long to fold in if arrays grew or variances were fitted.
         refitted = snapshots.fits(after) != self._fitted and seq >= last + FEWEST_BETWEEN
         if seq >= last + due or refitted or before.capacity != after.capacity:
-            return snapshots.keep(tx)
+            snapshot = snapshots.take(after)
+            tx.ledger.keep(snapshot)
+            tx.append([Draft(SnapshotTaken(snapshot.seq, snapshots.digest(snapshot)))])
+            return snapshot.seq
         return last
 
 
@@ -235,14 +241,13 @@ def creating(
     """The name of a new trial, inside its first transaction; it exists when the block ends."""
     trial = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
     seed = trial.seed if trial.seed is not None else secrets.randbits(62)
-    rehearsed = {} if rehearsal is None else {"rehearsal": rehearsal}
-    draft = Draft(kinds.CREATED, kinds.beginning(trial.plain(), seed) | rehearsed)
+    draft = Draft(Created(trial.plain(), seed, version("numpy"), rehearsal))
     with store.create(trial.name) as ledger:
         now = clock()
         (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=now, actor=actor)
         check_start(created)
         ledger.append([created])
-        yield trial.name, Transaction(at_start(ledger), ledger, now, actor)
+        yield trial.name, Transaction(start_of(ledger), ledger, now, actor)
 
 
 def _same_log(state: TrialState, ledger: Ledger) -> bool:
@@ -253,3 +258,11 @@ def _same_log(state: TrialState, ledger: Ledger) -> bool:
         return state.hash == ledger.hash
     following = next(ledger.events(after=state.seq, until=state.seq + 1), None)
     return following is not None and kinds.hash_after(state.hash, following) == following.hash
+
+
+def _note_anchor(file: Path, head: Head) -> None:
+    """Add an anchor; the event is recorded already, so a file in trouble is only complained about."""
+    try:
+        append_anchors(file, [head])
+    except InputError as error:
+        log.error("trial %s: event %d has no anchor: %s", head.trial, head.event, error)

@@ -26,8 +26,8 @@ from drimed.records import (
     Report,
     Status,
     TellRequest,
+    Values,
 )
-from drimed.trial import anchors as trial_anchors
 from drimed.trial import ask as asking
 from drimed.trial import blinding, changes, events, queries, stopping, transaction
 from drimed.trial import tell as telling
@@ -36,7 +36,6 @@ from drimed.trial.events import now
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger, Store, checked
-from drimed.trial.tell import Values
 from drimed.trial.transaction import Rehearsed as Rehearsed
 from drimed.trial.transaction import Transaction, TrialSession
 
@@ -352,17 +351,17 @@ class Trial:
     def pause(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing until `resume`; outcomes are still taken."""
         with self.writing(actor) as tx:
-            changes.turn(tx, events.PAUSED, reason)
+            changes.change_status(tx, events.PAUSED, reason)
 
     def resume(self, *, reason: str = "", actor: str | None = None) -> None:
         """Decide again."""
         with self.writing(actor) as tx:
-            changes.turn(tx, events.RESUMED, reason)
+            changes.change_status(tx, events.RESUMED, reason)
 
     def stop(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing more, for good; outcomes are still taken."""
         with self.writing(actor) as tx:
-            changes.turn(tx, events.STOPPED, reason)
+            changes.change_status(tx, events.STOPPED, reason)
 
     def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> Opening:
         """Open the code for one decision, in an emergency, or (None) for all; who did it and why stays in the log."""
@@ -384,7 +383,7 @@ class Trial:
     def head(self) -> Head:
         """Where the log stands: keep it elsewhere, and `verify` can tell later whether anything was changed."""
         with self.store.reading(self.name) as ledger:
-            return trial_anchors.of(ledger, self.session.clock())
+            return Head(self.name, ledger.seq, ledger.hash, self.session.clock())
 
     def status(self) -> Status:
         """The trial at a glance."""

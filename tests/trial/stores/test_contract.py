@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.records import Event
 from drimed.trial import sql_store
-from drimed.trial.events import START, Draft, chain
+from drimed.trial.events import START, Draft, EventBody, chain
 from drimed.trial.store import Ledger, Snapshot, Store
 
 WAIT = 20.0  # seconds: far more than any of this takes
@@ -20,8 +21,14 @@ class OopsError(Exception):
     """Something that goes wrong in the caller's block."""
 
 
+def draft(kind: str, body: dict[str, Any], *more: Any, **named: Any) -> Draft:
+    """An event of any kind, with any body."""
+    made = type("Anything", (EventBody,), {"kind": kind, "to_json": lambda _: body})
+    return Draft(made(), *more, **named)
+
+
 def event_drafts(n: int, *, kind: str = "note", first: int = 0) -> list[Draft]:
-    return [Draft(kind, {"n": first + i}) for i in range(n)]
+    return [draft(kind, {"n": first + i}) for i in range(n)]
 
 
 def add(ledger: Ledger, drafts: Sequence[Draft]) -> list[Event]:
@@ -37,7 +44,7 @@ def made(store: Store, drafts: Sequence[Draft], name: str = "t") -> list[Event]:
 
 def fail_in(block: AbstractContextManager[Ledger], error: type[BaseException]) -> None:
     with block as ledger:
-        add(ledger, [Draft("decision", {}, 7, "u", "r")])
+        add(ledger, [draft("decision", {}, 7, "u", "r")])
         ledger.keep(Snapshot(ledger.seq, "h", b"new"))
         raise error
 
@@ -96,8 +103,8 @@ def test_a_trial_that_is_not_there_is_named_with_those_that_are(store: Store) ->
 
 
 def test_two_trials_do_not_see_each_other(store: Store) -> None:
-    one = made(store, [Draft("note", {"n": 1}, decision=1, user="u", request="r")], "one")
-    two = made(store, [Draft("note", {"n": 2}, decision=1, user="u", request="r")], "two")
+    one = made(store, [draft("note", {"n": 1}, decision=1, user="u", request="r")], "one")
+    two = made(store, [draft("note", {"n": 2}, decision=1, user="u", request="r")], "two")
     for name, events in (("one", one), ("two", two)):
         with store.reading(name) as ledger:
             assert list(ledger.events()) == events
@@ -110,9 +117,9 @@ def test_two_trials_do_not_see_each_other(store: Store) -> None:
 
 def test_events_come_back_as_they_went_in(store: Store) -> None:
     drafts = [
-        Draft("decision", {"x": 0.1 + 0.2, "tiny": 5e-324, "text": "Ähre 🌾 \n\t\"'\\"}, 1, "Nord 北", "key 'quoted'"),
-        Draft("note", {}),
-        Draft("outcome", {"deep": [{"a": [None, True, -0.0]}]}, 1, "", ""),
+        draft("decision", {"x": 0.1 + 0.2, "tiny": 5e-324, "text": "Ähre 🌾 \n\t\"'\\"}, 1, "Nord 北", "key 'quoted'"),
+        draft("note", {}),
+        draft("outcome", {"deep": [{"a": [None, True, -0.0]}]}, 1, "", ""),
     ]
     events = made(store, drafts)
     assert everything(store) == events
@@ -185,9 +192,9 @@ def test_nor_does_a_block_that_is_interrupted(store: Store, error: type[BaseExce
 
 
 def test_a_writer_sees_its_own_additions(store: Store) -> None:
-    made(store, [Draft("decision", {"n": 1}, 1, "u", "r")])
+    made(store, [draft("decision", {"n": 1}, 1, "u", "r")])
     with store.writing("t") as ledger:
-        new = add(ledger, [Draft("outcome", {"n": 2}, 1, "u", "r"), Draft("decision", {"n": 3}, 2, "v")])
+        new = add(ledger, [draft("outcome", {"n": 2}, 1, "u", "r"), draft("decision", {"n": 3}, 2, "v")])
         ledger.keep(Snapshot(1, "h", b"mine"))
         assert seqs(ledger.events()) == [1, 2, 3]
         assert seqs(ledger.events(newest_first=True, limit=2)) == [3, 2]
@@ -222,7 +229,7 @@ def test_limits(store: Store) -> None:
 
 def test_filters_by_kind_and_user(store: Store) -> None:
     kinds, users = ("decision", "outcome", "note"), ("a", "b")
-    made(store, [Draft(kinds[i % 3], {}, None, users[i % 2]) for i in range(12)])
+    made(store, [draft(kinds[i % 3], {}, None, users[i % 2]) for i in range(12)])
     with store.reading("t") as ledger:
         assert seqs(ledger.events(kinds=("decision",))) == [1, 4, 7, 10]
         assert seqs(ledger.events(kinds=("decision", "note"), limit=3)) == [1, 3, 4]
@@ -236,7 +243,7 @@ def test_filters_by_kind_and_user(store: Store) -> None:
 @pytest.mark.parametrize("page", [1, 3, 7, 20])
 def test_pages_are_not_seen_from_outside(store: Store, page: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql_store, "PAGE", page)
-    made(store, [Draft("even" if i % 2 else "odd", {"n": i}, None, "u") for i in range(20)])
+    made(store, [draft("even" if i % 2 else "odd", {"n": i}, None, "u") for i in range(20)])
     with store.reading("t") as ledger:
         assert seqs(ledger.events()) == list(range(1, 21))
         assert seqs(ledger.events(newest_first=True)) == list(range(20, 0, -1))
@@ -257,12 +264,12 @@ def test_the_story_of_decisions(store: Store) -> None:
     made(
         store,
         [
-            Draft("decision", {}, 1, "a"),
-            Draft("decision", {}, 2, "b"),
-            Draft("outcome", {}, 2, "b"),
-            Draft("note", {}),
-            Draft("outcome", {}, 1, "a"),
-            Draft("amendment", {}, 2, "b"),
+            draft("decision", {}, 1, "a"),
+            draft("decision", {}, 2, "b"),
+            draft("outcome", {}, 2, "b"),
+            draft("note", {}),
+            draft("outcome", {}, 1, "a"),
+            draft("amendment", {}, 2, "b"),
         ],
     )
     with store.reading("t") as ledger:
@@ -274,7 +281,7 @@ def test_the_story_of_decisions(store: Store) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 2**31, 2**63, 10**30])
 def test_a_number_that_no_decision_can_have_is_left_out(store: Store, number: int) -> None:
-    made(store, [Draft("decision", {}, 1)])
+    made(store, [draft("decision", {}, 1)])
     with store.reading("t") as ledger:
         assert ledger.of_decisions([number]) == {}
         assert list(ledger.of_decisions([number, 1])) == [1]
@@ -282,7 +289,7 @@ def test_a_number_that_no_decision_can_have_is_left_out(store: Store, number: in
 
 def test_more_decisions_than_fit_into_one_question(store: Store) -> None:
     n = 2 * sql_store.MOST_NAMES + 1
-    made(store, [Draft("decision", {}, i + 1) for i in range(n)] + [Draft("outcome", {}, i + 1) for i in range(n)])
+    made(store, [draft("decision", {}, i + 1) for i in range(n)] + [draft("outcome", {}, i + 1) for i in range(n)])
     with store.reading("t") as ledger:
         found = ledger.of_decisions([*range(1, n + 1), 1, n])
     assert len(found) == n
@@ -290,7 +297,7 @@ def test_more_decisions_than_fit_into_one_question(store: Store) -> None:
 
 
 def test_what_was_recorded_for_a_request(store: Store) -> None:
-    made(store, [Draft("a", {}, None, None, "r1"), Draft("b", {}, None, None, "r2"), Draft("c", {}, None, None, "r1")])
+    made(store, [draft("a", {}, None, None, "r1"), draft("b", {}, None, None, "r2"), draft("c", {}, None, None, "r1")])
     with store.reading("t") as ledger:
         assert [e.kind for e in ledger.of_request("r1")] == ["a", "c"]
         assert ledger.of_request("r3") == []

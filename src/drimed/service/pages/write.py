@@ -18,7 +18,7 @@ from drimed.service.pages import read
 from drimed.service.pages.base import NO_ERRORS, FormErrors, Pages, Sent, Visit, form_errors, go, sheet_errors, whole
 from drimed.service.runtime import Reply
 from drimed.trial import ask as asking
-from drimed.trial import plots, queries, sheets, template
+from drimed.trial import queries, sheets, template
 from drimed.trial import tell as telling
 from drimed.trial.blinding import blinded_decision, blinded_status
 from drimed.trial.changes import CHANGES, Change, checked
@@ -172,7 +172,7 @@ def _typed_request(visit: Visit, state: TrialState) -> dict[str, Any]:
         return found
 
     for at, chosen in _chosen(visit):
-        name = asking.known_name(state, chosen)
+        name = asking.resolve_user(state, chosen)
         users.append(name)
         if name not in state.users and not (at == "one" and state.spec.enrols):
             faults.append(Fault(("users", name), str(UnknownNameError("user", name, state.users))))
@@ -192,13 +192,13 @@ def _typed_request(visit: Visit, state: TrialState) -> dict[str, Any]:
             elif block:
                 faults.append(Fault(("plots", name), f"user {name!r}: a block needs a plot"))
         texts = {field: visit.field(f"c:{at}:{field}") for field in state.problem.fields}
-        places = plots.places(state, name, tables["plots"].get(name)) if name in state.users and not begins else []
+        places = asking.places(state, name, tables["plots"].get(name)) if name in state.users and not begins else []
         decided = bool(places) and all(place.key in state.episode.asked for place in places)
         if not decided or any(texts.values()):
             context = values(("contexts", name), name, texts)
             opened = state.episode.contexts.get(name)
             # The context that the form showed says nothing about a decision that was taken with another one.
-            if context and not (decided and opened is not None and context == queries.context_of(state, opened)):
+            if context and not (decided and opened is not None and context == state.context_of(opened)):
                 tables["contexts"][name] = context
             empty = [field for field, text in texts.items() if not text]
             faults += [Fault(("contexts", name, f), f"user {name!r} needs a value for {f}") for f in empty]
@@ -273,12 +273,12 @@ async def _ask_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
 
 def _ask_row(state: TrialState, name: str) -> dict[str, Any]:
     """A user in the form: its context in the open episode, and its decisions in it."""
-    context, places = state.episode.contexts.get(name), plots.places(state, name)
+    context, places = state.episode.contexts.get(name), asking.places(state, name)
     decisions = [state.episode.asked[place.key] for place in places if place.key in state.episode.asked]
     return {
         "name": name,
         "group": state.profile(name).group or "",
-        "context": {} if context is None else queries.context_of(state, context),
+        "context": {} if context is None else state.context_of(context),
         "plots": [place.plot for place in places if place.plot is not None],
         "decisions": decisions,
     }
