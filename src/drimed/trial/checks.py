@@ -331,7 +331,7 @@ def user_faults(state: TrialState, user: User, at: Path, others: Iterable[User] 
     # Where noise is learned from control plots, all of them have the control of the first user.
     before = [profile.definition for profile in islice(state.profiles.values(), 1)]
     first = next((spec.resolved(u).control for u in (*before, *others)), None)
-    yield from validation.plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
+    yield from validation.control_plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
 
 
 def _check_user(state: TrialState, event: Event, body: kinds.UserAdded) -> None:

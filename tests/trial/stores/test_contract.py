@@ -123,7 +123,7 @@ def test_events_come_back_as_they_went_in(store: Store) -> None:
     ]
     events = made(store, drafts)
     assert everything(store) == events
-    assert everything(store)[0].body == drafts[0].body
+    assert everything(store)[0].body == drafts[0].body.to_json()
 
 
 def test_the_head_follows_what_is_appended(store: Store) -> None:
