@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.measure import Part, Row, Size, Spread, processor_seconds
 from drimed.errors import HaltedError
 from drimed.rehearsal import designs, scenarios
-from drimed.rehearsal.results import played
+from drimed.rehearsal.play import record_trials
 from drimed.rehearsal.scenarios import SimulatedTrials
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
@@ -38,7 +38,7 @@ def run(size: Size) -> Part:
 
         def rehearse(seeds: range = seeds, spec: TrialSpec = spec, scenario: Any = scenario) -> None:
             world = SimulatedTrials.of(spec, scenario, seeds, seasons)
-            played(world, designs.own(spec), spec.tolerance)
+            record_trials(world, designs.own(spec), spec.tolerance)
 
         rehearse(range(2))  # compiles
         loop = live_loop(SimulatedTrials.of(spec, scenario, range(loops + 1), seasons))

@@ -12,8 +12,8 @@ from drimed.models.offer import Offer, Outcome, Shape
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.guards.base import Draw
 from drimed.policies.protocol import AnyPolicy
+from drimed.simulation import runner
 from drimed.simulation.instances import Instance, draw_instance, quantile_control
-from drimed.simulation.runner import policy_draws
 from drimed.simulation.worlds import Setting, World
 
 SMALL = Shape(d=3, K=4, M=3, H=3)
@@ -32,6 +32,11 @@ class Step:
     decision: Draw
     outcome: Outcome
     after: Any
+
+
+def policy_draws(it: World, start: int, n: int, width: int) -> FloatArray:
+    """The uniforms of n episodes: (n, H, S, width)."""
+    return runner.policy_draws(it.seeds, start * it.shape.H, n, it.shape.H, width)
 
 
 def world(

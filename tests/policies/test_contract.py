@@ -21,10 +21,9 @@ from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy, from_arrays, to_arrays
 from drimed.policies.registry import GUARDS, REGISTRY, make
 from drimed.simulation.instances import Instance, draw_instance
-from drimed.simulation.runner import policy_draws
 from drimed.simulation.worlds import World
 from tests.examples import same
-from tests.worlds import SMALL, member, one, steps, world
+from tests.worlds import SMALL, member, one, policy_draws, steps, world
 
 POLICIES: dict[str, AnyPolicy] = {name: make(name) for name in REGISTRY}
 POLICIES |= {f"{name}, printed": make(name, reading="printed") for name in ("published_dri_med", "published_dri_imed")}

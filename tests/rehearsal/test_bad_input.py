@@ -10,7 +10,7 @@ import pytest
 
 from drimed.errors import DrimedError, InputError, SpecError
 from drimed.rehearsal import history, scenarios
-from drimed.rehearsal.find import Goal
+from drimed.rehearsal.designs import Goal
 from drimed.trial.spec import TrialSpec
 
 FILE = """

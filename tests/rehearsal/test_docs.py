@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 from drimed.rehearsal import designs, scenarios
-from drimed.rehearsal.run import Plan, rehearse
+from drimed.rehearsal.designs import Plan
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
 from tests.test_docs import DOCS
@@ -39,5 +39,5 @@ def test_the_example_of_the_page_stops_by_its_rule() -> None:
     spec, worlds = scenarios.load(DOCS.parent / "examples" / "three_arms" / "trial.toml")
     assert set(worlds) == {"differences", "no-difference"}
     strong = worlds["differences"].model_copy(update={"effects": {"B": {"event": -0.5}}, "seasons": 10})
-    record = rehearse(Plan(spec, {"s": strong}, (designs.own(spec),), trials=2), None, jobs=1)["s", designs.OWN]
+    record = Plan(spec, {"s": strong}, (designs.own(spec),), trials=2).run(None, jobs=1)["s", designs.OWN]
     assert (record.played < 10).all()

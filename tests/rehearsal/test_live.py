@@ -91,7 +91,7 @@ def contexts(world: SimulatedTrials, season: int, s: int) -> dict[str, dict[str,
 
 
 def reports(spec: TrialSpec, season: Season, s: int, ids: list[int]) -> list[Report]:
-    metrics, told = list(spec.metrics), season.told
+    metrics, told = list(spec.metrics), season.response
     found = []
     for i, decision in enumerate(ids):
         if told.observed[s, i]:
@@ -148,7 +148,7 @@ def test_what_a_rehearsal_claims_is_what_the_report_of_a_live_trial_shows(name: 
         live = [[getattr(e, n) for e in shown] for n in ("estimate", "likely_low", "likely_high", "low", "high")]
         np.testing.assert_allclose([part[s, arms] for part in found], live, rtol=1e-5, atol=1e-6)
         assert look.confirmed[s, arms].tolist() == [e.confirmed for e in shown]
-        assert look.stands[s, arms].tolist() == [e.significant is not False for e in shown]
+        assert look.significant[s, arms].tolist() == [e.significant is not False for e in shown]
         assert len(arms) > 1
 
 
@@ -158,11 +158,11 @@ def test_a_rehearsal_allows_for_what_is_known(monkeypatch: pytest.MonkeyPatch) -
     scenario = {"effects": {"new": {"yield": 40.0}}, "noise": {"yield": 4.0}}
     look = rehearsed(spec, scenario, 4)[1][-1].look
     assert look is not None
-    assert look.stands[:, 1].all()
+    assert look.significant[:, 1].all()
     monkeypatch.setattr(effects, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
     look = rehearsed(spec, scenario, 4)[1][-1].look
     assert look is not None
-    assert not look.stands.any()
+    assert not look.significant.any()
 
 
 @pytest.mark.parametrize(("controls", "arms"), [(("old", "old"), 2), (("old", "new"), 3)])

@@ -11,23 +11,17 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.rehearsal import designs, history, run, scenarios
-from drimed.rehearsal.designs import OWN
-from drimed.rehearsal.find import Goal, find
+from drimed.rehearsal import designs, history, scenarios
+from drimed.rehearsal.designs import OWN, Goal, Plan, find, quick
 from drimed.rehearsal.page import Results, write
-from drimed.rehearsal.quick import quick
 from drimed.rehearsal.results import (
     ALL_TIMES,
     LIKELY,
     Number,
     Record,
-    claimed,
-    harm_found,
-    ideal,
+    ideal_design_percentage,
     measures,
-    power_by_season,
 )
-from drimed.rehearsal.run import Plan, rehearse
 from drimed.rehearsal.scenarios import Scenario
 from drimed.simulation.sweep import Progress
 from drimed.trial.spec import TrialSpec
@@ -46,13 +40,18 @@ def plan(**more: Any) -> Plan:
     return Plan(**given)
 
 
+def everything(spec: TrialSpec, seasons: int, trials: int) -> Plan:
+    beside = (*designs.without_learning(spec), *designs.variants(spec))
+    return Plan(spec, scenarios.usual(spec, seasons), (designs.own(spec), *beside), trials=trials)
+
+
 def same(one: Record, other: Record) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("allocation", "mean", "loss"))
 
 
 def test_neither_processes_nor_an_interruption_change_any_number(tmp_path: Path) -> None:
-    whole = rehearse(plan(), None, jobs=1)["better", OWN]
-    assert same(whole, rehearse(plan(), None, jobs=2)["better", OWN])
+    whole = plan().run(None, jobs=1)["better", OWN]
+    assert same(whole, plan().run(None, jobs=2)["better", OWN])
 
     class CutError(Exception):
         pass
@@ -61,10 +60,10 @@ def test_neither_processes_nor_an_interruption_change_any_number(tmp_path: Path)
         raise CutError
 
     with pytest.raises(CutError):
-        rehearse(plan(), tmp_path, jobs=1, on_done=stop)
+        plan().run(tmp_path, jobs=1, on_done=stop)
     (kept,) = tmp_path.glob("*.npz")  # the first block of two
     told: list[tuple[int, int]] = []
-    again = rehearse(plan(), tmp_path, jobs=1, on_done=lambda done: told.append((done.finished_seeds, done.seeds)))
+    again = plan().run(tmp_path, jobs=1, on_done=lambda done: told.append((done.finished_seeds, done.seeds)))
     assert told == [(50, 60), (60, 60)]
     assert kept.exists()
     assert same(whole, again["better", OWN])
@@ -75,20 +74,20 @@ def test_a_rehearsal_is_kept_under_the_keys_that_it_began_with(tmp_path: Path, m
     keys = [block.key() for task in plan().tasks().values() for block in task.blocks()]
 
     def then_changed(_: Progress[Record]) -> None:
-        monkeypatch.setattr(run, "code_digest", lambda: "changed")
+        monkeypatch.setattr("drimed.rehearsal.play.code_digest", lambda: "changed")
 
-    rehearse(plan(), tmp_path, jobs=1, on_done=then_changed)
+    plan().run(tmp_path, jobs=1, on_done=then_changed)
     assert sorted(path.stem for path in tmp_path.glob("*.npz")) == sorted(keys)
 
 
 def test_another_seed_is_another_rehearsal_and_the_same_one_is_not() -> None:
     assert plan().hash() == plan().hash() != plan(seed=1).hash()
-    one, other = (rehearse(plan(seed=s, trials=4), None, jobs=1)["better", OWN] for s in (0, 1))
+    one, other = (plan(seed=s, trials=4).run(None, jobs=1)["better", OWN] for s in (0, 1))
     assert not same(one, other)
 
 
 def test_all_designs_meet_the_same_worlds() -> None:
-    found = rehearse(plan(designs=(designs.own(SPEC), *designs.without_learning(SPEC)), trials=4), None, jobs=1)
+    found = plan(designs=(designs.own(SPEC), *designs.without_learning(SPEC)), trials=4).run(None, jobs=1)
     truths = [record.truth for record in found.values()]
     assert all(np.array_equal(truths[0], t) for t in truths[1:])
     assert (found["better", "always the control"].control == 1).all()
@@ -102,7 +101,7 @@ def test_forecasts_point_the_right_way() -> None:
     worlds = {
         n: Scenario(effects={"new": {"yield": e}, "other": {"yield": 0.0}}, seasons=4) for n, e in effects.items()
     }
-    found = {n: measures(r) for (n, _), r in rehearse(plan(scenarios=worlds), None, jobs=1).items()}
+    found = {n: measures(r) for (n, _), r in plan(scenarios=worlds).run(None, jobs=1).items()}
     power, false = found["large"][f"power, {LIKELY}"], found["none"][f"false claims, {LIKELY}"]
     assert found["none"][f"power, {LIKELY}"] is None
     assert power is not None
@@ -118,21 +117,21 @@ def test_the_model_claims_nothing_after_one_season() -> None:
     )
     worlds = {"huge": Scenario(effects={"new": {"yield": 300.0}, "other": {"yield": -300.0}}, seasons=3)}
     some = plan(spec=spec, scenarios=worlds, designs=(designs.own(spec),), trials=20)
-    record = rehearse(some, None, jobs=1)["huge", OWN]
+    record = some.run(None, jobs=1)["huge", OWN]
     assert (record.low[:, 0] > 0).any(-1).mean() > 0.5, "ranges show it after the first"
     for claim in (LIKELY, ALL_TIMES):
-        assert not claimed(record, claim)[0][:, 0].any()
-        assert not harm_found(record, claim)[:, 0].any()
-        assert claimed(record, claim)[0][:, -1].mean() > 0.5
-        assert harm_found(record, claim)[:, -1].any()
+        assert not record.claimed(claim)[0][:, 0].any()
+        assert not record.harm_found(claim)[:, 0].any()
+        assert record.claimed(claim)[0][:, -1].mean() > 0.5
+        assert record.harm_found(claim)[:, -1].any()
 
 
 def test_the_ideal_design_percentage_is_that_of_the_selected_arm() -> None:
-    record = rehearse(plan(trials=4), None, jobs=1)["better", OWN]
+    record = plan(trials=4).run(None, jobs=1)["better", OWN]
     chosen = record.mean[:, -1].argmax(-1)
     worst, best = record.truth_all.min(-1), record.truth_all.max(-1)
     value = record.truth_all[np.arange(4), chosen]
-    found = ideal(record)
+    found = ideal_design_percentage(record)
     assert found is not None
     assert found.value == pytest.approx(100 * (value - worst).mean() / (best - worst).mean())
 
@@ -143,18 +142,24 @@ def test_a_share_of_nothing_is_not_certain() -> None:
 
 def test_seasons_are_found_from_one_long_rehearsal() -> None:
     answer = find("seasons", Goal("likely", 0.8), plan(), "better", None, jobs=1)
-    record = rehearse(plan(seasons=8), None, jobs=1)["better", OWN]
-    powers = [n.value for n in power_by_season(record, LIKELY)]
-    assert answer.value == next(t for t, p in enumerate(powers, 1) if p >= 0.8)
-    assert answer.low is not None
-    assert answer.high is not None
-    assert answer.low <= answer.value <= answer.high
+    record = plan(seasons=8).run(None, jobs=1)["better", OWN]
+    powers = [n.value for n in record.power_by_look(LIKELY)]
+    low, value, high = (answer.first(errors) for errors in (2.0, 0.0, -2.0))
+    assert value == next(t for t, p in enumerate(powers, 1) if p >= 0.8)
+    assert low is not None
+    assert high is not None
+    assert low <= value <= high
 
 
 def test_the_page_and_the_numbers_beside_it(tmp_path: Path) -> None:
     spec = TrialSpec.read(PLAIN | PAPER | {"about": "<script>alert(1)</script>"})
-    wanted = Plan.everything(spec, scenarios.usual(spec, 2), trials=4)
-    results = Results(wanted, rehearse(wanted, None, jobs=1))
+    wanted = Plan(
+        spec,
+        scenarios.usual(spec, 2),
+        (designs.own(spec), *designs.without_learning(spec), *designs.variants(spec)),
+        trials=4,
+    )
+    results = Results(wanted, wanted.run(None, jobs=1))
     page = write(results, tmp_path / "out").read_text(encoding="utf-8")
     assert "<script>" not in page
     for title in (
@@ -167,14 +172,14 @@ def test_the_page_and_the_numbers_beside_it(tmp_path: Path) -> None:
     numbers = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert numbers["rehearsal"] == wanted.hash()
     assert set(numbers["scenarios"]) == set(scenarios.usual(spec))
-    write(results, tmp_path / "out")  # over its own files
+    write(results, tmp_path / "out", force=True)
 
 
 def test_what_is_an_amount_of_the_reward_has_its_unit(tmp_path: Path) -> None:
     spec = TrialSpec.read(PLAIN | PAPER | {"reward": {"unit": "EUR/ha"}})
     two = (designs.own(spec), designs.without_learning(spec)[0])
     made = plan(spec=spec, designs=two, trials=8)
-    page = write(Results(made, rehearse(made, None, jobs=1)), tmp_path).read_text(encoding="utf-8")
+    page = write(Results(made, made.run(None, jobs=1)), tmp_path).read_text(encoding="utf-8")
     assert page.count("regret against the best arm (EUR/ha)") == 2, "by scenario and by design"
     assert "regret of a decision (EUR/ha), upwards" in page
     assert "expected loss of a decision (EUR/ha)" in page
@@ -191,7 +196,7 @@ def test_the_past_is_drawn_again() -> None:
     ]  # fmt: skip
     past = history.of_table(SPEC, Table.of(rows))
     worlds = past.scenarios(SPEC, 4)
-    record = rehearse(plan(scenarios={"past": worlds["as in the past"]}, history=past, trials=4), None, jobs=1)
+    record = plan(scenarios={"past": worlds["as in the past"]}, history=past, trials=4).run(None, jobs=1)
     np.testing.assert_allclose(record["past", OWN].truth_all, np.broadcast_to([0.0, 1.0, 2.0], (4, 3)), atol=1e-9)
     np.testing.assert_allclose(record["past", OWN].controls, 110.0, atol=1e-9)
 
@@ -199,8 +204,8 @@ def test_the_past_is_drawn_again() -> None:
 def test_a_published_policy_is_rehearsed_with_claims_from_propensities_alone(tmp_path: Path) -> None:
     """It estimates reward over noise: no effects, and no likely range."""
     spec = TrialSpec.read(PLAIN | KNOWN | {"policy": {"name": "published_dri_med"}})
-    wanted = Plan.everything(spec, scenarios.usual(spec, 3), trials=6)
-    results = Results(wanted, rehearse(wanted, None, jobs=1))
+    wanted = everything(spec, 3, trials=6)
+    results = Results(wanted, wanted.run(None, jobs=1))
     for m in results.measured.values():
         assert "power, likely" not in m
         assert m["false claims, from propensities"] is not None

@@ -9,8 +9,8 @@ import pytest
 
 from drimed.errors import ConflictError
 from drimed.rehearsal import designs
-from drimed.rehearsal.play import Season, Watch, play
-from drimed.rehearsal.results import Record, measures, played
+from drimed.rehearsal.play import Season, StoppingMonitor, play, record_trials
+from drimed.rehearsal.results import Record, measures
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.trial.events import LOOK
 from drimed.trial.spec import TrialSpec
@@ -103,10 +103,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def watched(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[Watch, list[Season], Record]:
-    watch = Watch(SimulatedTrials.of(spec, Scenario.model_validate(scenario), SEEDS, seasons))
-    found = list(play(watch.world, designs.own(spec), watch=watch))
-    return watch, found, played(watch.world, designs.own(spec), spec.tolerance)
+def watched(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[StoppingMonitor, list[Season], Record]:
+    watch = StoppingMonitor(SimulatedTrials.of(spec, Scenario.model_validate(scenario), SEEDS, seasons))
+    found = list(play(watch.trials, designs.own(spec), monitor=watch))
+    return watch, found, record_trials(watch.trials, designs.own(spec), spec.tolerance)
 
 
 def lived(spec: TrialSpec, world: SimulatedTrials, seasons: list[Season], s: int) -> tuple[Trial, int]:
@@ -154,8 +154,8 @@ def test_rules_are_met_and_act_in_a_live_trial_as_rehearsed(
     spec = TrialSpec.read(PLAIN | more | {"stopping": stopping})
     watch, seasons, record = watched(spec, scenario, 4)
     for s in range(len(SEEDS)):
-        trial, lasted = lived(spec, watch.world, seasons, s)
-        rehearsed, live = watch.said.get(s, NOTHING), last_look(trial)
+        trial, lasted = lived(spec, watch.trials, seasons, s)
+        rehearsed, live = watch.last_look.get(s, NOTHING), last_look(trial)
         np.testing.assert_allclose(ends(rehearsed), ends(live), rtol=1e-5)
         met = trial.state().looked.met
         assert record.played[s] == lasted
@@ -168,7 +168,7 @@ def test_a_claim_is_false_where_the_world_says_otherwise_of_those_whom_it_is_abo
     """By the effects of the scenario, and against the margin of the rule."""
     rules = {g: rule("superiority", evidence="model", group=g, margin=m) for g, m in (("a", 0.0), ("b", 200.0))}
     spec = TrialSpec.read(PLAIN | GROUPS | {"stopping": {"rules": rules}})
-    watch = Watch(SimulatedTrials.of(spec, Scenario.model_validate(EFFECTS), SEEDS, 2))
+    watch = StoppingMonitor(SimulatedTrials.of(spec, Scenario.model_validate(EFFECTS), SEEDS, 2))
     own = {"arm": "new", "ranges": [{"arm": "new"}]}
     assert not watch._is_false(0, "a", own | {"who": "a"})
     assert watch._is_false(0, "a", {"who": "a", "arm": "other", "ranges": [{"arm": "other"}]})
@@ -182,7 +182,7 @@ def test_ranges_from_propensities_are_those_of_a_rule_with_the_same_alpha(more: 
     spec = TrialSpec.read(PLAIN | MANY | paper | WIDE | {"stopping": {"rules": {"b": rule("harm", confidence=0.9)}}})
     watch, _, record = watched(spec, EFFECTS | more, 3)
     for s in range(len(SEEDS)):
-        found = np.reshape(ends(watch.said[s]), (2, 2))  # arms but the control, low and high
+        found = np.reshape(ends(watch.last_look[s]), (2, 2))  # arms but the control, low and high
         rehearsed = np.stack([record.free_low[s, -1, 1:], record.free_high[s, -1, 1:]], -1)
         np.testing.assert_allclose(rehearsed, found, rtol=1e-6)
         assert np.isfinite(found).all()

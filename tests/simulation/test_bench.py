@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.table import overall
 from typer.testing import CliRunner
 
 from drimed.cli.main import app
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.registry import parse_list
-from drimed.simulation.benchmark import SUITES, Benchmark, overall, suite
+from drimed.simulation.benchmark import SUITES, Benchmark, FieldScenario, HealthScenario, PaperScenario, suite
 from drimed.simulation.instances import DRIFTS
 from drimed.simulation.results_page import FAR, PANEL, _beside, bench
 from drimed.simulation.runner import Run, RunRecord
-from drimed.simulation.scenarios import FieldScenario, HealthScenario, Scenario
 from drimed.simulation.sweep import batches
 from drimed.simulation.worlds import World
 
@@ -129,7 +129,7 @@ def test_every_suite_runs_and_its_policies_exist(name: str, tmp_path: Path) -> N
 
 def test_all_drifts_are_in_each_suite_that_does_not_vary_sizes() -> None:
     for each in SUITES.values():
-        if isinstance(each.scenario, Scenario):
+        if isinstance(each.scenario, PaperScenario):
             assert each.id == "scaling" or each.drifts == tuple(DRIFTS)
 
 

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
+from drimed.simulation.benchmark import PaperScenario
 from drimed.simulation.runner import Run, RunRecord
-from drimed.simulation.scenarios import Scenario
 from drimed.simulation.sweep import Cluster, Progress, sweep
 from drimed.simulation.worlds import Setting
 
 PLAN = {
     (policy, drift): Run(
         policy=policy,
-        scenario=Scenario(instances="random", setting=Setting(episodes=40, drift=drift)),
+        scenario=PaperScenario(instances="random", setting=Setting(episodes=40, drift=drift)),
         seeds=tuple(range(4)),
     )
     for policy in ("oful", "dri_med", "published_dri_med")
@@ -39,7 +39,9 @@ THIRD_PARTY_WARNINGS = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning",
 )
 LONG = {
-    seed: Run(policy="lin_med", scenario=Scenario(instances="random", setting=Setting(episodes=400)), seeds=(seed,))
+    seed: Run(
+        policy="lin_med", scenario=PaperScenario(instances="random", setting=Setting(episodes=400)), seeds=(seed,)
+    )
     for seed in range(12)
 }
 

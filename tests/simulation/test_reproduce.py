@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from drimed.cli.main import app
 from drimed.cli.simulate import reproduce as command
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.simulation.reproduction import CLAIMS, DRIFTS, PARTS, Reproduction
-from drimed.simulation.results_page import Figure, reproduce
+from drimed.simulation.results_page import reproduce
 from drimed.simulation.sweep import seed_blocks
 
 

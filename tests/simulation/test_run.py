@@ -13,12 +13,12 @@ from drimed.errors import ConfigError, InputError
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, make
+from drimed.simulation.benchmark import PaperScenario
 from drimed.simulation.runner import Run, RunRecord, policy_digest, simulate
-from drimed.simulation.scenarios import Scenario
 from drimed.simulation.sweep import code_digest, load, save
 from drimed.simulation.worlds import Setting
 
-SHORT = Scenario(setting=Setting(episodes=12))
+SHORT = PaperScenario(setting=Setting(episodes=12))
 RUN = Run(policy="oful", scenario=SHORT, seeds=(0, 1, 2))
 
 
@@ -78,9 +78,9 @@ def test_a_broken_file_is_named_in_the_error(tmp_path: Path) -> None:
 
 def test_a_drift_function_cannot_be_part_of_a_scenario() -> None:
     with pytest.raises(ConfigError, match="name its drift"):
-        Scenario(setting=Setting(episodes=5, drift=lambda e, L, m: m * e / L))
+        PaperScenario(setting=Setting(episodes=5, drift=lambda e, L, m: m * e / L))
     with pytest.raises(ConfigError, match="instances must be"):
-        Scenario(instances="all")
+        PaperScenario(instances="all")
 
 
 def test_the_key_depends_on_the_code_of_a_rule_that_is_not_drimeds(

@@ -15,17 +15,16 @@ from drimed.competitors.field_learners import KNOWN, OWN, SITES, Apart, _rounds,
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects
-from drimed.models.offer import Outcome, Shape
+from drimed.models.mixed.learner import Field
+from drimed.models.offer import Offer, Outcome, Shape
 from drimed.numerics import probability
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import PolicySpec, make, parse_list
-from drimed.simulation.benchmark import Benchmark, suite
-from drimed.simulation.looks import Looks, own_effects
+from drimed.simulation.benchmark import Benchmark, FieldScenario, suite
 from drimed.simulation.mhealth import MobileHealth
 from drimed.simulation.results_page import bench
-from drimed.simulation.runner import RunRecord, simulate
-from drimed.simulation.scenarios import FieldScenario
+from drimed.simulation.runner import Looks, RunRecord, simulate
 from drimed.simulation.trial_world import RANGE, Deviations, FieldSetting, FieldWorld
 from drimed.simulation.worlds import AnyWorld
 from drimed.trial import template
@@ -42,6 +41,12 @@ PEOPLE_POLICIES = ("people_ts:covariates=2+seasons=false+reference=0", f"lin_ts:
 
 def field(seeds: Any = (3, 4), **setting: Any) -> FieldWorld:
     return FieldWorld(FieldSetting(**({"seasons": 3, "sites": 3, "arms": 3} | setting)), seeds)
+
+
+def own_effects(policy: Policy, state: Any, offers: Offer) -> effects.Found:
+    assert isinstance(policy.learner, Field)
+    model = effects.know(policy.learner, state.evidence, offers)
+    return effects.of_users(model, offers).at((..., slice(1, None), 0))
 
 
 def run(text: str, world: AnyWorld) -> RunRecord:
@@ -151,7 +156,7 @@ def test_nothing_is_called_better_after_one_season() -> None:
         state = policy.settle(policy.observe(state, stage.offered, action, better))
         mean, half = policy.effects(state, world.offers(np.arange(2)), 0.975)
         assert (mean - half)[..., 1:].max() > 0, "by the range alone it would be"
-        said.append(looks.taken(policy, state))
+        said.append(looks.take(policy, state))
     for name in ("look.likely.wrong", "look.certainly.wrong"):
         assert [float(one[name].max()) for one in said] == [0.0, 1.0]
 
@@ -167,21 +172,21 @@ def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones(m
         state = policy.observe(state, stage.offered, action, stage.outcomes(action))
     state = policy.settle(state)
     offers = world.offers(np.arange(2))
-    mean, deviation, prior, *_ = own_effects(policy.learner, state.evidence, offers)
+    mean, deviation, prior, *_ = own_effects(policy, state, offers)
     assert (deviation < prior).all()
-    here = Looks(offers, mean).taken(policy, state)
+    here = Looks(offers, mean).take(policy, state)
     assert (here["look.holds.0.95"] == 1).all()
     assert (here["look.held_at_all_times"] == 1).all()
-    there = Looks(offers, mean - 100 * deviation).taken(policy, state)
+    there = Looks(offers, mean - 100 * deviation).take(policy, state)
     assert (there["look.holds.0.99"] == 0).all()
-    said = Looks(offers, np.full(mean.shape, -1.0)).taken(policy, state)
+    said = Looks(offers, np.full(mean.shape, -1.0)).take(policy, state)
     called = (mean - 1.959964 * deviation > 0).any((-2, -1))
     np.testing.assert_array_equal(said["look.likely.wrong"][:, 0], called)
     assert (said["look.likely.right"] == 0).all()
     monkeypatch.setattr(effects, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
-    said = Looks(offers, np.full(mean.shape, -1.0)).taken(policy, state)
+    said = Looks(offers, np.full(mean.shape, -1.0)).take(policy, state)
     assert (said["look.likely.wrong"] == 0).all(), "what is known counts"
-    assert not Looks(offers, mean).taken(make("uniform"), make("uniform").init(world.shape, (4,)))
+    assert not Looks(offers, mean).take(make("uniform"), make("uniform").init(world.shape, (4,)))
 
 
 def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
@@ -194,7 +199,7 @@ def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
     state = policy.settle(policy.observe(state, stage.offered, action, stage.outcomes(action)))
     assert isinstance(policy, Policy)
     offers = world.offers(np.arange(3))
-    mean, deviation, _, freedom, _ = own_effects(policy.learner, state.evidence, offers)
+    mean, deviation, _, freedom, _ = own_effects(policy, state, offers)
     estimate, half = policy.effects(state, offers, 0.975)
     np.testing.assert_allclose(estimate[..., 1:], mean, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(half[..., 1:], probability.quantile(0.975, freedom) * deviation, rtol=1e-5)

@@ -11,9 +11,9 @@ from drimed.errors import InputError
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.registry import make
 from drimed.simulation.instances import authors_instance, draw_instance, quantile_control
-from drimed.simulation.runner import Judge, RunRecord, play, policy_draws, simulate
+from drimed.simulation.runner import Judge, RunRecord, play, simulate
 from drimed.simulation.worlds import Setting, World
-from tests.worlds import steps, world
+from tests.worlds import policy_draws, steps, world
 
 AUTHORS = authors_instance()
 INSTANCES = [draw_instance(s) for s in range(8)]

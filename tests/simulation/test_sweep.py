@@ -10,12 +10,12 @@ import pytest
 
 from drimed.errors import ConfigError, InputError
 from drimed.policies.guards.margin import Tolerance
+from drimed.simulation.benchmark import PaperScenario
 from drimed.simulation.runner import Run, RunRecord
-from drimed.simulation.scenarios import Scenario
 from drimed.simulation.sweep import Progress, Task, batches, sweep
 from drimed.simulation.worlds import Setting
 
-SHORT = Scenario(setting=Setting(episodes=10))
+SHORT = PaperScenario(setting=Setting(episodes=10))
 PLAN = {p: Run(policy=p, scenario=SHORT, seeds=(0, 1)) for p in ("oful", "lin_med", "published_dri_med")}
 PLAN_KEYS = {run.key(): policy for policy, run in PLAN.items()}
 
@@ -68,7 +68,7 @@ def test_many_seeds_are_computed_and_stored_in_blocks_and_give_the_same_record(
 ) -> None:
     run = Run(policy="dri_med", scenario=replace(SHORT, instances="random"), seeds=tuple(range(5)))
     whole = sweep({"run": run}, tmp_path / "whole", jobs=1)["run"]
-    monkeypatch.setattr("drimed.simulation.scenarios.SEEDS_PER_BLOCK", 2)
+    monkeypatch.setattr(PaperScenario, "seeds_per_block", 2)
     assert [block.seeds for block in run.blocks()] == [(0, 1), (2, 3), (4,)]
     told: list[bool] = []
     sweep({"block": run.blocks()[1]}, tmp_path / "blocks", jobs=1)

@@ -1,4 +1,4 @@
-"""`drimed policies`: what there is to choose from."""
+"""`drimed reproduce`, `drimed bench` and `drimed policies`: the paper measured again, and policies compared fairly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,20 +18,31 @@ from rich.table import Column, Table
 
 from drimed.cli import names
 from drimed.errors import UnknownNameError
-from drimed.policies.registry import REGISTRY, offered
 
 if TYPE_CHECKING:
-    from drimed.simulation.runner import RunRecord
     from drimed.simulation.sweep import Progress as Done
 
-
-# `drimed reproduce` and `drimed bench`: the paper re-measured, and any policies on any suite, compared fairly.
-
-T = TypeVar("T")
 FRESH_SEED = 20_000  # instances that were used for nothing else
 DESCRIPTION = 34  # characters: longer names would make the bar jump
 
 Jobs = Annotated[int, typer.Option(help="Processes; -1 for all cores. Does not change any result.")]
+
+
+def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table.")) -> None:
+    """List the policies, with their source and the information each one uses."""
+    from drimed.policies.registry import REGISTRY, offered
+
+    rows = [{"name": e.name, "about": e.about, "reference": e.reference, "uses": e.uses} for e in REGISTRY.values()]
+    # Policies of other packages are not imported for a list.
+    rows += [{"name": n, "about": f"installed: {place}", "reference": "", "uses": ""} for n, place in offered().items()]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    columns = (Column(title, overflow="fold") for title in ("what it does", "reference", "what it uses"))
+    table = Table(Column("name", no_wrap=True), *columns, box=SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(f"[bold]{escape(row['name'])}[/]", *map(escape, (row["about"], row["reference"], row["uses"])))
+    Console().print(table)
 
 
 def reproduce(
@@ -51,7 +62,7 @@ def reproduce(
     """Re-measure every experiment of the paper, and judge its claims one by one.
 
     Finished runs are kept under OUT/runs, so an interrupted command continues where it stopped, as long as the options
-    and the numerical code are the same.
+    and the code are the same.
     """
     from drimed.simulation.reproduction import PARTS, Reproduction
 
@@ -93,11 +104,9 @@ def bench(
         typer.Option(help="Policies, separated by commas, with settings: dri_med:guard=certain+confidence=anytime."),
     ] = None,
     relative: Annotated[
-        float | None, typer.Option(help="What counts as a violation: relative part. Default: the suite's.")
+        float | None, typer.Option(help="Tolerance beyond which is a violation: relative part. Default: the suite's.")
     ] = None,
-    absolute: Annotated[
-        float | None, typer.Option(help="What counts as a violation: absolute part. Default: the suite's.")
-    ] = None,
+    absolute: Annotated[float | None, typer.Option(help="Its absolute part. Default: the suite's.")] = None,
     jobs: Jobs = -1,
     cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where results go. Default: out/bench/SUITE.")] = None,
@@ -110,7 +119,7 @@ def bench(
     """
     from drimed.policies.guards.margin import Tolerance
     from drimed.policies.registry import parse_list
-    from drimed.simulation.benchmark import SUITES, Benchmark, suite
+    from drimed.simulation.benchmark import RATIO_TO_THE_BEST, SUITES, Benchmark, suite
     from drimed.simulation.sweep import Cluster
 
     console = Console()
@@ -121,24 +130,25 @@ def bench(
         console.print(table)
         return
     chosen = suite(name)
+
+    def own(value: Any, default: Any) -> Any:
+        return default if value is None else value
+
+    tolerance = chosen.tolerance
     benchmark = Benchmark(
         suite=chosen,
         specs=parse_list(policies or chosen.policies),
         drifts=chosen.drifts if drifts is None else tuple(names("--drifts", drifts)),
-        instances=chosen.instances if instances is None else instances,
+        instances=own(instances, chosen.instances),
         instance_seed=instance_seed,
-        episodes=chosen.episodes if episodes is None else episodes,
-        tolerance=Tolerance(
-            relative=chosen.tolerance.relative if relative is None else relative,
-            absolute=chosen.tolerance.absolute if absolute is None else absolute,
-        ),
+        episodes=own(episodes, chosen.episodes),
+        tolerance=Tolerance(relative=own(relative, tolerance.relative), absolute=own(absolute, tolerance.absolute)),
         changes={k: v for k, v in (("sites", sites), ("floor", floor)) if v is not None},
     )
     for spec in benchmark.specs:
         if spec.note():
             console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
     where = Cluster.parse(cluster) if cluster else None
-    from drimed.simulation.benchmark import RATIO_TO_THE_BEST
     from drimed.simulation.results_page import bench as measure
 
     target = out or Path("out/bench") / chosen.id
@@ -151,14 +161,11 @@ def bench(
     console.print(last)
 
 
-def _measured(console: Console, out: Path, measure: Callable[..., T]) -> tuple[T, str]:
-    """The results, measured under a progress bar, and a last line; Ctrl-C ends without a traceback.
-
-    `measure` tells its `on_done` of every run, and whether it was kept from before.
-    """
+def _measured(console: Console, out: Path, measure: Callable[..., dict[str, Any]]) -> tuple[dict[str, Any], str]:
+    """Results under a progress bar, and a last line; Ctrl-C ends without a traceback."""
     start, reused = time.perf_counter(), 0
 
-    def done(block: Done[RunRecord]) -> None:
+    def done(block: Done[Any]) -> None:
         nonlocal reused
         reused += block.stored
         text = block.task.label[:DESCRIPTION].ljust(DESCRIPTION)
@@ -168,24 +175,9 @@ def _measured(console: Console, out: Path, measure: Callable[..., T]) -> tuple[T
     try:
         with Progress(text, BarColumn(), MofNCompleteColumn(), *times, console=console) as progress:
             bar = progress.add_task("runs", total=None)
-            found = measure(on_done=done)
+            results = measure(on_done=done)
     except KeyboardInterrupt:
         console.print(f"interrupted; finished runs are kept in {out / 'runs'}: run the same command again to continue")
         raise typer.Exit(130) from None
     kept = f", {reused} runs from before" if reused else ""
-    return found, f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{out / 'index.html'}[/]"
-
-
-def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table.")) -> None:
-    """List the policies, with their source and the information each one uses."""
-    rows = [{"name": e.name, "about": e.about, "reference": e.reference, "uses": e.uses} for e in REGISTRY.values()]
-    # What other packages offer is not imported for a list.
-    rows += [{"name": n, "about": f"installed: {place}", "reference": "", "uses": ""} for n, place in offered().items()]
-    if as_json:
-        typer.echo(json.dumps(rows, indent=1))
-        return
-    columns = (Column(title, overflow="fold") for title in ("what it does", "reference", "what it uses"))
-    table = Table(Column("name", no_wrap=True), *columns, box=SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(f"[bold]{escape(row['name'])}[/]", *map(escape, (row["about"], row["reference"], row["uses"])))
-    Console().print(table)
+    return results, f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{out / 'index.html'}[/]"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drimed.records import Claim, Decision, Event, Look, Receipt
-    from drimed.rehearsal.page import Results
-    from drimed.rehearsal.run import Plan
     from drimed.simulation.sweep import OnDone
     from drimed.trial import tables
     from drimed.trial.spec import TrialSpec
@@ -992,15 +990,17 @@ def rehearse(
 
     Finished blocks are kept under OUT/blocks: an interrupted rehearsal continues where it stopped.
     """
-    from drimed.rehearsal import find as rehearsal_find
-    from drimed.rehearsal.page import Results, main_scenario, write
-    from drimed.rehearsal.run import rehearse as run
+    from drimed.rehearsal import designs
+    from drimed.rehearsal.page import Results, write
     from drimed.simulation.sweep import Cluster
 
-    plan = _plan(file, scenarios, history, quick, trials=trials, seasons=seasons, seed=seed)
     if (find is None) != (goal is None):
         raise InputError('--find and --for belong together, such as --find seasons --for "power 0.8"')
-    wanted = scenario or main_scenario(plan.scenarios)
+    most = QUICK if quick else trials
+    plan = designs.Plan.of_files(
+        file, scenarios, history, every_design=not quick, trials=min(trials, most), seasons=seasons, seed=seed
+    )
+    wanted = scenario or plan.main
     if wanted not in plan.scenarios:
         raise InputError(f"no scenario {wanted!r}; there are {', '.join(plan.scenarios)}")
     place = out or Path("out") / "rehearsal" / plan.spec.name
@@ -1008,41 +1008,20 @@ def rehearse(
     answer = None
     try:
         if find is not None and goal is not None:
-            aim = rehearsal_find.Goal.parse(goal)
+            aim = designs.Goal.parse(goal)
             with _progress(f"finding {find}") as done:
-                answer = rehearsal_find.find(find, aim, plan, wanted, place / "blocks", on_done=done, **how)
-            say(answer.words())
+                answer = designs.find(find, aim, plan, wanted, place / "blocks", on_done=done, **how)
+            say(answer.text())
         with _progress("rehearsing") as done:
-            records = run(plan, place / "blocks", on_done=done, **how)
+            records = plan.run(place / "blocks", on_done=done, **how)
     except KeyboardInterrupt:
-        say(f"interrupted; what is finished is kept in {place / 'blocks'}: the same command continues")
+        say(f"interrupted; finished blocks are kept in {place / 'blocks'}: the same command continues")
         raise typer.Exit(130) from None
     results = Results(plan, records, answer)
-    _summary(results)
+    show(results.summary())
+    for sentence in results.verdict():
+        (note if sentence.warns else say)(sentence.text)
     say(f"wrote {write(results, place, force=force or out is None)}")
-
-
-def _plan(file: Path, scenarios: Path | None, history: Path | None, quick: bool, **given: Any) -> Plan:
-    """`given`: trials, seasons and seed."""
-    from drimed.rehearsal import designs as rehearsal_designs
-    from drimed.rehearsal import history as rehearsal_history
-    from drimed.rehearsal import scenarios as rehearsal_scenarios
-    from drimed.rehearsal.run import Plan
-
-    spec, found = rehearsal_scenarios.load(file)
-    if scenarios is not None:
-        found = rehearsal_scenarios.load_scenarios(spec, scenarios)
-    past = rehearsal_history.load(spec, history) if history is not None else None
-    if past is not None:
-        found = past.scenarios(spec, given["seasons"]) | found
-    elif any(s.history for s in found.values()):
-        raise InputError("a scenario is as in the past: give the past with --history FILE")
-    found = found or rehearsal_scenarios.usual(spec, given["seasons"])
-    given |= {"history": past}
-    if quick:
-        some = rehearsal_designs.own(spec), rehearsal_designs.without_learning(spec)[0]
-        return Plan(spec, found, some, **given | {"trials": min(given["trials"], QUICK)})
-    return Plan.everything(spec, found, **given)
 
 
 @contextmanager
@@ -1052,29 +1031,6 @@ def _progress(what: str) -> Iterator[OnDone]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done: progress.update(task, completed=done.finished_seeds, total=done.seeds)
-
-
-def _summary(results: Results) -> None:
-    from drimed.rehearsal.designs import OWN
-    from drimed.rehearsal.page import amount, verdict
-    from drimed.rehearsal.results import called, first_claim
-
-    measured, unit = results.measured, results.plan.spec.reward.unit
-    claim = first_claim(measured[next(iter(results.plan.scenarios)), OWN])
-    shares = {
-        "power": f"power, {claim}",
-        "false": f"false claims, {claim}",
-        "control": "share of control",
-        "harmed": "users harmed beyond the tolerance",
-    }
-    show([
-        {"scenario": s}
-        | {short: amount(measured[s, OWN][name]) for short, name in shares.items()}
-        | {called("regret", unit): amount(measured[s, OWN]["regret against the best arm"], share=False)}
-        for s in results.plan.scenarios
-    ])  # fmt: skip
-    for said in verdict(measured, results.seasons, unit):
-        (note if said.warns else say)(said.text)
 
 
 # From a file to outcomes: template, init, tell, amend, missing. (`ask` has a file of its own.)
@@ -1106,7 +1062,7 @@ def init(
 ) -> None:
     """Check a trial file, say what a quick rehearsal shows, and create the trial."""
     from drimed.rehearsal import scenarios as rehearsal_scenarios
-    from drimed.rehearsal.quick import quick
+    from drimed.rehearsal.designs import quick
     from drimed.trial.policy import notes
     from drimed.trial.problem import Problem
     from drimed.trial.trial import Trial

@@ -1,9 +1,9 @@
-"""What simulated trials show, each number with its Monte Carlo error.
+"""Results of simulated trials: arrays kept of each block of trials, and measures with their Monte Carlo errors.
 
 A claim is that an arm is better than the control for all users together. It is made by the likely range (95 %) at the
 last look, or at any look so far by a range that holds at all times: the model's, or the one from the propensities. As
-on a page, the model claims nothing of an arm that one season alone has told of.
-Shapes: S trials, L seasons, T looks, H users who are looked at, K arms.
+in a report, the model claims nothing of an arm that one season alone has told of.
+Shapes: S trials, L seasons, T looks, H users who are looked at, U users of the whole trial, K arms, R stopping rules.
 """
 
 from __future__ import annotations
@@ -16,30 +16,17 @@ import numpy as np
 
 from drimed.formatting import measured
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-from drimed.rehearsal.designs import Design
-from drimed.rehearsal.play import Season, Watch, controls, play, propensities, weights
-from drimed.rehearsal.scenarios import SimulatedTrials
-from drimed.trial.spec import Tolerance
 
-# What is kept of a block of simulated trials: numbers for each trial, from which every measure is computed.
-
+LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
+CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
 NEGLIGIBLE = 1e-9  # of the largest effect: round-off
+IN_REWARD = ("gain ", "regret", "expected loss", "bias of effects", "error of effects")  # begin what has its unit
+FROZEN = 0.99  # share of control beyond which a trial stands on it
 BY_SEASON = ("allocation", "control", "given", "controls", "best", "uniform", "violations", "changed")
 BY_LOOK = (
-    "estimate",
-    "half",
-    "mean",
-    "likely",
-    "low",
-    "high",
-    "stands",
-    "confirmed",
-    "free_low",
-    "free_high",
-    "met",
+    "estimate", "half", "mean", "likely", "low", "high", "significant", "confirmed", "free_low", "free_high", "met",
     "wrong",
-)
-MOST_LOOKS = 6  # of a design beside the trial's own: it needs no fit to decide, and each look costs one
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,7 +37,7 @@ class Record:
     played: IntArray  # (S,), seasons before a rule stopped the trial, or it ended; later ones are NaN below
     allocation: FloatArray  # (S, L, K), shares of decisions
     control: FloatArray  # (S, L), share of decisions for the user's own control
-    given: FloatArray  # (S, L), mean expected reward of what was given
+    given: FloatArray  # (S, L), mean expected reward of the arms given
     controls: FloatArray  # (S, L), of the control
     best: FloatArray  # (S, L), of the best arm for each user
     uniform: FloatArray  # (S, L), of an arm that is drawn at random
@@ -63,12 +50,12 @@ class Record:
     half: FloatArray  # (S, T, H, K), of the likely range
     truth_all: FloatArray  # (S, K), of all who are looked at together
     meant: FloatArray  # (S, K), 1 for arms that the scenario makes better, -1 for those it makes worse, else 0
-    mean: FloatArray  # (S, T, K)
+    mean: FloatArray  # (S, T, K), estimated for all of them together
     likely: FloatArray  # (S, T, K), half of the likely range
     low: FloatArray  # (S, T, K), of the range at all times
     high: FloatArray  # (S, T, K)
-    stands: BoolArray  # (S, T, K), whether the likely range says the same allowing for the number of arms
-    confirmed: BoolArray  # (S, T, K), whether enough seasons have told of an arm for the model to say anything
+    significant: BoolArray  # (S, T, K), whether the likely range says the same allowing for the number of arms
+    confirmed: BoolArray  # (S, T, K), whether enough seasons have told of an arm for the model to claim anything
     free_low: FloatArray  # (S, T, K), of the range from the propensities, at all times
     free_high: FloatArray  # (S, T, K)
     met: BoolArray  # (S, T, R), stopping rules that are met for the first time by now
@@ -89,6 +76,11 @@ class Record:
         """Of the arms in each season that any trial has, NaN in those that have stopped: (S, up to L, K)."""
         return self.allocation[:, : int(self.played.max())]
 
+    @property
+    def first_claim(self) -> str:
+        """The claim that is reported first: by the likely range, or by propensities where no effect is estimated."""
+        return LIKELY if self.estimates else PROPENSITIES
+
     @classmethod
     def concatenate(cls, records: Sequence[Self]) -> Self:
         """One record of all trials."""
@@ -104,136 +96,42 @@ class Record:
         """Inverse of `arrays`."""
         return cls(**arrays)
 
+    def until_stopped(self) -> Record:
+        """NaN after the stop of a trial; looks after it repeat the last one."""
+        over = np.arange(self.control.shape[1]) >= self.played[:, None]  # (S, L)
+        if not over.any():
+            return self
+        last = np.maximum((self.looks < self.played[:, None]).sum(1) - 1, 0)  # (S,)
+        held = np.minimum(np.arange(len(self.looks)), last[:, None])  # (S, T)
+        kept: dict[str, Any] = {
+            name: np.where(over.reshape(*over.shape, *(1,) * (values.ndim - 2)), np.nan, values)
+            for name in BY_SEASON
+            if (values := getattr(self, name)) is not None
+        } | {name: getattr(self, name)[np.arange(self.trials)[:, None], held] for name in BY_LOOK}
+        return replace(self, **kept)
 
-def played(world: SimulatedTrials, design: Design, tolerance: Tolerance) -> Record:
-    """Simulated trials of a design, looked at after every season, or a few times where nothing is learned.
+    def claimed(self, claim: str) -> tuple[BoolArray, BoolArray]:
+        """Whether an arm meant to be better that is so, and one that is not, is called better by each look: (S, T)."""
+        low = {LIKELY: self.mean - self.likely, ALL_TIMES: self.low, PROPENSITIES: self.free_low}[claim]
+        called, better = self._called(low > 0, claim), self.truth_all[:, None, :] > 0
+        right = called & better & (self.meant > 0)[:, None, :]
+        return np.asarray(right.any(-1)), np.asarray((called & ~better).any(-1))
 
-    What counts as harm is beyond this tolerance, whatever that of the design is.
-    """
-    L = world.setting.seasons
-    every = design.learns or L <= MOST_LOOKS
-    wanted = set(range(L)) if every else {round(x) for x in np.linspace(0, L - 1, MOST_LOOKS)}
-    watch = Watch(world)
-    seasons = list(play(world, design, looks=wanted, watch=watch))
-    at = [s.number for s in seasons if s.look is not None]
-    looks = [s.look for s in seasons if s.look is not None]
-    truth = world.effects[..., 0]
-    truth_all = np.einsum("hk,shk->sk", weights(world.typical), truth)
-    free = propensities(world, seasons, at)  # (S, T, K, 2)
-    losses, tolerated = _losses(world, seasons, tolerance, watch.played)
-    rewards = [_rewards(world, s, tolerance) for s in seasons]
+    def harm_found(self, claim: str) -> BoolArray:
+        """Whether an arm meant to be worse that is so is called worse by each look: (S, T)."""
+        high = {LIKELY: self.mean + self.likely, ALL_TIMES: self.high, PROPENSITIES: self.free_high}[claim]
+        worse = (self.truth_all < 0) & (self.meant < 0)
+        return np.asarray((self._called(high < 0, claim) & worse[:, None, :]).any(-1))
 
-    def looked(name: str) -> Any:
-        return np.stack([getattr(one, name) for one in looks], 1)
+    def _called(self, shown: BoolArray, claim: str) -> BoolArray:
+        """Claims about each arm by each look; a claim by ranges at all times stays: (S, T, K)."""
+        called = shown if claim == PROPENSITIES else shown & self.confirmed
+        return called & self.significant if claim == LIKELY else np.logical_or.accumulate(called, 1)
 
-    return _stopped(Record(
-        looks=np.array(at),
-        played=watch.played,
-        allocation=np.stack([_shares(s) for s in seasons], 1),
-        control=np.stack([np.take_along_axis(controls(world, s), s.action[..., None], -1).mean((1, 2))
-                          for s in seasons], 1),
-        given=np.stack([r[0] for r in rewards], 1),
-        controls=np.stack([r[1] for r in rewards], 1),
-        best=np.stack([r[2] for r in rewards], 1),
-        uniform=np.stack([r[3] for r in rewards], 1),
-        violations=np.stack([r[4] for r in rewards], 1),
-        changed=np.stack([s.changed.mean(1) for s in seasons], 1),
-        loss=losses,
-        tolerated=tolerated,
-        truth=truth,
-        estimate=looked("estimate"),
-        half=looked("half"),
-        truth_all=truth_all,
-        meant=np.broadcast_to(_meant(world), (len(world.seeds), truth.shape[-1])),
-        mean=looked("mean"),
-        likely=looked("likely"),
-        low=looked("low"),
-        high=looked("high"),
-        stands=looked("stands"),
-        confirmed=looked("confirmed"),
-        free_low=free[..., 0],
-        free_high=free[..., 1],
-        met=np.stack(watch.met, 1),
-        wrong=np.stack(watch.wrong, 1),
-    ))  # fmt: skip
-
-
-def _stopped(record: Record) -> Record:
-    """What comes after a stop is not there (NaN), and looks after it see what the last one saw."""
-    over = np.arange(record.control.shape[1]) >= record.played[:, None]  # (S, L)
-    if not over.any():
-        return record
-    T = len(record.looks)
-    last = np.maximum((record.looks < record.played[:, None]).sum(1) - 1, 0)  # (S,)
-    held = np.minimum(np.arange(T), last[:, None])  # (S, T)
-    changed: dict[str, Any] = {
-        name: np.where(over.reshape(*over.shape, *(1,) * (np.ndim(values) - 2)), np.nan, values)
-        for name in BY_SEASON
-        if (values := getattr(record, name)) is not None
-    } | {name: getattr(record, name)[np.arange(record.trials)[:, None], held] for name in BY_LOOK}
-    return replace(record, **changed)
-
-
-def _meant(world: SimulatedTrials) -> FloatArray:
-    """The sign of each arm's effect in the scenario; where effects are drawn, every arm is meant to be found: (K,)."""
-    problem, s = world.population.state.problem, world.setting
-    p = np.mean([q.preference for q in world.population.looked_at], axis=0) / problem.sizes
-    control = np.mean([q.control for q in world.population.looked_at], axis=0)
-    effects = world.past.lasting.mean(0) if world.past is not None else s.effects
-    if s.spread.any() and world.past is None:
-        return 1.0 - (control == 1.0)
-    worth = effects @ p
-    off = worth - control @ worth
-    return np.asarray(np.sign(np.where(np.abs(off) > NEGLIGIBLE * np.abs(off).max(), off, 0.0)))
-
-
-def _shares(season: Season) -> FloatArray:
-    K = season.means.shape[-1]
-    return np.stack([(season.action == k).mean(-1) for k in range(K)], -1)
-
-
-def _expected(
-    world: SimulatedTrials, season: Season, tolerance: Tolerance
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The expected reward of what was given and of the control, and what the tolerance allows: (S, n) each."""
-    given = np.take_along_axis(season.means, season.action[..., None], -1)[..., 0]
-    control = np.vecdot(controls(world, season), season.means)
-    return given, control, tolerance.relative * np.abs(control) + tolerance.absolute
-
-
-def _rewards(world: SimulatedTrials, season: Season, tolerance: Tolerance) -> tuple[FloatArray, ...]:
-    """Of what was given, of the control, of the best arm, of any arm, and the share below the tolerance: (S,) each."""
-    given, control, allowed = _expected(world, season, tolerance)
-    can = season.offers.available
-    can = np.ones(season.means.shape, bool) if can is None else can
-    best = np.where(can, season.means, -np.inf).max(-1)
-    uniform = (can * season.means).sum(-1) / can.sum(-1)
-    below = control - given > allowed * (1 + 1e-9)
-    return tuple(x.mean(-1) for x in (given, control, best, uniform, below.astype(np.float64)))
-
-
-def _losses(
-    world: SimulatedTrials, seasons: Sequence[Season], tolerance: Tolerance, played: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Of each user over all of its decisions, and what the tolerance allows: (S, U) twice."""
-    U, S = len(world.population.users), len(world.seeds)
-    loss, allowed, count = (np.zeros((S, U)) for _ in range(3))
-    whose = np.eye(U)
-    for season in seasons:
-        user = world.population.user(season.number)
-        given, control, tolerated = _expected(world, season, tolerance)
-        running = (played > season.number)[:, None]
-        loss += running * ((control - given) @ whose[user])
-        allowed += running * (tolerated @ whose[user])
-        count += running * whose[user].sum(0)
-    return loss / np.maximum(count, 1), allowed / np.maximum(count, 1)
-
-
-LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
-CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
-CALLED = {LIKELY: "likely, 95 %", PROPENSITIES: "by a range from the propensities"}
-REWARDS = ("gain ", "regret", "expected loss", "bias of effects", "error of effects")  # begin what is in its unit
-FROZEN = 0.99  # share of control beyond which a trial stands on it
+    def power_by_look(self, claim: str) -> list[Number]:
+        """The chance of a right claim after each look: (T,)."""
+        right, _ = self.claimed(claim)
+        return [Number.of(right[:, t]) for t in range(right.shape[1])]
 
 
 @dataclass(frozen=True)
@@ -255,7 +153,7 @@ class Number:
 
     @staticmethod
     def ratio(top: FloatArray, bottom: FloatArray, times: float = 1.0) -> Number | None:
-        """Of two expectations: (S,) each; None where there is nothing to divide by."""
+        """Of two expectations: (S,) each; None where the second is zero."""
         b = float(bottom.mean())
         if not abs(b) > 0:
             return None
@@ -264,108 +162,64 @@ class Number:
         return Number(times * r, times * float(off.std(ddof=1)) / len(off) ** 0.5 if len(off) > 1 else float("nan"))
 
 
-Measured = dict[str, Number | None]
+Measures = dict[str, Number | None]
 
 
-def called(name: str, unit: str) -> str:
+def with_unit(name: str, unit: str) -> str:
     """A measure with its unit, if it is an amount of the reward.
 
-    >>> called("regret against the best arm", "EUR"), called("share of control", "EUR")
+    >>> with_unit("regret against the best arm", "EUR"), with_unit("share of control", "EUR")
     ('regret against the best arm (EUR)', 'share of control')
     """
-    return measured(name, unit) if name.startswith(REWARDS) else name
+    return measured(name, unit) if name.startswith(IN_REWARD) else name
 
 
-def first_claim(m: Measured) -> str:
-    """The claim that is told first: by the likely range, or by propensities where no effect is estimated."""
-    return LIKELY if f"false claims, {LIKELY}" in m else PROPENSITIES
-
-
-def of_rules(record: Record, rules: Sequence[str]) -> Measured:
-    """How often each stopping rule is met and how often falsely, and after how many seasons at the latest."""
-    found: Measured = {}
-    for r, name in enumerate(rules):
-        met = record.met[..., r]
-        first = np.where(met.any(1), record.looks[met.argmax(1)], record.looks[-1]) + 1.0
-        found[f"rule {name} met"] = Number.of(met[:, -1])
-        found[f"rule {name} met by a false claim"] = Number.of(record.wrong[:, -1, r])
-        found[f"seasons until rule {name}, or the end"] = Number.of(first)
-    return found
-
-
-def measures(record: Record, rules: Sequence[str] = ()) -> Measured:
-    """Everything that is one number of a design in a scenario; `rules` are the names of its stopping rules."""
-    r, last = record, int(record.looks[-1])
-    found: Measured = {
+def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
+    """All measures of a design in a scenario; `rules` are the names of its stopping rules."""
+    differs = bool(np.ptp(r.truth, axis=-1).max() > 0)
+    out: Measures = {
         "seasons": Number.of(r.played.astype(np.float64)),
         "share of control": Number.of(np.nanmean(r.control, 1)),
         "share of control in the last season": Number.of(r.control[np.arange(r.trials), r.played - 1]),
         "trials that stand on the control": Number.of(np.asarray(np.nanmin(r.control, 1) >= FROZEN)),
         "decisions that the guard changed": Number.of(np.nanmean(r.changed, 1)),
-        "gain against the control": Number.of(np.nanmean(_off(r.given, r.controls), 1)),
-        "gain against uniform allocation": Number.of(np.nanmean(_off(r.given, r.uniform), 1)),
-        "regret against the best arm": Number.of(np.nanmean(_off(r.best, r.given), 1)),
+        "gain against the control": Number.of(np.nanmean(_difference(r.given, r.controls), 1)),
+        "gain against uniform allocation": Number.of(np.nanmean(_difference(r.given, r.uniform), 1)),
+        "regret against the best arm": Number.of(np.nanmean(_difference(r.best, r.given), 1)),
         "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1), share=True),
         "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1), share=True),
         "expected loss of the worst user": Number.of(r.loss.max(1)),
-        "best arm found for a user": Number.of(_found(r.truth, r.estimate[:, -1]).mean(-1))
-        if _differs(r) and r.estimates
-        else None,
-        "ideal design percentage": ideal(record),
+        "best arm found for a user": None,
+        "ideal design percentage": ideal_design_percentage(r),
     }
+    if differs and r.estimates:
+        out["best arm found for a user"] = Number.of(_finds_best(r.truth, r.estimate[:, -1]).mean(-1))
     for claim in CLAIMS if r.estimates else (PROPENSITIES,):
-        right, wrong = claimed(record, claim)
-        found[f"power, {claim}"] = Number.of(right[:, -1]) if (r.meant > 0).any() else None
-        found[f"harm found, {claim}"] = Number.of(harm_found(record, claim)[:, -1]) if (r.meant < 0).any() else None
-        found[f"false claims, {claim}"] = Number.of(wrong[:, -1])
-        first = np.where((right | wrong).any(1), r.looks[(right | wrong).argmax(1)], last) + 1.0
+        right, wrong = r.claimed(claim)
+        out[f"power, {claim}"] = Number.of(right[:, -1]) if (r.meant > 0).any() else None
+        out[f"harm found, {claim}"] = Number.of(r.harm_found(claim)[:, -1]) if (r.meant < 0).any() else None
+        out[f"false claims, {claim}"] = Number.of(wrong[:, -1])
         if claim != LIKELY:
-            found[f"seasons until a claim, {claim}"] = Number.of(first)
-    if not r.estimates:
-        return found | of_rules(record, rules)
-    off = r.mean[:, -1, :] - r.truth_all
-    arms = np.abs(r.truth_all).max(0) > 0
-    known = r.half[:, -1] < np.inf
-    if arms.any():
-        found["bias of effects"] = Number.of(off[:, arms].mean(-1))
-        found["error of effects"] = Number.of(np.sqrt((off[:, arms] ** 2).mean(-1)))
-    inside = np.abs(r.estimate[:, -1] - r.truth) <= r.half[:, -1]
-    own = (r.half[:, -1] > 0) & known
-    found["likely ranges that hold"] = Number.ratio((inside & own).mean((1, 2)), own.mean((1, 2)))
-    held = np.asarray(((r.low <= r.truth_all[:, None]) & (r.truth_all[:, None] <= r.high)).all((1, 2)))
-    found["trials whose ranges at all times hold"] = Number.of(held)
-    return found | of_rules(record, rules)
+            out[f"seasons until a claim, {claim}"] = Number.of(_first_season(r, right | wrong))
+    if r.estimates:
+        off, arms = r.mean[:, -1, :] - r.truth_all, np.abs(r.truth_all).max(0) > 0
+        if arms.any():
+            out["bias of effects"] = Number.of(off[:, arms].mean(-1))
+            out["error of effects"] = Number.of(np.sqrt((off[:, arms] ** 2).mean(-1)))
+        half = r.half[:, -1]
+        inside, estimated = np.abs(r.estimate[:, -1] - r.truth) <= half, (half > 0) & (half < np.inf)
+        out["likely ranges that hold"] = Number.ratio((inside & estimated).mean((1, 2)), estimated.mean((1, 2)))
+        held = (r.low <= r.truth_all[:, None]) & (r.truth_all[:, None] <= r.high)
+        out["trials whose ranges at all times hold"] = Number.of(np.asarray(held.all((1, 2))))
+    for i, name in enumerate(rules):
+        out[f"rule {name} met"] = Number.of(r.met[:, -1, i])
+        out[f"rule {name} met by a false claim"] = Number.of(r.wrong[:, -1, i])
+        out[f"seasons until rule {name}, or the end"] = Number.of(_first_season(r, r.met[..., i]))
+    return out
 
 
-def claimed(record: Record, claim: str) -> tuple[BoolArray, BoolArray]:
-    """Whether an arm that is meant to be better and is, or one that is not, is called better by each look: (S, T)."""
-    low = {LIKELY: record.mean - record.likely, ALL_TIMES: record.low, PROPENSITIES: record.free_low}[claim]
-    said, better = _so_far(record, low > 0, claim), record.truth_all[:, None, :] > 0
-    right = said & better & (record.meant > 0)[:, None, :]
-    return np.asarray(right.any(-1)), np.asarray((said & ~better).any(-1))
-
-
-def harm_found(record: Record, claim: str) -> BoolArray:
-    """Whether an arm that is meant to be worse and is, is called worse by each look: (S, T)."""
-    high = {LIKELY: record.mean + record.likely, ALL_TIMES: record.high, PROPENSITIES: record.free_high}[claim]
-    worse = (record.truth_all < 0) & (record.meant < 0)
-    return np.asarray((_so_far(record, high < 0, claim) & worse[:, None, :]).any(-1))
-
-
-def _so_far(record: Record, shown: BoolArray, claim: str) -> BoolArray:
-    """What is said of each arm by each look; what ranges at all times have shown once stays said: (S, T, K)."""
-    said = shown if claim == PROPENSITIES else shown & record.confirmed
-    return said & record.stands if claim == LIKELY else np.logical_or.accumulate(said, 1)
-
-
-def power_by_season(record: Record, claim: str) -> list[Number]:
-    """The chance of a right claim after each look: (T,)."""
-    right, _ = claimed(record, claim)
-    return [Number.of(right[:, t]) for t in range(right.shape[1])]
-
-
-def ideal(record: Record) -> Number | None:
-    """100 (value of the arm that would be selected - worst) / (best - worst): adaptr's ideal design percentage.
+def ideal_design_percentage(record: Record) -> Number | None:
+    """100 (value of the arm that would be selected - worst) / (best - worst), as adaptr defines it.
 
     The arm with the largest estimated effect for all users together is selected at the end.
     """
@@ -382,29 +236,24 @@ def best_by_user(record: Record, users: Sequence[str], groups: Mapping[str, Sequ
     if not record.estimates:
         return {}
     truth, estimate = record.truth, record.estimate[:, -1]
-    found = {user: Number.of(_found(truth, estimate)[:, h]) for h, user in enumerate(users)}
+    chances = {user: Number.of(_finds_best(truth, estimate)[:, h]) for h, user in enumerate(users)}
     for group, members in groups.items():
         some = list(members)
-        found[group] = Number.of(_found(truth[:, some].mean(1), estimate[:, some].mean(1)))
-    return found
+        chances[group] = Number.of(_finds_best(truth[:, some].mean(1), estimate[:, some].mean(1)))
+    return chances
 
 
-def harm_by_user(record: Record) -> tuple[FloatArray, FloatArray]:
-    """The 5, 50 and 95 % points of each user's expected loss, and the loss that is tolerated: (3, U), (U,)."""
-    return np.quantile(record.loss, [0.05, 0.5, 0.95], axis=0), record.tolerated.mean(0)
+def _first_season(record: Record, shown: BoolArray) -> FloatArray:
+    """The season of the first look at which something is shown, or the last one: (S,)."""
+    return np.where(shown.any(1), record.looks[shown.argmax(1)], record.looks[-1]) + 1.0
 
 
-def _off(one: FloatArray, other: FloatArray) -> FloatArray:
-    """The difference of rewards; round-off is none."""
+def _difference(one: FloatArray, other: FloatArray) -> FloatArray:
     off = one - other
     return np.where(np.abs(off) <= NEGLIGIBLE * (np.abs(one) + np.abs(other)), 0.0, off)
 
 
-def _found(truth: FloatArray, estimate: FloatArray) -> BoolArray:
+def _finds_best(truth: FloatArray, estimate: FloatArray) -> BoolArray:
     best = truth.max(-1)
     value = np.take_along_axis(truth, estimate.argmax(-1)[..., None], -1)[..., 0]
     return np.asarray(value >= best - NEGLIGIBLE * np.abs(truth).max(initial=0.0))
-
-
-def _differs(record: Record) -> bool:
-    return bool(np.ptp(record.truth, axis=-1).max() > 0)

@@ -197,6 +197,14 @@ def usual(spec: TrialSpec, seasons: int | None = None) -> dict[str, Scenario]:
     }
 
 
+def main_scenario(scenarios: Mapping[str, Scenario]) -> str:
+    """The first in which an arm differs from the control, or the first."""
+    for name, s in scenarios.items():
+        if s.history or any(any(own.values()) for own in s.effects.values()) or any(s.spread.values()):
+            return name
+    return next(iter(scenarios))
+
+
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
     """The standard deviation of single plots, by metric."""
     parts = (1.0, SITE, SEASON, BLOCK, SITE_ARM, SEASON_ARM)

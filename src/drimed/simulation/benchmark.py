@@ -1,13 +1,16 @@
-"""From the records of a benchmark to the rows of results.json: means with intervals, paired differences, ratios."""
+"""Benchmarks: policies on a suite of scenarios, and the rows of results.json: means, paired differences, ratios.
+
+Suites are described in benchmark.toml. A scenario is plain data from which worlds are made: the paper's, fields, and
+mobile health.
+"""
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,14 +19,147 @@ from drimed.models.offer import Shape
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.registry import PolicySpec
-from drimed.simulation.instances import DRIFTS, PAPER_SHAPE
-from drimed.simulation.looks import LOOKS
-from drimed.simulation.runner import Run, RunRecord
-from drimed.simulation.scenarios import AnyScenario, FieldScenario, HealthScenario, Scenario
-from drimed.simulation.trial_world import Deviations, FieldSetting
-from drimed.simulation.worlds import Setting
+from drimed.simulation.instances import (
+    DRIFTS,
+    PAPER_SHAPE,
+    authors_instance,
+    draw_instance,
+    end_of_optimism,
+    mixed_control,
+    quantile_control,
+)
+from drimed.simulation.mhealth import MobileHealth
+from drimed.simulation.runner import LOOK, Run, RunRecord, Scenario
+from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
+from drimed.simulation.worlds import Setting, World
 
-# The suites of `drimed bench`, from suites.toml, and what one benchmark measures.
+FAMILIES = ("authors", "random", "lonely")
+SEEDS_PER_BLOCK = 64
+AFTER = (3, 5, 10, 30)  # seasons after which a field trial is looked at
+PER_10K = {"expected_violations_per_10k": "violations.safe.expected", "violations_per_10k": "violations.safe.realised"}
+RESAMPLES = 2000  # of the bootstrap over instances
+LEVEL = 0.95
+SMALLEST_REGRET = 0.01  # of a whole run: below that, ratios compare nothing with nothing
+RATIO_TO_THE_BEST = (
+    "Ratio to the best: a policy's mean regret (what it loses against always giving the best arm) divided by the least "
+    "one that any policy has in the same cell, a world of the suite. 1 is the best, 2 has twice its regret. It is the "
+    "geometric mean over the cells in which every policy has some regret; the worst cell is the one with the largest "
+    "ratio."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperScenario:
+    """The paper's world: instances, their control, and how contexts and noise behave."""
+
+    # authors: their one instance for all seeds; random: one of the paper's generator for each seed; lonely: one of the
+    # end-of-optimism family for each seed
+    instances: str = "authors"
+    shape: Shape = PAPER_SHAPE  # of random instances
+    theta_norm: float = 1.0  # of random instances
+    control: str = "quantile"  # or "mixed": a lottery over all arms
+    quantile: float = 0.5  # of the control's arm among each user's arms
+    judged_by: str = "preferences"
+    setting: Setting = field(default_factory=Setting)
+
+    seeds_per_block: ClassVar[int] = SEEDS_PER_BLOCK
+
+    def __post_init__(self) -> None:
+        if self.instances not in FAMILIES:
+            raise ConfigError(f"instances must be one of {FAMILIES}, got {self.instances!r}")
+        if self.control not in ("quantile", "mixed"):
+            raise ConfigError(f"control must be 'quantile' or 'mixed', got {self.control!r}")
+        if not isinstance(self.setting.drift, str):
+            raise ConfigError("a scenario is plain data: name its drift; pass a function to World instead")
+
+    @property
+    def drift(self) -> str:
+        """The name of the drift."""
+        return str(self.setting.drift)
+
+    @property
+    def numbers(self) -> int:
+        """Size of one user's features."""
+        return self.shape.K * self.shape.d
+
+    def under(self, drift: str) -> PaperScenario:
+        """The same with another drift."""
+        return replace(self, setting=replace(self.setting, drift=drift))
+
+    def lasting(self, episodes: int) -> PaperScenario:
+        """The same for so many episodes."""
+        return replace(self, setting=replace(self.setting, episodes=episodes))
+
+    def world(self, seeds: Sequence[int]) -> World:
+        """A world for each seed."""
+        if self.instances == "authors":
+            instances = [authors_instance()]
+        elif self.instances == "lonely":
+            instances = [end_of_optimism(s) for s in seeds]
+        else:
+            instances = [draw_instance(s, self.shape, theta_norm=self.theta_norm) for s in seeds]
+        if self.control == "mixed":
+            controls = [mixed_control(i, s) for i, s in zip(instances, seeds, strict=False)]
+        else:
+            controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
+        return World(instances=instances, seeds=seeds, controls=controls, setting=self.setting)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldScenario:
+    """Sites, season after season."""
+
+    setting: FieldSetting = field(default_factory=FieldSetting)
+
+    seeds_per_block: ClassVar[int] = SEEDS_PER_BLOCK
+    drift: ClassVar[str] = "none"
+
+    @property
+    def numbers(self) -> int:
+        """Size of the means of one site."""
+        return self.setting.arms * self.setting.metrics
+
+    def under(self, drift: str) -> FieldScenario:
+        """The same: there is no drift."""
+        del drift
+        return self
+
+    def lasting(self, episodes: int) -> FieldScenario:
+        """The same for so many seasons."""
+        return self.having(seasons=episodes)
+
+    def having(self, **changes: Any) -> FieldScenario:
+        """The same with other sizes."""
+        return replace(self, setting=replace(self.setting, **changes))
+
+    def world(self, seeds: Sequence[int]) -> FieldWorld:
+        """A field for each seed."""
+        return FieldWorld(self.setting, seeds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthScenario:
+    """People who join one by one and decide again and again."""
+
+    setting: str = "homogeneous"
+    stages: int = 200
+
+    seeds_per_block: ClassVar[int] = 5  # every outcome of every person is kept
+    drift: ClassVar[str] = "none"
+    numbers: ClassVar[int] = 12
+
+    def under(self, drift: str) -> HealthScenario:
+        """The same: there is no drift."""
+        del drift
+        return self
+
+    def lasting(self, episodes: int) -> HealthScenario:
+        """The same for so many stages."""
+        return replace(self, stages=episodes)
+
+    def world(self, seeds: Sequence[int]) -> MobileHealth:
+        """A study for each seed."""
+        return MobileHealth(self.setting, seeds, self.stages)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +167,7 @@ class Cell:
     """One scenario of a suite, as it stands in tables: every policy is run in each."""
 
     label: str  # the drift, or what was varied
-    scenario: AnyScenario
+    scenario: Scenario
     axis: str = ""  # of `scaling`: what is varied,
     value: float = 0.0  # and to what
 
@@ -42,32 +178,18 @@ class Suite:
 
     id: str
     about: str
+    policies: str
+    scenario: Scenario
+    special: tuple[Cell, ...]  # instead of one cell per drift, where there are any
+    drifts: tuple[str, ...]  # or the labels of cells of its own
     instances: int = 64
     episodes: int = 1000
-    drifts: tuple[str, ...]  # or the labels of cells of its own
-    policies: str
-    scenario: AnyScenario
-    special: tuple[Cell, ...]  # instead of one cell per drift, where there are any
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
-
-    @property
-    def choices(self) -> list[str]:
-        """The drifts and cells that may be chosen from."""
-        return [*DRIFTS, *(cell.label for cell in self.special)]
-
-    def cells(self, drifts: tuple[str, ...], episodes: int, changes: Mapping[str, Any]) -> list[Cell]:
-        """The scenarios under these drifts; where the number of episodes is varied, it stays as it is."""
-        cells = self.special or [Cell(label=drift, scenario=self.scenario.under(drift)) for drift in drifts]
-        return [
-            c if c.axis == "L" else replace(c, scenario=_sized(c.scenario, episodes, changes))
-            for c in cells
-            if c.label in drifts or c.scenario.drift in drifts
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """What one `drimed bench` measures: policies on a suite."""
+    """Policies on a suite: the plan of one `drimed bench`."""
 
     suite: Suite
     specs: list[PolicySpec]
@@ -84,9 +206,10 @@ class Benchmark:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.instance_seed < 0:
             raise ConfigError(f"instance-seed must be at least 0, got {self.instance_seed}")
+        choices = [*DRIFTS, *(cell.label for cell in self.suite.special)]
         for drift in self.drifts:
-            if drift not in self.suite.choices:
-                raise UnknownNameError("drift" if drift not in self.suite.drifts else "cell", drift, self.suite.choices)
+            if drift not in choices:
+                raise UnknownNameError("drift" if drift not in self.suite.drifts else "cell", drift, choices)
         if self.changes and not isinstance(self.suite.scenario, FieldScenario):
             raise ConfigError(f"suite {self.suite.id} has no {min(self.changes)} to choose; `field` has")
         if not self.cells:
@@ -98,8 +221,16 @@ class Benchmark:
 
     @property
     def cells(self) -> list[Cell]:
-        """The scenarios."""
-        return self.suite.cells(self.drifts, self.episodes, self.changes)
+        """The scenarios; where the number of episodes is varied, it stays as it is."""
+        suite = self.suite
+        cells = suite.special or [Cell(label=d, scenario=suite.scenario.under(d)) for d in self.drifts]
+        chosen = [c for c in cells if c.label in self.drifts or c.scenario.drift in self.drifts]
+        return [c if c.axis == "L" else replace(c, scenario=self._sized(c.scenario)) for c in chosen]
+
+    def _sized(self, scenario: Scenario) -> Scenario:
+        if isinstance(scenario, FieldScenario):
+            scenario = scenario.having(**self.changes)
+        return scenario.lasting(self.episodes)
 
     def plan(self) -> dict[tuple[str, str], Run]:
         """(cell label, policy): the run."""
@@ -113,131 +244,9 @@ class Benchmark:
         }
 
 
-def _sized(scenario: AnyScenario, episodes: int, changes: Mapping[str, Any]) -> AnyScenario:
-    if isinstance(scenario, FieldScenario):
-        scenario = scenario.having(**changes)
-    return scenario.lasting(episodes)
-
-
-def _varied(base: Scenario, axis: str, value: float) -> Cell:
-    """One size changed."""
-    scenario = {
-        "L": lambda: base.lasting(int(value)),
-        "d": lambda: replace(base, shape=replace(base.shape, d=int(value), K=20)),
-        "drift": lambda: replace(base, setting=replace(base.setting, magnitude=float(value))),
-        "gap": lambda: replace(base, theta_norm=value),
-    }[axis]()
-    return Cell(label=f"{axis} = {value:g}", scenario=scenario, axis=axis, value=value)
-
-
-def _paper(*, scenario: Any = None, vary: Any = None, drifts: Any = DRIFTS) -> dict[str, Any]:
-    """Of the paper's worlds."""
-    told = {"instances": "random"} | (scenario or {})
-    shape, setting = Shape(**told.pop("shape", asdict(PAPER_SHAPE))), Setting(**told.pop("setting", {}))
-    base = Scenario(shape=shape, setting=setting, **told)
-    cells = tuple(_varied(base, axis, value) for axis, values in (vary or {}).items() for value in values)
-    return {"scenario": base, "special": cells, "drifts": tuple(drifts)}
-
-
-def _field(*, cells: Any, floor: float) -> dict[str, Any]:
-    """Of fields: each cell changes some sizes, and all of them keep the control."""
-    found = []
-    for label, told in cells.items():
-        changed = {"floor": floor} | told | {"deviations": Deviations(**told.get("deviations", {}))}
-        found.append(Cell(label=label, scenario=FieldScenario(setting=FieldSetting(**changed))))
-    return {"scenario": found[0].scenario, "special": tuple(found), "drifts": tuple(cells)}
-
-
-def _mhealth(*, cells: Any) -> dict[str, Any]:
-    """Of mobile health: a setting for each cell."""
-    found = tuple(Cell(label=label, scenario=HealthScenario(setting=label)) for label in cells)
-    return {"scenario": found[0].scenario, "special": found, "drifts": tuple(cells)}
-
-
-WORLDS: dict[str, Callable[..., dict[str, Any]]] = {"paper": _paper, "field": _field, "mhealth": _mhealth}
-
-
-def _suite(id: str, *, world: str = "paper", policies: str = "everything", **row: Any) -> Suite:
-    own: dict[str, Any] = {f: row.pop(f) for f in ("about", "instances", "episodes") if f in row}
-    if "tolerance" in row:
-        own["tolerance"] = Tolerance(**row.pop("tolerance"))
-    return Suite(id=id, policies=_POLICIES[policies], **own, **WORLDS[world](**row))
-
-
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_POLICIES = {name: ",".join(texts) for name, texts in _TABLE["policies"].items()}
-SUITES: dict[str, Suite] = {id: _suite(id, **row) for id, row in _TABLE["suites"].items()}
-
-
-def suite(name: str) -> Suite:
-    """The suite of that id."""
-    if name not in SUITES:
-        raise UnknownNameError("suite", name, SUITES)
-    return SUITES[name]
-
-
-# Rows of results.json for worlds in which everybody decides at once: as they stand after some seasons.
-
-AFTER = (3, 5, 10, 30)  # seasons at which a field trial is looked at
-COUNTS = {"expected_violations_per_10k": "violations.safe.expected", "violations_per_10k": "violations.safe.realised"}
-
-
-def staged(record: RunRecord) -> dict[str, Any]:
-    """What a record of such a world has besides; nothing for the paper's worlds."""
-    if "stage_regret" not in record.curves:
-        return {}
-    regret = record.total("stage_regret")
-    seasons = [s for s in record.episodes.tolist() if s in AFTER] or [int(record.episodes[-1])]
-    return {
-        "stage_regret": float(regret.mean()),
-        "stage_regret_error": _error(regret),
-        "seconds_per_run": record.seconds / len(regret),
-        "after": [_after(record, season) for season in seasons],
-    }
-
-
-def _after(record: RunRecord, season: int) -> dict[str, Any]:
-    """Sums until then per decision, with the standard error over runs, and the look at its end."""
-    at = record.episodes.tolist().index(season)
-    decisions = record.decisions * season / int(record.episodes[-1])
-    found: dict[str, Any] = {"seasons": season}
-    for name, curve in {"regret_per_decision": "regret", "control_share": "control", **COUNTS}.items():
-        per = (1e4 if name in COUNTS else 1.0) * record.curve(curve)[:, at] / decisions
-        found |= _told(name, per)
-    for name in record.curves:
-        if name.startswith(LOOKS):
-            found |= _told(name.removeprefix(LOOKS), record.curve(name)[:, at])
-    return found
-
-
-def _told(name: str, values: FloatArray) -> dict[str, float | None]:
-    """Mean and standard error; None where nothing is known."""
-    values = values[~np.isnan(values)]
-    if not len(values):
-        return {name: None, f"{name}.error": None}
-    return {name: float(values.mean()), f"{name}.error": _error(values)}
-
-
-def _error(values: FloatArray) -> float:
-    return float(values.std() / np.sqrt(max(len(values) - 1, 1)))
-
-
-RESAMPLES = 2000  # of the bootstrap over instances
-LEVEL = 0.95
-RATIO_TO_THE_BEST = (
-    "Ratio to the best: a policy's mean regret (what it loses against always giving the best arm) divided by the least "
-    "one that any policy has in the same cell, a world of the suite. 1 is the best, 2 has twice its regret. It is the "
-    "geometric mean over the cells in which every policy has some regret; the worst cell is the one with the largest "
-    "ratio."
-)
-SMALLEST_REGRET = 0.01  # of a whole run: below that, ratios compare nothing with nothing
-LEARNERS = ("vector, known noise", "reward, known noise")
-NOT_THE_RULES = ("guard", "confidence", "relative", "absolute", "weighting", "feedback")
-
-
 @dataclass(frozen=True)
 class Measured:
-    """Every policy in every cell."""
+    """Records of every policy in every cell."""
 
     bench: Benchmark
     records: dict[tuple[str, str], RunRecord]  # (cell label, policy text)
@@ -246,17 +255,123 @@ class Measured:
         """One policy in one cell."""
         return self.records[cell.label, spec.text]
 
-    def regret(self, cell: Cell, spec: PolicySpec) -> FloatArray:
-        """True regret of each instance: (S,)."""
-        return self.record(cell, spec).total("regret")
-
     def mean_regret(self, cell: Cell, spec: PolicySpec) -> float:
         """True regret, averaged over the instances; large enough to take a logarithm of."""
-        return max(float(self.regret(cell, spec).mean()), SMALLEST_REGRET)
+        return max(float(self.record(cell, spec).total("regret").mean()), SMALLEST_REGRET)
 
     def over_cells(self, spec: PolicySpec) -> float:
         """The geometric mean of the policy's mean regrets."""
         return geometric_mean(self.mean_regret(cell, spec) for cell in self.bench.cells)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each policy and cell."""
+        return [self._row(cell, spec) for cell in self.bench.cells for spec in self.bench.specs]
+
+    def _row(self, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
+        record = self.record(cell, spec)
+        regret = record.total("regret")
+
+        def share(kind: str) -> float | None:
+            """Of the runs with any violation; None where the expectation has no closed form."""
+            count = record.total(f"violations.{kind}")
+            return None if np.isnan(count).any() else float((count > 0).mean())
+
+        error = record.total("parameter_error").mean() if "parameter_error" in record.curves else np.nan
+        expected = record.rate("violations.safe.expected")
+        return {
+            "suite": self.bench.suite.id,
+            "cell": cell.label,
+            "policy": spec.text,
+            **spec.parts(),
+            "drift": cell.scenario.drift,
+            "regret_mean": float(regret.mean()),
+            "regret_median": float(np.median(regret)),
+            "regret_q95": float(np.quantile(regret, 0.95)),
+            "regret_ci": _interval(regret),
+            "violations_per_10k": 1e4 * record.rate("violations.safe.realised"),
+            "expected_violations_per_10k": None if np.isnan(expected) else 1e4 * expected,
+            "strict_violations_per_10k": 1e4 * record.rate("violations.strict.realised"),
+            "runs_with_a_violation": share("safe.realised"),
+            "runs_with_an_expected_violation": share("safe.expected"),
+            "runs_with_a_strict_violation": share("strict.realised"),
+            "runs_with_a_strict_expected_violation": share("strict.expected"),
+            "shortfall": float(record.total("shortfall").mean()),
+            "parameter_error": None if np.isnan(error) else float(error),
+            "microseconds_per_decision": record.microseconds_per_decision,
+            "instances": len(regret),
+            **by_season(record),
+        }
+
+    def differences(self, reference: PolicySpec) -> list[dict[str, Any]]:
+        """Each policy's regret minus the reference's on the same instances and noise, with a bootstrap interval."""
+        rows = []
+        for cell in self.bench.cells:
+            for spec in self.bench.specs:
+                if spec is not reference:
+                    gap = self.record(cell, spec).total("regret") - self.record(cell, reference).total("regret")
+                    names = {"cell": cell.label, "policy": spec.text, "minus": reference.text}
+                    rows.append({**names, "mean": float(gap.mean()), "ci": _interval(gap)})
+        return rows
+
+    def ratios(self) -> list[dict[str, Any]]:
+        """Mean regret over the smallest of each cell: the geometric mean over cells with some regret, best first."""
+        specs, cells = self.bench.specs, self.bench.cells
+        best = {cell.label: min(self.mean_regret(cell, spec) for spec in specs) for cell in cells}
+        cells = [cell for cell in cells if best[cell.label] > SMALLEST_REGRET] or cells
+        rows = []
+        for spec in specs:
+            ratios = [self.mean_regret(cell, spec) / best[cell.label] for cell in cells]
+            names = {"policy": spec.text, **spec.parts()}
+            rows.append({**names, "geometric_mean": geometric_mean(ratios), "worst": max(ratios)})
+        return sorted(rows, key=lambda r: float(r["geometric_mean"]))
+
+    def growth(self) -> list[dict[str, Any]]:
+        """The exponent of each policy's regret in each size that was varied, by least squares on logarithms."""
+        rows = []
+        for axis, cells in self.by_axis().items():
+            for spec in self.bench.specs:
+                x = np.log([cell.value for cell in cells])
+                y = np.log([self.mean_regret(cell, spec) for cell in cells])
+                rows.append({"axis": axis, "policy": spec.text, "exponent": float(np.polyfit(x, y, 1)[0])})
+        return rows
+
+    def by_axis(self) -> dict[str, list[Cell]]:
+        """The cells in which a size was varied, for each size."""
+        axes: dict[str, list[Cell]] = {}
+        for cell in self.bench.cells:
+            if cell.axis:
+                axes.setdefault(cell.axis, []).append(cell)
+        return axes
+
+
+def by_season(record: RunRecord) -> dict[str, Any]:
+    """Results of worlds whose users decide at once, as they stand after some seasons; empty for the paper's worlds."""
+    if "stage_regret" not in record.curves:
+        return {}
+    regret = record.total("stage_regret")
+    seasons = [s for s in record.episodes.tolist() if s in AFTER] or [int(record.episodes[-1])]
+    return {
+        "stage_regret": float(regret.mean()),
+        "stage_regret_error": _standard_error(regret),
+        "seconds_per_run": record.seconds / len(regret),
+        "after": [_after(record, season) for season in seasons],
+    }
+
+
+def _after(record: RunRecord, season: int) -> dict[str, Any]:
+    """Sums until then per decision, and the look at its end: each mean with its standard error over runs."""
+    at = record.episodes.tolist().index(season)
+    decisions = record.decisions * season / int(record.episodes[-1])
+    values = {
+        name: (1e4 if name in PER_10K else 1.0) * record.curve(curve)[:, at] / decisions
+        for name, curve in {"regret_per_decision": "regret", "control_share": "control", **PER_10K}.items()
+    } | {name.removeprefix(LOOK): record.curve(name)[:, at] for name in record.curves if name.startswith(LOOK)}
+    row: dict[str, Any] = {"seasons": season}
+    for name, each in values.items():
+        known = each[~np.isnan(each)]
+        row[name] = float(known.mean()) if len(known) else None
+        row[f"{name}.error"] = _standard_error(known) if len(known) else None
+    return row
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -264,104 +379,17 @@ def geometric_mean(values: Iterable[float]) -> float:
     return float(np.exp(np.log(list(values)).mean()))
 
 
-def learner_in_words(learner: str) -> str:
-    """What a learner knows, for readers.
+def learner_text(learner: str) -> str:
+    """A learner's information, for readers.
 
-    >>> learner_in_words("reward, none noise")
+    >>> learner_text("reward, none noise")
     'reward, a bound on the noise'
     """
     return learner.replace("none noise", "a bound on the noise")
 
 
-def rows(measured: Measured) -> list[dict[str, Any]]:
-    """One for each policy and cell."""
-    return [_row(measured, cell, spec) for cell in measured.bench.cells for spec in measured.bench.specs]
-
-
-def _row(measured: Measured, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
-    record = measured.record(cell, spec)
-    regret = record.total("regret")
-
-    def share(kind: str) -> float | None:
-        """Of the runs with any violation; None where the expectation is not known in closed form."""
-        count = record.total(f"violations.{kind}")
-        return None if np.isnan(count).any() else float((count > 0).mean())
-
-    def level(name: str) -> float | None:
-        """The mean over instances at the end; None where the suite has no such thing."""
-        found = float(record.total(name).mean()) if name in record.curves else np.nan
-        return None if np.isnan(found) else found
-
-    expected = record.rate("violations.safe.expected")
-    return {
-        "suite": measured.bench.suite.id,
-        "cell": cell.label,
-        "policy": spec.text,
-        **spec.parts(),
-        "drift": cell.scenario.drift,
-        "regret_mean": float(regret.mean()),
-        "regret_median": float(np.median(regret)),
-        "regret_q95": float(np.quantile(regret, 0.95)),
-        "regret_ci": _interval(regret),
-        "violations_per_10k": 1e4 * record.rate("violations.safe.realised"),
-        "expected_violations_per_10k": None if np.isnan(expected) else 1e4 * expected,
-        "strict_violations_per_10k": 1e4 * record.rate("violations.strict.realised"),
-        "runs_with_a_violation": share("safe.realised"),
-        "runs_with_an_expected_violation": share("safe.expected"),
-        "runs_with_a_strict_violation": share("strict.realised"),
-        "runs_with_a_strict_expected_violation": share("strict.expected"),
-        "shortfall": float(record.total("shortfall").mean()),
-        "parameter_error": level("parameter_error"),
-        "microseconds_per_decision": record.microseconds_per_decision,
-        "instances": len(regret),
-        **staged(record),
-    }
-
-
-def differences(measured: Measured, reference: PolicySpec) -> list[dict[str, Any]]:
-    """Each policy's regret minus the reference's on the same instances and noise, with a bootstrap interval."""
-    out = []
-    for cell in measured.bench.cells:
-        for spec in measured.bench.specs:
-            if spec is not reference:
-                gap = measured.regret(cell, spec) - measured.regret(cell, reference)
-                names = {"cell": cell.label, "policy": spec.text, "minus": reference.text}
-                out.append({**names, "mean": float(gap.mean()), "ci": _interval(gap)})
-    return out
-
-
-def ratios(measured: Measured) -> list[dict[str, Any]]:
-    """Mean regret over the smallest of each cell, as a geometric mean over the cells where there is one to compare."""
-    specs = measured.bench.specs
-    best = {cell.label: min(measured.mean_regret(cell, spec) for spec in specs) for cell in measured.bench.cells}
-    told = [cell for cell in measured.bench.cells if best[cell.label] > SMALLEST_REGRET]
-    cells = told or measured.bench.cells
-    out = []
-    for spec in specs:
-        found = [measured.mean_regret(cell, spec) / best[cell.label] for cell in cells]
-        names = {"policy": spec.text, **spec.parts()}
-        out.append({**names, "geometric_mean": geometric_mean(found), "worst": max(found)})
-    return sorted(out, key=lambda r: float(r["geometric_mean"]))
-
-
-def growth(measured: Measured) -> list[dict[str, Any]]:
-    """For each policy and each size that was varied: the exponent of regret, by least squares on logarithms."""
-    out = []
-    for axis, cells in by_axis(measured.bench.cells).items():
-        for spec in measured.bench.specs:
-            x = np.log([cell.value for cell in cells])
-            y = np.log([measured.mean_regret(cell, spec) for cell in cells])
-            out.append({"axis": axis, "policy": spec.text, "exponent": float(np.polyfit(x, y, 1)[0])})
-    return out
-
-
-def by_axis(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """The cells in which a size was varied, for each size."""
-    axes: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.axis:
-            axes.setdefault(cell.axis, []).append(cell)
-    return axes
+def _standard_error(values: FloatArray) -> float:
+    return float(values.std() / np.sqrt(max(len(values) - 1, 1)))
 
 
 def _interval(values: FloatArray) -> list[float]:
@@ -372,52 +400,58 @@ def _interval(values: FloatArray) -> list[float]:
     return [float(low), float(high)]
 
 
-def overall(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Over many suites, each rule's regret over the best rule's that knew as much: the geometric mean, best first.
+def _paper(*, scenario: Any = None, vary: Any = None, drifts: Any = DRIFTS) -> dict[str, Any]:
+    """The scenarios of a suite of the paper's worlds; `vary` changes one size at a time."""
+    fields = {"instances": "random"} | (scenario or {})
+    shape, setting = Shape(**fields.pop("shape", asdict(PAPER_SHAPE))), Setting(**fields.pop("setting", {}))
+    base = PaperScenario(shape=shape, setting=setting, **fields)
 
-    Rows of results.json are compared within a cell (suite and drift) and a learner (feedback, and what is known of the
-    noise): all of them face the same worlds with the same information, and only the rule differs. Guarded, published
-    and forgetting policies are left out: they solve other problems. So is a rule that did not run in every cell, and a
-    cell with one rule. With one metric a vector is a reward: run the rules with one of the two learners there.
+    def varied(axis: str, value: float) -> PaperScenario:
+        if axis == "L":
+            return base.lasting(int(value))
+        if axis == "d":
+            return replace(base, shape=replace(base.shape, d=int(value), K=20))
+        if axis == "drift":
+            return replace(base, setting=replace(base.setting, magnitude=float(value)))
+        return replace(base, theta_norm=value)
 
-    >>> rows = [{"suite": "s", "cell": "none", "learner": LEARNERS[0], "guard": "off", "rule": rule, "policy": rule,
-    ...          "regret_mean": regret} for rule, regret in [("MED", 2.0), ("OFUL", 3.0)]]
-    >>> [(r["rule"], r["geometric_mean"]) for r in overall([{"rows": rows}])]
-    [('MED', 1.0), ('OFUL', 1.5)]
-    """
-    cells: dict[tuple[str, str, str], dict[str, float]] = {}
-    for row in (row for each in results for row in each["rows"]):
-        if row["learner"] in LEARNERS and row["guard"] == "off":
-            cell = cells.setdefault((row["suite"], row["cell"], row["learner"]), {})
-            cell[rule_name(row)] = max(row["regret_mean"], SMALLEST_REGRET)
-    cells = {key: cell for key, cell in cells.items() if len(cell) > 1}
-    everywhere = set.intersection(*(set(cell) for cell in cells.values())) if cells else set()
-    out = []
-    for rule in everywhere:
-        ratios = {key: cell[rule] / min(cell[r] for r in everywhere) for key, cell in cells.items()}
-        worst = max(ratios, key=lambda key: ratios[key])
-        by_suite: dict[str, list[float]] = {}
-        for (suite, _, learner), ratio in ratios.items():
-            by_suite.setdefault(f"{suite}, {learner.split(',')[0]}", []).append(ratio)
-        out.append(
-            {
-                "rule": rule,
-                "geometric_mean": geometric_mean(ratios.values()),
-                "worst": ratios[worst],
-                "worst_cell": ", ".join(worst),
-                "by_suite": {name: geometric_mean(found) for name, found in by_suite.items()},
-                "cells": len(ratios),
-            }
-        )
-    return sorted(out, key=lambda r: float(str(r["geometric_mean"])))
+    cells = [
+        Cell(label=f"{axis} = {value:g}", scenario=varied(axis, value), axis=axis, value=value)
+        for axis, values in (vary or {}).items()
+        for value in values
+    ]
+    return {"scenario": base, "special": tuple(cells), "drifts": tuple(drifts)}
 
 
-def rule_name(row: dict[str, Any]) -> str:
-    """The rule and its own settings, whatever learner feeds it.
+def _field(*, cells: Any, floor: float) -> dict[str, Any]:
+    """Of fields: each cell changes some sizes, and all of them keep the control."""
+    made = []
+    for label, sizes in cells.items():
+        sizes = {"floor": floor} | sizes | {"deviations": Deviations(**sizes.get("deviations", {}))}
+        made.append(Cell(label=label, scenario=FieldScenario(setting=FieldSetting(**sizes))))
+    return {"scenario": made[0].scenario, "special": tuple(made), "drifts": tuple(cells)}
 
-    >>> rule_name({"rule": "OFUL", "policy": "v_oful:width_squared=2+guard=off"})
-    'OFUL width_squared=2'
-    """
-    settings = [part for part in re.split("[:+]", str(row["policy"])) if "=" in part]
-    mine = [s for s in settings if s.partition("=")[0] not in NOT_THE_RULES]
-    return " ".join([row["rule"], *mine])
+
+def _mhealth(*, cells: Any) -> dict[str, Any]:
+    """Of mobile health: a setting for each cell."""
+    made = tuple(Cell(label=label, scenario=HealthScenario(setting=label)) for label in cells)
+    return {"scenario": made[0].scenario, "special": made, "drifts": tuple(cells)}
+
+
+def _suite(id: str, *, world: str = "paper", policies: str = "everything", **row: Any) -> Suite:
+    own: dict[str, Any] = {f: row.pop(f) for f in ("about", "instances", "episodes") if f in row}
+    if "tolerance" in row:
+        own["tolerance"] = Tolerance(**row.pop("tolerance"))
+    worlds: dict[str, Callable[..., dict[str, Any]]] = {"paper": _paper, "field": _field, "mhealth": _mhealth}
+    return Suite(id=id, policies=",".join(_TABLE["policies"][policies]), **own, **worlds[world](**row))
+
+
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SUITES: dict[str, Suite] = {id: _suite(id, **row) for id, row in _TABLE["suites"].items()}
+
+
+def suite(name: str) -> Suite:
+    """The suite of that id."""
+    if name not in SUITES:
+        raise UnknownNameError("suite", name, SUITES)
+    return SUITES[name]

@@ -1,6 +1,7 @@
-"""Measure a plan, then write what was found: results.json, the figures, and one page that shows both.
+"""Results of benchmarks and of the reproduction: results.json, figures, and one page that shows both.
 
-A page is one file with its pictures inside, and loads nothing from elsewhere.
+A page is one file with its pictures inside, and loads nothing from elsewhere. Colours are Okabe and Ito's, told apart
+by every common form of colour vision; line styles and markers repeat what they tell.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,32 +21,21 @@ import numpy as np
 from drimed.errors import MissingExtraError
 from drimed.formatting import short
 from drimed.numerics.arrays import FloatArray
-from drimed.simulation import benchmark as comparison
 from drimed.simulation import reproduction as paper
-from drimed.simulation.benchmark import SMALLEST_REGRET, Benchmark, Measured, by_axis, learner_in_words
+from drimed.simulation.benchmark import RATIO_TO_THE_BEST, SMALLEST_REGRET, Benchmark, Measured, learner_text
 from drimed.simulation.instances import authors_instance, quantile_control
-from drimed.simulation.looks import LOOKS as BY_SEASON
-from drimed.simulation.reproduction import (
-    DRI_IMED,
-    DRI_MED,
-    DRIFTS,
-    PUBLISHED,
-    Contender,
-    Records,
-    Reproduction,
-    judge_all,
-)
-from drimed.simulation.runner import Run, RunRecord
-from drimed.simulation.sweep import Cluster, OnDone, code_digest, sweep
-
-# The figures of a benchmark and of the paper, in one style.
+from drimed.simulation.reproduction import DRI_IMED, DRI_MED, DRIFTS, PUBLISHED, Contender, Records, Reproduction
+from drimed.simulation.runner import LOOK, Run, RunRecord
+from drimed.simulation.sweep import code_digest, sweep
 
 try:
     import matplotlib as mpl
-    from matplotlib.figure import Figure as Figure
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from matplotlib.figure import Figure
 except ImportError as error:
-    raise MissingExtraError("matplotlib", "sim") from error
+    raise MissingExtraError(str(error.name), "sim") from error
 
+REFERENCES = ("dri_med", "field_med", "people_med")  # others are compared with the first of these that takes part
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
 MARKERS = "osv^DXP*<>dh8p"
@@ -58,8 +48,8 @@ STYLE: Any = {
     "axes.titlesize": 10,
     "pdf.fonttype": 42,
 }
-# key: (colour, line style, marker)
-LOOKS = {
+# policy: (colour, line style, marker)
+MARKS = {
     "oful": (BLUE, "-", "o"),
     "lin_ts": (PINK, "-", "v"),
     "lin_med": (YELLOW, "-", "s"),
@@ -76,23 +66,111 @@ PANEL = np.array([360.0, 330.0])  # of the trade-off, in points of type,
 FAR = 9.0  # and how far from its point a number is written
 
 
-def style() -> Any:
-    """The context in which figures are built and saved."""
-    return mpl.rc_context(STYLE)
+def bench(benchmark: Benchmark, out: Path, **how: Any) -> dict[str, Any]:
+    """Measure a benchmark, write it to `out` and return the results; `how` is that of `sweep`."""
+    start = time.perf_counter()
+    plan = benchmark.plan()
+    records = sweep(plan, out / "runs", **how)
+    measured = Measured(benchmark, records)
+    reference = next((s for s in benchmark.specs if s.name in REFERENCES), benchmark.specs[0])
+    results: dict[str, Any] = {
+        "suite": benchmark.suite.id,
+        "about": benchmark.suite.about,
+        "rows": measured.rows(),
+        "differences": measured.differences(reference),
+        "ratios": measured.ratios(),
+        "growth": measured.growth(),
+        "meta": {
+            "instances": benchmark.instances,
+            "instance seed": benchmark.instance_seed,
+            "episodes": benchmark.episodes,
+            **benchmark.changes,
+            "tolerance": f"{benchmark.tolerance.relative:g} |control| + {benchmark.tolerance.absolute:g}",
+            **_effort(plan, records, start),
+        },
+    }
+    grid: dict[str, dict[str, dict[str, Any]]] = {}  # learner -> policy -> cell -> row
+    for row in sorted(results["rows"], key=lambda row: (row["learner"], row["rule"], row["guard"])):
+        grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
+    with mpl.rc_context(STYLE):
+        pictures = _saved(_bench_figures(measured), out)
+    _write(
+        out, results, "bench.html", pictures, cells=[cell.label for cell in benchmark.cells], grid=grid,
+        learner_text=learner_text, by_season=any("after" in row for row in results["rows"]),
+        ratio_to_the_best=RATIO_TO_THE_BEST,
+    )  # fmt: skip
+    return results
 
 
-def legend_below(figure: Figure, columns: int, size: int = 9) -> None:
+def reproduce(reproduction: Reproduction, out: Path, **how: Any) -> dict[str, Any]:
+    """Measure the paper's experiments, write them to `out` and return the results; `how` is that of `sweep`."""
+    start = time.perf_counter()
+    plan = reproduction.plan()
+    runs = sweep(plan, out / "runs", **how)
+    records = paper.by_part(runs)
+    results = paper.results(records)
+    results["claims"] = paper.judge_all(records)
+    results["meta"] = {
+        "reading": reproduction.reading,
+        "seeds": reproduction.seeds,
+        "episodes": reproduction.episodes,
+        "parts": ", ".join(reproduction.parts),
+        "policies": ", ".join(f"{c.key} = {c.label}" for c in paper.MAIN),
+        **_effort(plan, runs, start),
+    }
+    with mpl.rc_context(STYLE):
+        pictures = _saved(_paper_figures(records), out)
+    _write(out, results, "paper.html", pictures, labels=paper.LABELS, drifts=DRIFTS)
+    return results
+
+
+def _effort(plan: dict[Any, Run], records: dict[Any, RunRecord], start: float) -> dict[str, Any]:
+    """Time, versions and machine: the last table of every page."""
+    different = {run.key(): records[name] for name, run in plan.items()}.values()
+    return {
+        "simulated decisions": sum(len(r.allocation) * r.decisions for r in different),
+        "processor seconds": round(sum(r.seconds for r in different), 1),
+        "drimed": version("drimed"),
+        "code": code_digest(),
+        "seconds of this run": round(time.perf_counter() - start, 1),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def _write(out: Path, results: dict[str, Any], template: str, pictures: dict[str, str], **context: Any) -> None:
+    (out / "results.json").write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    loader = PackageLoader("drimed.simulation", ".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["short"] = short
+    page = environment.get_template(template).render(results=results, pictures=pictures, **context)
+    (out / "index.html").write_text(page, encoding="utf-8")
+
+
+def _saved(figures: dict[str, Figure], out: Path) -> dict[str, str]:
+    """Write PNG and PDF, without dates inside: the same numbers give the same files. Returns PNGs as data URLs."""
+    urls = {}
+    for name, figure in figures.items():
+        for kind, meta in {"png": {"Software": None}, "pdf": {"CreationDate": None}}.items():
+            figure.savefig(f"{out / name}.{kind}", dpi=130, bbox_inches="tight", metadata=meta)
+        data = Path(f"{out / name}.png").read_bytes()
+        urls[name] = "data:image/png;base64," + base64.b64encode(data).decode()
+    return urls
+
+
+def _legend_below(figure: Figure, columns: int, size: int = 9) -> None:
     """One legend for all panels, from what is drawn in the first."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=size)
 
 
-def bench_figures(measured: Measured) -> dict[str, Figure]:
+def _bench_figures(measured: Measured) -> dict[str, Figure]:
     """Every figure, by name."""
     figures = {"curves": _curves(measured), "trade_off": _trade_off(measured)}
-    if by_axis(measured.bench.cells):
+    if measured.by_axis():
         figures["growth"] = _growth(measured)
-    if any(f"{BY_SEASON}holds.0.95" in record.curves for record in measured.records.values()):
+    if any(f"{LOOK}holds.0.95" in record.curves for record in measured.records.values()):
         figures["seasons"] = _seasons(measured)
     return figures
 
@@ -124,7 +202,7 @@ def _curves(measured: Measured) -> Figure:
     for ax in axes[len(cells) :]:
         ax.set_visible(False)
     axes[0].set_ylabel("Mean regret so far")
-    legend_below(fig, columns=3, size=8)
+    _legend_below(fig, columns=3, size=8)
     title = f"{measured.bench.suite.id}: mean regret of the leading policies and of landmarks"
     fig.suptitle(title, fontweight="bold")
     return fig
@@ -136,7 +214,7 @@ def _trade_off(measured: Measured) -> Figure:
     ax = fig.subplots()
     specs, cells = measured.bench.specs, measured.bench.cells
     # There are more policies than symbols that an eye can tell apart: the symbol is what they know, the number who.
-    known = [learner_in_words(spec.parts()["learner"]) for spec in specs]
+    known = [learner_text(spec.parts()["learner"]) for spec in specs]
     learners = list(dict.fromkeys(known))
     looks = [_style(learners.index(learner)) for learner in known]
     points = []
@@ -187,19 +265,19 @@ def _seasons(measured: Measured) -> Figure:
     for i, spec in enumerate(measured.bench.specs):
         record = measured.record(cell, spec)
         for ax, name in zip(axes, ("holds.0.95", "width.0.95"), strict=True):
-            if BY_SEASON + name in record.curves:
-                mean = record.curve(BY_SEASON + name).mean(0)
+            if LOOK + name in record.curves:
+                mean = record.curve(LOOK + name).mean(0)
                 ax.plot(record.episodes, mean, lw=1.4, ms=4, markevery=0.2, label=spec.text, **_style(i))
     axes[0].axhline(0.95, color="grey", lw=1, ls="--", zorder=0)
     axes[0].set(xlabel="Season", ylabel="Share of 95 % ranges that hold")
     axes[1].set(xlabel="Season", ylabel="Width of a 95 % range", yscale="log")
-    legend_below(fig, columns=1, size=8)
+    _legend_below(fig, columns=1, size=8)
     fig.suptitle(f"{measured.bench.suite.id}, {cell.label}: ranges of effects by site", fontweight="bold")
     return fig
 
 
 def _growth(measured: Measured) -> Figure:
-    varied = by_axis(measured.bench.cells)
+    varied = measured.by_axis()
     fig = Figure(figsize=(3.3 * len(varied), 3.6), layout="constrained")
     axes = fig.subplots(1, len(varied), squeeze=False).ravel()
     for ax, (name, cells) in zip(axes, varied.items(), strict=True):
@@ -211,12 +289,12 @@ def _growth(measured: Measured) -> Figure:
         ax.set_xticks(values, [f"{value:g}" for value in values])
         ax.set_xticks([], minor=True)
     axes[0].set_ylabel("Mean regret")
-    legend_below(fig, columns=5, size=8)
+    _legend_below(fig, columns=5, size=8)
     fig.suptitle("Growth of regret, one size varied at a time", fontweight="bold")
     return fig
 
 
-def paper_figures(records: Records) -> dict[str, Figure]:
+def _paper_figures(records: Records) -> dict[str, Figure]:
     """Every figure that these records can show, by name."""
     figures: dict[str, Figure] = {}
     if records["main"]:
@@ -245,7 +323,7 @@ def _results(records: dict[Any, RunRecord], drift: str) -> Figure:
     ]
     for c in (*paper.BASELINES, *PUBLISHED):
         record = records[drift, c.key]
-        colour, line, marker = LOOKS[c.key]
+        colour, line, marker = MARKS[c.key]
         for ax, (metric, title) in zip(axes, panels, strict=True):
             values = record.curve(metric) if metric.startswith("regret") else record.windows(metric)
             low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
@@ -258,7 +336,7 @@ def _results(records: dict[Any, RunRecord], drift: str) -> Figure:
     n = len(records[drift, "oful"].allocation)
     title = "No drift" if drift == "none" else f"{drift.capitalize()} drift"
     fig.suptitle(f"{title}: median and 5 to 95 % band over {n} seeds", fontweight="bold")
-    legend_below(fig, columns=6)
+    _legend_below(fig, columns=6)
     return fig
 
 
@@ -268,7 +346,7 @@ def _final(records: dict[Any, RunRecord], contenders: Sequence[Contender], title
     axes = fig.subplots(1, 4, sharey=True, sharex=True)
     for ax, drift in zip(axes, DRIFTS, strict=True):
         for i, c in enumerate(contenders):
-            look = LOOKS.get(c.key) or LOOKS.get(c.policy.partition(":")[0]) or (BLACK, "-", "D")
+            look = MARKS.get(c.key) or MARKS.get(c.policy.partition(":")[0]) or (BLACK, "-", "D")
             _dot(ax, i, records[drift, c.key].total("regret"), look)
         ax.set(title=drift, xscale="log", xlabel="True regret")
     axes[0].set_yticks(range(len(contenders)), [c.label for c in contenders])
@@ -294,7 +372,7 @@ def _ablation(records: dict[Any, RunRecord]) -> Figure:
     for ax, (kind, values, label) in zip(axes, panels, strict=True):
         for offset, c in zip((-0.17, 0.17), PUBLISHED, strict=True):
             data = [records[kind, v, c.key].total("regret_as_published") for v in values]
-            colour = LOOKS[c.key][0]
+            colour = MARKS[c.key][0]
             ax.boxplot(
                 data,
                 positions=np.arange(len(values)) + offset,
@@ -320,7 +398,7 @@ def _allocation(records: dict[Any, RunRecord]) -> Figure:
     instance = authors_instance()
     means = instance.means(instance.preferences)
     control = quantile_control(instance, judged_by="preference_means")
-    bars = [(paper.LABELS[key], record.allocation.mean(0), LOOKS[key]) for key, record in records.items()]
+    bars = [(paper.LABELS[key], record.allocation.mean(0), MARKS[key]) for key, record in records.items()]
     fig = Figure(figsize=(9, 10), layout="constrained")
     axes = fig.subplots(5, 2, sharey=True).ravel()
     K = means.shape[1]
@@ -334,113 +412,6 @@ def _allocation(records: dict[Any, RunRecord]) -> Figure:
         ax.set_xticks(range(K), ticks, fontsize=7)
         ax.set_title(f"User {h + 1}", fontsize=9)
         ax.set_ylim(0, 1.05)
-    legend_below(fig, columns=4)
+    _legend_below(fig, columns=4)
     fig.suptitle("Share of pulls per user, abrupt drift; ★ the user's best arm, mean reward below", fontweight="bold")
     return fig
-
-
-try:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-except ImportError as error:
-    raise MissingExtraError("jinja2", "sim") from error
-
-REFERENCES = ("dri_med", "field_med", "people_med")  # what others are compared with, the first that takes part
-
-
-def bench(
-    benchmark: Benchmark,
-    out: Path,
-    *,
-    jobs: int = -1,
-    cluster: Cluster | None = None,
-    on_done: OnDone | None = None,
-) -> dict[str, Any]:
-    """Measure a benchmark, write it to `out` and return the results. What is stored there is not run again."""
-    start = time.perf_counter()
-    plan = benchmark.plan()
-    records = sweep(plan, out / "runs", jobs=jobs, cluster=cluster, on_done=on_done)
-    measured = comparison.Measured(benchmark, records)
-    ours = [s for s in benchmark.specs if s.name in REFERENCES]
-    reference = ours[0] if ours else benchmark.specs[0]
-    results: dict[str, Any] = {
-        "suite": benchmark.suite.id,
-        "about": benchmark.suite.about,
-        "rows": comparison.rows(measured),
-        "differences": comparison.differences(measured, reference),
-        "ratios": comparison.ratios(measured),
-        "growth": comparison.growth(measured),
-        "meta": {
-            "instances": benchmark.instances,
-            "instance seed": benchmark.instance_seed,
-            "episodes": benchmark.episodes,
-            **benchmark.changes,
-            "tolerance": f"{benchmark.tolerance.relative:g} |control| + {benchmark.tolerance.absolute:g}",
-            **_effort(plan, records, start),
-        },
-    }
-    grid: dict[str, dict[str, dict[str, Any]]] = {}  # learner -> policy -> cell -> row
-    for row in sorted(results["rows"], key=lambda row: (row["learner"], row["rule"], row["guard"])):
-        grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
-    cells = [cell.label for cell in benchmark.cells]
-    staged = any("after" in row for row in results["rows"])
-    shown = {"cells": cells, "grid": grid, "in_words": comparison.learner_in_words, "staged": staged}
-    shown["ratio_to_the_best"] = comparison.RATIO_TO_THE_BEST
-    _write(out, results, "bench.html", lambda: bench_figures(measured), **shown)
-    return results
-
-
-def reproduce(
-    reproduction: Reproduction, out: Path, *, jobs: int = -1, on_done: OnDone | None = None
-) -> dict[str, Any]:
-    """Measure the paper's experiments, write them to `out` and return the results. What is stored is not run again."""
-    start = time.perf_counter()
-    plan = reproduction.plan()
-    found = sweep(plan, out / "runs", jobs=jobs, on_done=on_done)
-    records = paper.by_part(found)
-    results = paper.results(records)
-    results["claims"] = judge_all(records)
-    results["meta"] = {
-        "reading": reproduction.reading,
-        "seeds": reproduction.seeds,
-        "episodes": reproduction.episodes,
-        "parts": ", ".join(reproduction.parts),
-        "policies": ", ".join(f"{c.key} = {c.label}" for c in paper.MAIN),
-        **_effort(plan, found, start),
-    }
-    _write(out, results, "paper.html", lambda: paper_figures(records), labels=paper.LABELS, drifts=paper.DRIFTS)
-    return results
-
-
-def _effort(plan: dict[Any, Run], records: dict[Any, RunRecord], start: float) -> dict[str, Any]:
-    """What it took, and what a reader needs to measure the same again: the last table of every page."""
-    different = {run.key(): records[name] for name, run in plan.items()}.values()
-    return {
-        "simulated decisions": sum(len(r.allocation) * r.decisions for r in different),
-        "processor seconds": round(sum(r.seconds for r in different), 1),
-        "drimed": version("drimed"),
-        "code": code_digest(),
-        "seconds of this run": round(time.perf_counter() - start, 1),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
-
-
-def _write(
-    out: Path, results: dict[str, Any], template: str, figures: Callable[[], dict[str, Figure]], **context: Any
-) -> None:
-    with style():
-        pictures = {name: _saved(figure, out / name) for name, figure in figures().items()}
-    (out / "results.json").write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    loader = PackageLoader("drimed.simulation", ".")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    environment.filters["short"] = short
-    page = environment.get_template(template).render(results=results, pictures=pictures, **context)
-    (out / "index.html").write_text(page, encoding="utf-8")
-
-
-def _saved(figure: Figure, path: Path) -> str:
-    """Write PNG and PDF, without dates inside: the same numbers give the same files. Returns the PNG as a data URL."""
-    for kind, meta in {"png": {"Software": None}, "pdf": {"CreationDate": None}}.items():
-        figure.savefig(f"{path}.{kind}", dpi=130, bbox_inches="tight", metadata=meta)
-    return "data:image/png;base64," + base64.b64encode(Path(f"{path}.png").read_bytes()).decode()

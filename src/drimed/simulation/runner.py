@@ -1,4 +1,19 @@
-"""A run: one policy in one scenario, as plain data. It can be named, stored, sent to any worker and repeated."""
+"""Runs: one policy in a batch of worlds, judged block by block. The functions that decide here are the live ones.
+
+Four thresholds that a decision should not fall below, for user h with control mean mu_0:
+
+    safe       mu_0 - rel |mu_0| - abs      the promise, right for either sign of mu_0
+    strict     mu_0 - rel |mu_0|            the same without the absolute part
+    equation   (1 - rel) mu_0               the paper's Eq. (2); above mu_0 itself when mu_0 < 0
+    published  (1 - rel) mean_h mu_0        the one number that the authors' code compares every user with,
+                                            from the Dirichlet means instead of the drawn preferences (I-3, I-4)
+
+and three ways to count: `realised` (the mean of the arm played), `expected` (the mean under the policy's
+probabilities), `estimated` (by the policy's own theta_hat; for `published` against the true threshold, as coded).
+Estimated counts need a theta_hat on the offers' features; the last two thresholds are the paper's worlds' alone. Where
+all users decide at once, `stage_regret` is the mean regret of the users of an episode (Huch et al., 2024).
+Shapes: S seeds, n episodes of a block, H users, K arms; logs are (n, H, S, ...).
+"""
 
 from __future__ import annotations
 
@@ -10,356 +25,69 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, Protocol, Self, final
 
 import numpy as np
+from scipy.special import ndtri
 
 from drimed import streams
 from drimed.errors import ConfigError, InputError
+from drimed.models.mixed import effects
+from drimed.models.mixed.effects import Found
+from drimed.models.mixed.learner import Field
+from drimed.models.offer import Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import PolicySpec, find
-from drimed.simulation.looks import LOOKS, Looks
-from drimed.simulation.scenarios import AnyScenario, Scenario
 from drimed.simulation.sweep import code_digest
+from drimed.simulation.trial_world import FieldWorld
 from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, Stage, World, side_by_side
-
-# What a run is judged by, computed from its log block by block.
-
-THRESHOLDS = ("safe", "strict", "equation", "published")
-
-
-@dataclass(slots=True)
-class BlockLog:
-    """What a policy did in a block; filled while it runs."""
-
-    action: IntArray  # (n, H, S)
-    probabilities: FloatArray  # (n, H, S, K)
-    theta: FloatArray | None  # (n, H, S, d), before the outcome; None: not on the offers' features
-    exact: bool = True  # whether the probabilities are propensities
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judge:
-    """Turns logs into metrics; built once per run."""
-
-    world: World
-    tolerance: Tolerance
-
-    @cached_property
-    def published_best(self) -> IntArray:
-        """The arm that the authors' code takes for the best: (H, S)."""
-        return self._per_seed([means.argmax(-1) for means in self._published_means]).T
-
-    @cached_property
-    def published_threshold(self) -> FloatArray:
-        """(S,)."""
-        pairs = zip(self.world.controls, self._published_means, strict=True)
-        return self._per_seed([(1 - self.tolerance.relative) * (c * means).sum(-1).mean() for c, means in pairs])
-
-    @cached_property
-    def _published_means(self) -> list[FloatArray]:
-        """Of the arms under each user's mean preference, for each instance: (H, K)."""
-        return [i.means(i.preference_means) for i in self.world.instances]
-
-    def episode_sums(self, block: Block, log: BlockLog) -> dict[str, FloatArray]:
-        """Each metric summed over the users of an episode: name -> (S, n)."""
-        means, action = block.means, log.action
-        # Fixed preferences give every episode of a block the same means: compute those once.
-        one = slice(0, 1) if self.world.setting.constant else slice(None)
-        mu0 = np.vecdot(means[one], self.world.control)
-        got = _at(means, action)  # (n, H, S)
-        expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
-        thresholds = self._thresholds(mu0)
-        sums: dict[str, FloatArray | BoolArray] = {
-            "regret": means[one].max(-1) - got,
-            "regret_as_published": np.maximum(_at(means[one], self.published_best[None]) - got, 0.0),
-            "shortfall": np.maximum(thresholds["safe"] - got, 0.0),
-        }
-        for name, threshold in thresholds.items():
-            sums[f"violations.{name}.realised"] = got < threshold
-            sums[f"violations.{name}.expected"] = expected < threshold if log.exact else expected
-        sums |= self._estimated(block, log, one)
-        result = {name: over_users(values) for name, values in sums.items()}
-        error = np.full(block.theta.shape, np.nan) if log.theta is None else log.theta[:, -1] - block.theta  # (n, S, d)
-        result["parameter_error"] = np.ascontiguousarray(np.linalg.norm(error, axis=-1).T)
-        return result
-
-    def _estimated(self, block: Block, log: BlockLog, one: slice) -> dict[str, FloatArray | BoolArray]:
-        """Violations as the policy itself estimates them: (n, H, S)."""
-        if log.theta is None:
-            return {f"violations.{name}.estimated": np.full(log.action.shape, np.nan) for name in THRESHOLDS}
-        estimate = np.vecdot(pick(block.features, log.action), log.theta)
-        mu0_hat = np.vecdot(np.vecmat(self.world.control, block.features[one]), log.theta)
-        believed = self._thresholds(mu0_hat)
-        return {f"violations.{name}.estimated": estimate < believed[name] for name in THRESHOLDS}
-
-    def _thresholds(self, mu0: FloatArray) -> dict[str, FloatArray]:
-        return {
-            "safe": mu0 - self.tolerance.allowed(mu0),
-            "strict": mu0 - self.tolerance.relative * np.abs(mu0),
-            "equation": (1 - self.tolerance.relative) * mu0,
-            "published": self.published_threshold,
-        }
-
-    def pulls(self, block: Block, log: BlockLog) -> FloatArray:
-        """How often each user got each arm in the block: (S, H, K)."""
-        K = block.world.shape.K
-        played = log.action[..., None] == np.arange(K)  # (n, H, S, K)
-        return np.swapaxes(played.sum(0), 0, 1).astype(np.float64)
-
-    def _per_seed(self, values: list[Any]) -> Any:
-        """One value for each instance -> one for each seed, as the first axis."""
-        return np.array(values * self.world.batch if len(values) == 1 else values)
-
-
-def _at(values: FloatArray, action: IntArray) -> FloatArray:
-    return pick(values, np.broadcast_to(action, values.shape[:-1]))
-
-
-def over_users(values: FloatArray | BoolArray) -> FloatArray:
-    """(n, H, S) -> (S, n), one user after the other: NumPy's own order of summing depends on S."""
-    total = values[:, 0].astype(np.float64)
-    for h in range(1, values.shape[1]):
-        total = total + values[:, h]
-    return np.ascontiguousarray(total.T)
-
-
-# What a run is judged by where everybody decides at once: regret, shares of the control, and broken promises.
-
-
-@final
-@dataclass(frozen=True)
-class StageJudge:
-    """Turns logs into metrics; built once per run."""
-
-    world: AnyWorld
-    tolerance: Tolerance
-
-    def episode_sums(self, stage: Stage, log: BlockLog) -> dict[str, FloatArray]:
-        """Each metric summed over the decisions of an episode: name -> (S, 1)."""
-        means = np.swapaxes(stage.means, 0, 1)[None]  # (1, n, S, K)
-        control = np.swapaxes(stage.offered.control, 0, 1)[None]
-        mu0 = np.vecdot(means, control)
-        got = pick(means, log.action)
-        expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
-        below = {"safe": mu0 - self.tolerance.allowed(mu0), "strict": mu0 - self.tolerance.relative * np.abs(mu0)}
-        regret = means.max(-1) - got
-        sums: dict[str, FloatArray | BoolArray] = {
-            "regret": regret,
-            "stage_regret": regret / stage.users,
-            "shortfall": np.maximum(below["safe"] - got, 0.0),
-            "control": pick(control, log.action),
-        }
-        for name, threshold in below.items():
-            sums[f"violations.{name}.realised"] = got < threshold
-            sums[f"violations.{name}.expected"] = expected < threshold if log.exact else expected
-        return {name: over_users(values) for name, values in sums.items()}
-
-    def pulls(self, stage: Stage, log: BlockLog) -> FloatArray:
-        """How often each user got each arm: (S, H, K)."""
-        shape = self.world.shape
-        played = log.action[0].T[..., None] == np.arange(shape.K)  # (S, n, K)
-        found = np.zeros((len(played), shape.H, shape.K))
-        users = np.broadcast_to(stage.offered.user, stage.means.shape[1])
-        for i, h in enumerate(users):
-            found[:, h] += played[:, i]
-        return found
-
-
-# The loop: one policy in a batch of worlds. The functions that decide here are the ones that decide live.
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """What is kept of a run: each metric of drimed.simulation.runner, stages and looks at some episodes, per seed.
-
-    Metrics are summed from the first episode on, over all users; parameter_error and looks are taken as they are.
-    """
-
-    curves: dict[str, FloatArray]  # (S, T)
-    episodes: IntArray  # (T,), numbers of finished episodes
-    allocation: FloatArray  # (S, H, K), share of pulls
-    decisions: int  # per seed
-    seconds: float  # wall time, environment included
-
-    def curve(self, name: str) -> FloatArray:
-        """A metric after each of `episodes`: (S, T)."""
-        if name not in self.curves:
-            raise InputError(f"no metric {name!r}; there are {', '.join(sorted(self.curves))}")
-        return self.curves[name]
-
-    def total(self, name: str) -> FloatArray:
-        """A metric over the whole run: (S,)."""
-        return self.curve(name)[:, -1]
-
-    def rate(self, name: str) -> float:
-        """A count per decision, over all seeds."""
-        return float(self.total(name).mean()) / self.decisions
-
-    def windows(self, name: str) -> FloatArray:
-        """A count per decision between one stored episode and the next: (S, T)."""
-        users = self.decisions / self.episodes[-1]
-        return np.diff(self.curve(name), axis=-1, prepend=0.0) / (np.diff(self.episodes, prepend=0) * users)
-
-    @property
-    def microseconds_per_decision(self) -> float:
-        """Wall time of one decision, averaged over the batch."""
-        return 1e6 * self.seconds / (self.decisions * len(self.allocation))
-
-    def split(self, parts: int) -> list[RunRecord]:
-        """Equal parts of the seeds; each takes its share of the time."""
-        n = len(self.allocation) // parts
-        return [
-            replace(
-                self,
-                curves={name: values[i * n : (i + 1) * n] for name, values in self.curves.items()},
-                allocation=self.allocation[i * n : (i + 1) * n],
-                seconds=self.seconds / parts,
-            )
-            for i in range(parts)
-        ]
-
-    @classmethod
-    def concatenate(cls, records: Sequence[Self]) -> Self:
-        """One record of all seeds, from records that differ in nothing else."""
-        first = records[0]
-        return replace(
-            first,
-            curves={name: np.concatenate([r.curves[name] for r in records]) for name in first.curves},
-            allocation=np.concatenate([r.allocation for r in records]),
-            seconds=sum(r.seconds for r in records),
-        )
-
-    def arrays(self) -> dict[str, Any]:
-        """Everything, by name."""
-        own = {name: getattr(self, name) for name in ("episodes", "allocation", "decisions", "seconds")}
-        return own | {f"curve.{name}": values for name, values in self.curves.items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Inverse of `arrays`."""
-        curves = {k.removeprefix("curve."): values for k, values in arrays.items() if k.startswith("curve.")}
-        decisions, seconds = int(arrays["decisions"]), float(arrays["seconds"])
-        return cls(curves, arrays["episodes"], arrays["allocation"], decisions, seconds)
-
-
-def simulate(
-    policy: AnyPolicy,
-    world: AnyWorld,
-    *,
-    tolerance: Tolerance | None = None,
-    at_once: bool = False,
-    points: int | None = None,
-    on_episode: Callable[[int], None] | None = None,
-) -> RunRecord:
-    """Run `policy` in every world of the batch.
-
-    With `at_once`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
-    come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced.
-    `on_episode` is called with the number of finished episodes.
-
-    >>> from drimed.simulation.instances import quantile_control
-    >>> from drimed.simulation.instances import authors_instance
-    >>> from drimed.simulation.worlds import Setting
-    >>> from drimed.policies.registry import make
-    >>> instance = authors_instance()
-    >>> world = World(instances=[instance], seeds=range(4), controls=[quantile_control(instance)],
-    ...               setting=Setting(episodes=20))
-    >>> simulate(make("oful"), world).total("regret").shape
-    (4,)
-    """
-    if isinstance(policy, str):
-        raise ConfigError(f"expected a policy, such as make('dri_med'), got {policy!r}")
-    start = time.perf_counter()
-    tolerance = tolerance or Tolerance()
-    judge: Any = Judge(world=world, tolerance=tolerance) if isinstance(world, World) else StageJudge(world, tolerance)
-    looks = Looks.at(world)
-    S, shape, L = len(world.seeds), world.shape, world.episodes
-    state = policy.init(shape, (S,))
-    pieces: list[dict[str, FloatArray]] = []
-    pulls, decisions = np.zeros((S, shape.H, shape.K)), 0
-    for block in world.blocks():
-        state, log = play(policy, state, block, at_once=at_once, on_episode=on_episode)
-        pieces.append(judge.episode_sums(block, log))
-        pulls += judge.pulls(block, log)
-        decisions += block.episodes * block.users
-        if looks is not None:
-            state = policy.settle(state)
-            pieces[-1] |= looks.taken(policy, state)
-    episodes = np.unique(np.linspace(0, L, min(points or L, L) + 1).astype(int)[1:])
-    curves = {}
-    for name in pieces[0]:
-        values = np.concatenate([p[name] for p in pieces], axis=-1)  # (S, L)
-        as_is = name == "parameter_error" or name.startswith(LOOKS)
-        curves[name] = (values if as_is else values.cumsum(-1))[:, episodes - 1]
-    shares = pulls / pulls.sum(-1, keepdims=True)
-    return RunRecord(curves, episodes, shares, decisions, time.perf_counter() - start)
-
-
-def play(
-    policy: AnyPolicy,
-    state: Any,
-    block: AnyBlock,
-    *,
-    at_once: bool = False,
-    on_episode: Callable[[int], None] | None = None,
-) -> tuple[Any, BlockLog]:
-    """Let a policy decide through a block: its state afterwards, and what it did."""
-    world = block.world
-    n, H, S, shape = block.episodes, block.users, len(world.seeds), world.shape
-    draws = _draws(world.seeds, block.first, n, H, policy.draws_needed(shape))
-    logs_theta = isinstance(world, World) and (not isinstance(policy, Policy) or policy.learner.keeps_features)
-    theta = np.empty((n, H, S, shape.d)) if logs_theta else None
-    log = BlockLog(np.empty((n, H, S), np.intp), np.empty((n, H, S, shape.K)), theta)
-    whole = at_once or world.at_once
-    turns = [slice(None)] if whole else [slice(h, h + 1) for h in range(H)]
-    for episode in range(n):
-        offers = block.offers(episode)
-        state = policy.begin_episode(state, offers)
-        for users in turns:
-            offer = offers if whole else block.offers(episode, users)
-            state = policy.settle(state)
-            draw = policy.decide(state, offer, np.swapaxes(draws[episode, users], 0, 1))
-            if log.theta is not None:
-                log.theta[episode, users] = policy.theta(state)
-            log.action[episode, users] = draw.action.T
-            log.probabilities[episode, users] = np.swapaxes(draw.probabilities, 0, 1)
-            log.exact = draw.exact
-            state = policy.update(state, offer, draw, block.respond(episode, draw.action, users))
-        if on_episode is not None:
-            on_episode(block.start + episode + 1)
-    return state, log
-
-
-def policy_draws(world: World, start: int, n: int, width: int) -> FloatArray:
-    """The uniforms of n episodes, addressed by seed and number of the decision: (n, H, S, width)."""
-    H = world.shape.H
-    return _draws(world.seeds, start * H, n, H, width)
-
-
-def _draws(seeds: Sequence[int], first: int, n: int, H: int, width: int) -> FloatArray:
-    per_seed = [streams.uniforms(int(seed), "policy", first, n * H, width) for seed in seeds]
-    return np.ascontiguousarray(np.stack(per_seed, axis=1).reshape(n, H, len(seeds), width))
-
 
 CURVE_POINTS = 100  # of each stored curve
 MOST_FEATURES = 100_000  # numbers of one user in all worlds: a larger batch falls out of the cache and gains nothing
+LOOK = "look."  # begins the names of metrics of looks
+LEVELS = (0.95, 0.99)
+LIKELY, CERTAIN = 0.95, 0.99  # levels at which an arm is called better
+Z_LIKELY = float(ndtri(0.5 + LIKELY / 2))
+
+
+class Scenario(Protocol):
+    """A family of worlds as plain data: a frozen dataclass."""
+
+    @property
+    def drift(self) -> str: ...
+
+    @property
+    def seeds_per_block(self) -> int:
+        """Seeds that are computed and stored together: fixed, so that no result depends on who ran it."""
+
+    @property
+    def numbers(self) -> int:
+        """Size of one user in one world: large worlds run in small batches."""
+
+    def under(self, drift: str) -> Scenario:
+        """The same with another drift, where there are any."""
+
+    def lasting(self, episodes: int) -> Scenario:
+        """The same for so many episodes."""
+
+    def world(self, seeds: Sequence[int]) -> AnyWorld:
+        """A world for each seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything that a result depends on, besides the code."""
+    """One policy in one scenario: everything that a result depends on, besides the code."""
 
     policy: str  # as on the command line: dri_med:guard=certain+confidence=anytime
-    scenario: AnyScenario = field(default_factory=Scenario)
-    tolerance: Tolerance = field(default_factory=Tolerance)  # what counts as a violation
+    scenario: Scenario
+    tolerance: Tolerance = field(default_factory=Tolerance)  # beyond it is a violation
     seeds: tuple[int, ...] = (0,)
 
     def key(self) -> str:
-        """The same for the same run and the same numerical code, and for nothing else."""
+        """The same for the same run and the same code, and for nothing else."""
         described = json.dumps([type(self.scenario).__name__, asdict(self)], sort_keys=True)
         return hashlib.sha256(f"{policy_digest(self.policy)} {described}".encode()).hexdigest()[:32]
 
@@ -399,13 +127,376 @@ class Run:
 
 @cache
 def policy_digest(text: str) -> str:
-    """The same with the files in which a policy's own learner, rule or guard is written, if they are not drimed's."""
+    """Fingerprint of all code behind a policy, with the files of a learner, rule or guard that is not drimed's."""
     spec = PolicySpec.parse(text)
     policy, source = spec.build(), find(spec.name).source
     parts = [getattr(policy, name) for name in getattr(policy, "__dataclass_fields__", ())]
     modules = {type(part).__module__ for part in (policy, *parts)} | {getattr(source, "__module__", "drimed")}
     files = {getattr(sys.modules[m], "__file__", None) for m in modules if m.partition(".")[0] != "drimed"}
-    written = [Path(file).read_bytes() for file in sorted(filter(None, files))]
-    if not written:
+    foreign = [Path(file).read_bytes() for file in sorted(filter(None, files))]
+    if not foreign:
         return code_digest()
-    return hashlib.sha256(b"".join([code_digest().encode(), *written])).hexdigest()[:16]
+    return hashlib.sha256(b"".join([code_digest().encode(), *foreign])).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Results of a run: metrics after some episodes, per seed.
+
+    Metrics are summed from the first episode on, over all users; parameter_error and looks are taken as they are.
+    """
+
+    curves: dict[str, FloatArray]  # (S, T)
+    episodes: IntArray  # (T,), numbers of finished episodes
+    allocation: FloatArray  # (S, H, K), share of pulls
+    decisions: int  # per seed
+    seconds: float  # wall time, environment included
+
+    def curve(self, name: str) -> FloatArray:
+        """A metric after each of `episodes`: (S, T)."""
+        if name not in self.curves:
+            raise InputError(f"no metric {name!r}; there are {', '.join(sorted(self.curves))}")
+        return self.curves[name]
+
+    def total(self, name: str) -> FloatArray:
+        """A metric over the whole run: (S,)."""
+        return self.curve(name)[:, -1]
+
+    def rate(self, name: str) -> float:
+        """A count per decision, over all seeds."""
+        return float(self.total(name).mean()) / self.decisions
+
+    def windows(self, name: str) -> FloatArray:
+        """A count per decision between one stored episode and the next: (S, T)."""
+        users = self.decisions / self.episodes[-1]
+        return np.diff(self.curve(name), axis=-1, prepend=0.0) / (np.diff(self.episodes, prepend=0) * users)
+
+    @property
+    def microseconds_per_decision(self) -> float:
+        """Wall time of one decision, averaged over the batch."""
+        return 1e6 * self.seconds / (self.decisions * len(self.allocation))
+
+    def split(self, parts: int) -> list[RunRecord]:
+        """Equal parts of the seeds; each takes its share of the time."""
+        n, seconds = len(self.allocation) // parts, self.seconds / parts
+        rows = [slice(i * n, (i + 1) * n) for i in range(parts)]
+        curves = [{name: values[some] for name, values in self.curves.items()} for some in rows]
+        return [
+            replace(self, curves=c, allocation=self.allocation[some], seconds=seconds)
+            for c, some in zip(curves, rows, strict=True)
+        ]
+
+    @classmethod
+    def concatenate(cls, records: Sequence[Self]) -> Self:
+        """One record of all seeds, from records that differ in nothing else."""
+        first = records[0]
+        return replace(
+            first,
+            curves={name: np.concatenate([r.curves[name] for r in records]) for name in first.curves},
+            allocation=np.concatenate([r.allocation for r in records]),
+            seconds=sum(r.seconds for r in records),
+        )
+
+    def arrays(self) -> dict[str, Any]:
+        """Everything, by name."""
+        own = {name: getattr(self, name) for name in ("episodes", "allocation", "decisions", "seconds")}
+        return own | {f"curve.{name}": values for name, values in self.curves.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        """Inverse of `arrays`."""
+        curves = {k.removeprefix("curve."): values for k, values in arrays.items() if k.startswith("curve.")}
+        decisions, seconds = int(arrays["decisions"]), float(arrays["seconds"])
+        return cls(curves, arrays["episodes"], arrays["allocation"], decisions, seconds)
+
+
+@dataclass(slots=True)
+class BlockLog:
+    """Decisions of a policy in a block; filled while it runs."""
+
+    action: IntArray  # (n, H, S)
+    probabilities: FloatArray  # (n, H, S, K)
+    theta: FloatArray | None  # (n, H, S, d), before the outcome; None: not on the offers' features
+    exact: bool = True  # whether the probabilities are propensities
+
+
+def simulate(
+    policy: AnyPolicy,
+    world: AnyWorld,
+    *,
+    tolerance: Tolerance | None = None,
+    at_once: bool = False,
+    points: int | None = None,
+    on_episode: Callable[[int], None] | None = None,
+) -> RunRecord:
+    """Run `policy` in every world of the batch.
+
+    With `at_once`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
+    come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced.
+    `on_episode` is called with the number of finished episodes.
+
+    >>> from drimed import Setting, authors_instance, make, quantile_control
+    >>> instance = authors_instance()
+    >>> world = World(instances=[instance], seeds=range(4), controls=[quantile_control(instance)],
+    ...               setting=Setting(episodes=20))
+    >>> simulate(make("oful"), world).total("regret").shape
+    (4,)
+    """
+    if isinstance(policy, str):
+        raise ConfigError(f"expected a policy, such as make('dri_med'), got {policy!r}")
+    start = time.perf_counter()
+    judge, looks = Judge(world, tolerance or Tolerance()), Looks.at(world)
+    S, shape, L = len(world.seeds), world.shape, world.episodes
+    state = policy.init(shape, (S,))
+    pieces: list[dict[str, FloatArray]] = []
+    pulls, decisions = np.zeros((S, shape.H, shape.K)), 0
+    for block in world.blocks():
+        state, log = play(policy, state, block, at_once=at_once, on_episode=on_episode)
+        pieces.append(judge.episode_sums(block, log))
+        pulls += judge.pulls(block, log)
+        decisions += block.episodes * block.users
+        if looks is not None:
+            state = policy.settle(state)
+            pieces[-1] |= looks.take(policy, state)
+    episodes = np.unique(np.linspace(0, L, min(points or L, L) + 1).astype(int)[1:])
+    curves = {}
+    for name in pieces[0]:
+        values = np.concatenate([p[name] for p in pieces], axis=-1)  # (S, L)
+        as_is = name == "parameter_error" or name.startswith(LOOK)
+        curves[name] = (values if as_is else values.cumsum(-1))[:, episodes - 1]
+    shares = pulls / pulls.sum(-1, keepdims=True)
+    return RunRecord(curves, episodes, shares, decisions, time.perf_counter() - start)
+
+
+def play(
+    policy: AnyPolicy,
+    state: Any,
+    block: AnyBlock,
+    *,
+    at_once: bool = False,
+    on_episode: Callable[[int], None] | None = None,
+) -> tuple[Any, BlockLog]:
+    """Let a policy decide through a block: its state afterwards, and its decisions."""
+    world = block.world
+    n, H, S, shape = block.episodes, block.users, len(world.seeds), world.shape
+    draws = policy_draws(world.seeds, block.first, n, H, policy.draws_needed(shape))
+    logs_theta = isinstance(world, World) and (not isinstance(policy, Policy) or policy.learner.keeps_features)
+    theta = np.empty((n, H, S, shape.d)) if logs_theta else None
+    log = BlockLog(np.empty((n, H, S), np.intp), np.empty((n, H, S, shape.K)), theta)
+    whole = at_once or world.at_once
+    turns = [slice(None)] if whole else [slice(h, h + 1) for h in range(H)]
+    for episode in range(n):
+        offers = block.offers(episode)
+        state = policy.begin_episode(state, offers)
+        for users in turns:
+            offer = offers if whole else block.offers(episode, users)
+            state = policy.settle(state)
+            draw = policy.decide(state, offer, np.swapaxes(draws[episode, users], 0, 1))
+            if log.theta is not None:
+                log.theta[episode, users] = policy.theta(state)
+            log.action[episode, users] = draw.action.T
+            log.probabilities[episode, users] = np.swapaxes(draw.probabilities, 0, 1)
+            log.exact = draw.exact
+            state = policy.update(state, offer, draw, block.respond(episode, draw.action, users))
+        if on_episode is not None:
+            on_episode(block.start + episode + 1)
+    return state, log
+
+
+def policy_draws(seeds: Sequence[int], first: int, n: int, H: int, width: int) -> FloatArray:
+    """Uniforms of n episodes of H decisions, addressed by seed and number of the decision: (n, H, S, width)."""
+    per_seed = [streams.uniforms(int(seed), "policy", first, n * H, width) for seed in seeds]
+    return np.ascontiguousarray(np.stack(per_seed, axis=1).reshape(n, H, len(seeds), width))
+
+
+@final
+@dataclass(frozen=True)
+class Judge:
+    """Turns logs into metrics; built once per run."""
+
+    world: AnyWorld
+    tolerance: Tolerance
+
+    def episode_sums(self, block: AnyBlock, log: BlockLog) -> dict[str, FloatArray]:
+        """Each metric summed over the users of an episode: name -> (S, n)."""
+        # One set of means is enough where all episodes of a block have the same.
+        one = slice(0, 1)
+        if isinstance(block, Block):
+            means, control = block.means, block.world.control
+            one = slice(0, 1) if block.world.setting.constant else slice(None)
+        elif isinstance(block, Stage):
+            means = np.swapaxes(block.means, 0, 1)[None]  # (1, n, S, K)
+            control = np.swapaxes(block.offered.control, 0, 1)[None]
+        mu0 = np.vecdot(means[one], control)
+        got = _at(means, log.action)  # (n, H, S)
+        regret = means[one].max(-1) - got
+        expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
+        thresholds = self._thresholds(mu0)
+        sums: dict[str, FloatArray | BoolArray] = {
+            "regret": regret,
+            "shortfall": np.maximum(thresholds["safe"] - got, 0.0),
+        }
+        for name, threshold in thresholds.items():
+            sums[f"violations.{name}.realised"] = got < threshold
+            sums[f"violations.{name}.expected"] = expected < threshold if log.exact else expected
+        if not isinstance(block, Block):
+            own = {"stage_regret": regret / block.users, "control": pick(control, log.action)}
+            return {name: over_users(values) for name, values in (sums | own).items()}
+        best = _at(means[one], self.published_best[None])
+        sums["regret_as_published"] = np.maximum(best - got, 0.0)
+        sums |= self._estimated(block, log, one)
+        totals = {name: over_users(values) for name, values in sums.items()}
+        error = np.full(block.theta.shape, np.nan) if log.theta is None else log.theta[:, -1] - block.theta  # (n, S, d)
+        totals["parameter_error"] = np.ascontiguousarray(np.linalg.norm(error, axis=-1).T)
+        return totals
+
+    def pulls(self, block: AnyBlock, log: BlockLog) -> FloatArray:
+        """How often each user got each arm in the block: (S, H, K)."""
+        H, K = self.world.shape.H, self.world.shape.K
+        played = np.swapaxes((log.action[..., None] == np.arange(K)).sum(0), 0, 1).astype(np.float64)  # (S, n, K)
+        if isinstance(block, Block):
+            return played
+        counts, users = np.zeros((len(played), H, K)), np.broadcast_to(block.offers(0).user, played.shape[1])
+        for i, h in enumerate(users):
+            counts[:, h] += played[:, i]
+        return counts
+
+    def _thresholds(self, mu0: FloatArray) -> dict[str, FloatArray]:
+        tolerance = self.tolerance
+        own = {"safe": mu0 - tolerance.allowed(mu0), "strict": mu0 - tolerance.relative * np.abs(mu0)}
+        if not isinstance(self.world, World):
+            return own
+        return own | {"equation": (1 - tolerance.relative) * mu0, "published": self.published_threshold}
+
+    def _estimated(self, block: Block, log: BlockLog, one: slice) -> dict[str, FloatArray | BoolArray]:
+        """Violations as the policy itself estimates them: (n, H, S)."""
+        if log.theta is None:
+            unknown = np.full(log.action.shape, np.nan)
+            return {f"violations.{name}.estimated": unknown for name in self._thresholds(np.zeros(1))}
+        estimate = np.vecdot(pick(block.features, log.action), log.theta)
+        control = np.vecmat(block.world.control, block.features[one])
+        believed = self._thresholds(np.vecdot(control, log.theta))
+        return {f"violations.{name}.estimated": estimate < threshold for name, threshold in believed.items()}
+
+    @cached_property
+    def published_best(self) -> IntArray:
+        """The arm that the authors' code takes for the best: (H, S)."""
+        return self._per_seed([means.argmax(-1) for means in self._published_means]).T
+
+    @cached_property
+    def published_threshold(self) -> FloatArray:
+        """(S,)."""
+        controls = self.world.controls if isinstance(self.world, World) else ()
+        pairs = zip(controls, self._published_means, strict=True)
+        return self._per_seed([(1 - self.tolerance.relative) * (c * means).sum(-1).mean() for c, means in pairs])
+
+    @cached_property
+    def _published_means(self) -> list[FloatArray]:
+        """Of the arms under each user's mean preference, for each instance: (H, K)."""
+        instances = self.world.instances if isinstance(self.world, World) else ()
+        return [i.means(i.preference_means) for i in instances]
+
+    def _per_seed(self, values: list[Any]) -> Any:
+        """One value for each instance -> one for each seed, as the first axis."""
+        return np.array(values * len(self.world.seeds) if len(values) == 1 else values)
+
+
+def over_users(values: FloatArray | BoolArray) -> FloatArray:
+    """(n, H, S) -> (S, n), one user after the other: NumPy's own order of summing depends on S."""
+    total = values[:, 0].astype(np.float64)
+    for h in range(1, values.shape[1]):
+        total = total + values[:, h]
+    return np.ascontiguousarray(total.T)
+
+
+def _at(values: FloatArray, action: IntArray) -> FloatArray:
+    return pick(values, np.broadcast_to(action, values.shape[:-1]))
+
+
+@final
+class Looks:
+    """Looks at a batch of fields after each season: coverage and width of the ranges of effects by site, and claims.
+
+    Effects are those of every arm but the control, at every site, in an average season. `likely` ranges hold at one
+    look, those "at all times" at all looks together. An arm is called better where the lower end of a range is above 0,
+    likely (95 %) or certainly (at all times, 99 %), and where enough seasons have told of it and of the control; likely
+    only where that is significant among all arms and sites.
+    """
+
+    def __init__(self, offers: Offer, true: FloatArray) -> None:
+        self._offers = offers  # (S, I)
+        self._true = true  # (S, I, K - 1)
+        self._held = np.ones(true.shape, bool)  # at all looks so far, by the ranges at all times
+        self._certainly_wrong = np.zeros(len(true), bool)  # at any look so far
+
+    @staticmethod
+    def at(world: AnyWorld) -> Looks | None:
+        """Looks at a field; other worlds have none."""
+        if not isinstance(world, FieldWorld):
+            return None
+        means = world.rewards
+        return Looks(world.offers(np.arange(world.setting.sites)), means[..., 1:] - means[..., :1])
+
+    def take(self, policy: AnyPolicy, state: Any) -> dict[str, FloatArray]:
+        """One look, at a state that was settled: name -> (S, 1), none from a policy that learns no noise."""
+        if not isinstance(policy, Policy) or policy.learner.weighting != "learned":
+            return {}
+        values: dict[str, Any] = {}
+        beyond = np.zeros(self._true.shape, bool)
+        for level in reversed(LEVELS):
+            mean, half = (part[..., 1:] for part in policy.effects(state, self._offers, 0.5 + level / 2))
+            values[f"holds.{level:g}"] = _share(np.abs(mean - self._true) <= half)
+            values[f"width.{level:g}"] = (2 * half).reshape(len(half), -1).mean(-1)
+            beyond = mean - half > 0  # of the last one, LIKELY
+        learner: Any = policy.learner
+        confirmed = np.broadcast_to(
+            effects.is_confirmed(learner, state.evidence, self._offers), self._offers.control.shape
+        )
+        confirmed = confirmed[..., 1:]
+        called = beyond & confirmed
+        if hasattr(learner, "beliefs"):
+            model = effects.know(learner if isinstance(learner, Field) else learner.inner, state.evidence, self._offers)
+            own = effects.of_users(model, self._offers).at((..., slice(1, None), 0))
+            if isinstance(learner, Field):
+                together = effects.together(model, self._offers, np.ones(self._offers.control.shape, bool))
+                called, of_all = self._significant(called, confirmed, own, together)
+                values |= _judged("likely_together", of_all, self._true.mean(-2, keepdims=True))
+            values |= self._at_all_times(own, confirmed)
+        values |= _judged("likely", called, self._true)
+        return {LOOK + name: np.asarray(each, np.float64)[:, None] for name, each in values.items()}
+
+    def _significant(
+        self, called: BoolArray, confirmed: BoolArray, own: Found, together: Found
+    ) -> tuple[BoolArray, BoolArray]:
+        """Claims at each site, (S, I, K - 1), and for all sites together, (S, 1, K - 1), among all comparisons."""
+        sites, arms = self._true.shape[-2], effects.compared(self._offers.control)
+        together = together.at((slice(None), None, slice(1, None), 0))
+        of_all = (together.likely[0] > 0) & effects.stands(together, None, arms, 1) & confirmed[:, :1]
+        return called & effects.stands(own, together, arms, sites), of_all
+
+    def _at_all_times(self, own: Found, confirmed: BoolArray) -> dict[str, Any]:
+        mean, variance, prior = own.mean, own.deviation**2, own.prior**2
+        low, high = effects.anytime(mean, variance, prior, 1 - LIKELY)
+        self._held &= (low <= self._true) & (self._true <= high)
+        certain = (effects.anytime(mean, variance, prior, 1 - CERTAIN)[0] > 0) & confirmed
+        wrong, right = _judged("certainly", certain, self._true).values()
+        self._certainly_wrong |= wrong
+        finite = np.isfinite(low) & np.isfinite(high)
+        ratio = np.where(finite, high - low, 0.0) / (2 * Z_LIKELY * own.deviation)
+        pairs = zip(ratio, finite, strict=True)
+        return {
+            "held_at_all_times": _share(self._held),
+            "times_as_wide": np.array([np.median(r[some]) if some.any() else np.nan for r, some in pairs]),
+            "certainly.wrong": self._certainly_wrong,
+            "certainly.right": right,
+        }
+
+
+def _share(held: BoolArray) -> FloatArray:
+    return np.asarray(held.reshape(len(held), -1).mean(-1))
+
+
+def _judged(claim: str, called: BoolArray, true: FloatArray) -> dict[str, BoolArray]:
+    """Whether any arm was called better wrongly, and rightly, anywhere: (S,) twice."""
+    wrong, right = called & (true <= 0), called & (true > 0)
+    return {f"{claim}.wrong": np.asarray(wrong.any((-2, -1))), f"{claim}.right": np.asarray(right.any((-2, -1)))}

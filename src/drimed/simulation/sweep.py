@@ -26,11 +26,7 @@ CLUSTER_PROCESSES = 32  # assumed: the size of a cluster may change
 MOST_ATTEMPTS = 5  # pools that may lose a worker before it is no accident any more
 SCHEDULER_TIMEOUT = 20  # seconds
 # Every other source file of the package can change a result.
-FRONT_ENDS = (
-    "cli", "client", "client.py", "service", "findings", "reports", "experiments/figures.py", "experiments/measure.py",
-    "experiments/claims.py", "simulation/results_page.py", "rehearsal/page.py", "rehearsal/charts.py",
-    "rehearsal/words.py",
-)  # fmt: skip
+FRONT_ENDS = ("cli", "client.py", "service", "reports", "simulation/results_page.py", "rehearsal/page.py")
 
 
 class Record(Protocol):

@@ -6,7 +6,7 @@ recorded with the hash of all that it says, and `verify` repeats it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,22 +80,29 @@ def look(
 ) -> tuple[dict[str, Any], Dataset | None]:
     """A look as it is recorded, and the dataset that it has loaded; `before` is that of an earlier one."""
     before = before if before is not None and before.state.seq <= state.seq else None
-    data = load_dataset(ledger, state, before) if needs_data(state) else None
-    body = evaluate_rules(state, data, cause)
-    if any(r["evidence"] == "model" and any(c["met"] for c in r["claims"]) for r in body["rules"]):
-        # Only then are the checks of the model worth their time.
-        data = load_dataset(ledger, state, before) if data is None else data
-        wrong = estimates.model_fault(data)
-        body = body if wrong is None else evaluate_rules(state, data, cause, wrong)
-    return body | {"hash": look_hash(body)}, data
+    loaded: list[Dataset] = []
 
+    def load() -> Dataset:
+        if not loaded:
+            loaded.append(load_dataset(ledger, state, before))
+        return loaded[0]
 
-def needs_data(state: TrialState) -> bool:
-    """Whether a rule rests on more than the model."""
-    return any(rule.evidence != "model" for rule in state.spec.rules.values())
+    body = evaluate(state, cause, load)
+    return body | {"hash": look_hash(body)}, loaded[0] if loaded else None
 
 
 # Evaluating the rules
+
+
+def evaluate(state: TrialState, cause: str, load: Callable[[], Dataset]) -> dict[str, Any]:
+    """Every rule and limit at a state, with the check of the model; data is loaded where one of these needs it."""
+    needs_data = any(rule.evidence != "model" for rule in state.spec.rules.values())
+    body = evaluate_rules(state, load() if needs_data else None, cause)
+    if any(r["evidence"] == "model" and any(c["met"] for c in r["claims"]) for r in body["rules"]):
+        # Only then is the check of the model worth its time.
+        wrong = estimates.model_fault(load())
+        body = body if wrong is None else evaluate_rules(state, load(), cause, wrong)
+    return body
 
 
 def evaluate_rules(state: TrialState, data: Dataset | None, cause: str, wrong: str | None = None) -> dict[str, Any]:

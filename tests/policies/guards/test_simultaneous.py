@@ -17,9 +17,9 @@ from drimed.policies.guards.margin import Tolerance
 from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import make
 from drimed.simulation.instances import Instance
-from drimed.simulation.runner import policy_draws
 from drimed.simulation.worlds import Setting, World
 from tests.examples import fit_of, r1_fit, r1_offer, unbatched
+from tests.worlds import policy_draws
 
 
 def of(angle: float, tail: float = 0.01, nu: float = np.inf) -> float:
