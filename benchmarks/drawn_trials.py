@@ -24,7 +24,6 @@ from drimed.models.mixed.terms import Family, Terms, field_families
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
-from drimed.simulation.benchmark import staged
 from drimed.simulation.runner import RunRecord, simulate
 from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
 
@@ -113,7 +112,7 @@ def measured_in(size: Deviations, seeds: range, seasons: int, variances: str) ->
     setting = FieldSetting(seasons=seasons, deviations=size, floor=FLOOR)
     blocks = [seeds[i : i + BLOCK] for i in range(0, len(seeds), BLOCK)]
     records = [simulate(policy, FieldWorld(setting, block), tolerance=TOLERANCE) for block in blocks]
-    return list(staged(RunRecord.concatenate(records))["after"])
+    return list(by_season(RunRecord.concatenate(records))["after"])
 
 
 if __name__ == "__main__":

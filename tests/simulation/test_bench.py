@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.table import overall
 from typer.testing import CliRunner
 
 from drimed.cli.main import app
@@ -221,32 +220,6 @@ def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
     kept = {r["cell"]: r["regret_mean"] for r in first["rows"]}
     again = {r["cell"]: r["regret_mean"] for r in second["rows"] if r["policy"] == "oful"}
     assert {c: again[c] for c in ("none", "periodic")} == {c: kept[c] for c in ("none", "periodic")}
-
-
-def row(cell: str, learner: str, rule: str, regret: float, **more: Any) -> dict[str, Any]:
-    found = {"suite": "s", "cell": cell, "learner": learner, "guard": "off", "rule": rule, "policy": rule}
-    return found | {"regret_mean": regret} | more
-
-
-def test_rules_are_compared_only_with_rules_that_know_as_much() -> None:
-    vector, reward = "vector, known noise", "reward, known noise"
-    rows = [
-        row("none", vector, "MED", 2.0),
-        row("none", vector, "OFUL", 4.0, policy="v_oful"),
-        row("none", reward, "MED", 40.0),
-        row("none", reward, "OFUL", 20.0, policy="w_oful"),
-        row("none", vector, "MED", 1.0, guard="expected"),  # another problem
-        row("none", "reward, none noise", "OFUL", 1.0),
-        row("none", vector, "TS", 1.0),  # not everywhere: neither told nor compared with
-        row("alone", vector, "MED", 9.0),  # nothing to compare with
-    ]
-    found = {r["rule"]: r for r in overall([{"rows": rows}])}
-    assert set(found) == {"MED", "OFUL"}
-    assert found["MED"]["geometric_mean"] == pytest.approx(math.sqrt(2))
-    assert found["OFUL"]["by_suite"] == {"s, vector": pytest.approx(2.0), "s, reward": pytest.approx(1.0)}
-    assert found["MED"]["worst"] == 2.0
-    assert found["MED"]["cells"] == 2
-    assert overall([]) == []
 
 
 def test_numbers_are_written_beside_their_points_and_apart_from_each_other() -> None:
