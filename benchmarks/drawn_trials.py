@@ -24,6 +24,7 @@ from drimed.models.mixed.terms import Family, Terms, field_families
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
+from drimed.simulation.benchmark import by_season
 from drimed.simulation.runner import RunRecord, simulate
 from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
 
