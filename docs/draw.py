@@ -166,10 +166,10 @@ def architecture() -> str:
     return drawing(820, 506, title, *arrows, *(box.svg() for box in boxes), below)
 
 
-def main() -> None:
-    """Write both beside this file."""
-    (HERE / "trial_life.svg").write_text(trial_life(), encoding="utf-8")
-    (HERE / "architecture.svg").write_text(architecture(), encoding="utf-8")
+def main(folder: Path = HERE) -> None:
+    """Write both into a folder."""
+    (folder / "trial_life.svg").write_text(trial_life(), encoding="utf-8")
+    (folder / "architecture.svg").write_text(architecture(), encoding="utf-8")
 
 
 if __name__ == "__main__":

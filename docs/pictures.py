@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -24,14 +25,14 @@ PICTURES: dict[str, tuple[str, int, int, Scheme]] = {
 }
 
 
-def main() -> None:
-    """Serve the demo, look at it, and write the pictures beside this file."""
-    with tempfile.TemporaryDirectory() as folder, served(Settings(store=f"{folder}/trials.db")) as running:
+def main(folder: Path = HERE, names: Collection[str] = tuple(PICTURES)) -> None:
+    """Serve the demo, look at it, and write pictures into a folder."""
+    with tempfile.TemporaryDirectory() as place, served(Settings(store=f"{place}/trials.db")) as running:
         demo.fill(running.service.store)
         with sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            for name, picture in PICTURES.items():
-                take(browser, running.address, HERE / name, *picture)
+            for name in names:
+                take(browser, running.address, folder / name, *PICTURES[name])
             browser.close()
 
 

@@ -18,7 +18,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from multiprocessing.context import ForkServerProcess
@@ -247,7 +247,7 @@ def _address(kind: str, folder: Path) -> Iterator[str]:
         yield address
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Kill, check, and say how often it went well."""
     parser = argparse.ArgumentParser(prog="python -m tests.trial.torture", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--kills", type=int, default=60, help="of processes, on each store (%(default)s)")
@@ -255,14 +255,14 @@ def main() -> None:
     parser.add_argument("--store", choices=("sqlite", "postgresql", "both"), default="both", help="(%(default)s)")
     parser.add_argument("--workers", type=int, default=3, help="processes at work at once (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="of the moments; they are never quite the same again")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     rng = random.Random(options.seed)
     for kind in ("sqlite", "postgresql") if options.store == "both" else (options.store,):
         with tempfile.TemporaryDirectory(prefix="drimed-torture-") as folder, _address(kind, Path(folder)) as address:
             campaign = Campaign(address, Path(folder), team=options.workers, rng=rng)
             _report(f"{kind}: {options.kills} kills", campaign, partial(campaign.run, options.kills))
         for name, (store, troubled) in troubles.ALL.items():
-            if store == kind:
+            if store == kind and options.rounds:
                 with tempfile.TemporaryDirectory(prefix="drimed-torture-") as folder, troubled(Path(folder)) as found:
                     if isinstance(found, str):
                         print(f"{name}: left out, {found}")

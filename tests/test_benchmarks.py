@@ -1,0 +1,44 @@
+"""Every instrument runs at its smallest size, so that none of them rots unseen; what it measures then means nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import drawn_trials
+from benchmarks.__main__ import PARTS, run
+from docs import draw, pictures
+
+from tests.trial import torture
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_the_benchmark_runs_and_has_a_table(part: str) -> None:
+    measured = run(part, "smallest")
+    assert measured.rows
+    assert all(np.isfinite(row.judged.median) for row in measured.rows)
+    assert measured.table().row_count == len(measured.rows)
+
+
+def test_ranges_of_drawn_trials_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn_trials.main(["--trials", "2", "--each", "2", "--seasons", "3"])
+    assert "| 3 |" in capsys.readouterr().out
+
+
+def test_processes_are_killed_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    torture.main(["--kills", "1", "--rounds", "0", "--store", "sqlite", "--workers", "1"])
+    assert "none was lost" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_picture_is_taken(tmp_path: Path) -> None:
+    pictures.main(tmp_path, ["service_phone.png"])
+    assert (tmp_path / "service_phone.png").stat().st_size > 10_000
+
+
+def test_drawings_are_those_of_the_documents(tmp_path: Path) -> None:
+    draw.main(tmp_path)
+    for name in ("trial_life.svg", "architecture.svg"):
+        assert (tmp_path / name).read_text() == (Path(draw.__file__).parent / name).read_text()
