@@ -147,7 +147,7 @@ def of_sheet(recording: Recorder, folder: Path) -> dict[str, int]:
         values = outcome(decision)
         sheet = folder / f"{decision}.csv"
         sheet.write_text(f"decision,{','.join(values)}\n{decision},{','.join(map(str, values.values()))}\n")
-        done = CliRunner().invoke(app, ["trial", "tell", "sheet", str(sheet), "--store", store, "--confirm"])
+        done = CliRunner().invoke(app, ["trial", "tell", "sheet", str(sheet), "--store", store, "--yes"])
         assert done.exit_code == 0, done.output
 
     tell(decisions[0].id)
