@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from drimed.models.linear_regression import Learner, _for_each_user
+from drimed.models.linear_regression import Learner, for_each_user
 from drimed.models.offer import Fit, Offer, make_offer
 from drimed.numerics import ridge
 from drimed.numerics.arrays import FloatArray
@@ -67,7 +67,7 @@ def unbatched(**arrays: Any) -> Offer:
 
 def with_users(fit: Fit) -> Fit:
     """The fit with a users' axis, as policies show it to rules and guards."""
-    return _for_each_user(fit)
+    return for_each_user(fit)
 
 
 def fit_of(V: FloatArray, theta: FloatArray, *, radius: float = 1.0, K: int = 1, round: int = 2) -> Fit:

@@ -13,7 +13,7 @@ from drimed import streams
 from drimed.errors import NumericalError, ShapeError, UnknownNameError
 from drimed.models.linear_regression import Evidence, Learner
 from drimed.models.mixed.learner import Field, FieldEvidence
-from drimed.models.noise_estimation import absorb_learned as absorb
+from drimed.models.noise_estimation import absorb
 from drimed.models.offer import Offer, Outcome, Shape
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards.margin import Tolerance
@@ -345,7 +345,7 @@ def in_the_field(policy: AnyPolicy) -> bool:
 def evidence(state: Any) -> dict[str, Any]:
     """What was learned from outcomes, without what only says when to fit again."""
     if isinstance(getattr(state, "evidence", None), FieldEvidence):
-        return {"theta": state.evidence.learned.theta}
+        return {"theta": state.evidence.fitted.theta}
     if isinstance(known := getattr(state, "evidence", None), Evidence) and known.noise is not None:
         state = replace(state, evidence=replace(known, noise=absorb(known.noise)))  # rows that wait belong to the sums
     passing = ("age", "recent", "waiting", "refitted", "seen")

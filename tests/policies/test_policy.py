@@ -263,7 +263,7 @@ def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviat
         found = [part[:, 0] for part in policy.effects(state, one(user), 0.95)]
         np.testing.assert_allclose(found[0], mean - mean[:, :1], atol=1e-9)
         deviation = np.sqrt(own + own[:, :1] - 2 * cov[:, 0])
-        tail = np.asarray(probability.quantile(0.95, belief.freedom[:, 0]))[:, None]
+        tail = np.asarray(probability.student_quantile(0.95, belief.freedom[:, 0]))[:, None]
         np.testing.assert_allclose(found[1][:, 1:], tail * deviation[:, 1:], rtol=1e-6)
 
 

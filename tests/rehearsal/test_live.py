@@ -158,8 +158,13 @@ def test_a_rehearsal_allows_for_what_is_known(monkeypatch: pytest.MonkeyPatch) -
     scenario = {"effects": {"new": {"yield": 40.0}}, "noise": {"yield": 4.0}}
     look = rehearsed(spec, scenario, 4)[1][-1].look
     assert look is not None
+<<<<<<< HEAD
     assert look.significant[:, 1].all()
     monkeypatch.setattr(effects, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
+=======
+    assert look.stands[:, 1].all()
+    monkeypatch.setattr(effects, "density_bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
+>>>>>>> 55d944a (The mixed model is ten modules named after its page; linear regression learns on evidence alone, and the noise is estimated by one kernel)
     look = rehearsed(spec, scenario, 4)[1][-1].look
     assert look is not None
     assert not look.significant.any()
@@ -169,13 +174,13 @@ def test_a_rehearsal_allows_for_what_is_known(monkeypatch: pytest.MonkeyPatch) -
 def test_a_rehearsal_counts_the_arms_that_are_compared(
     controls: tuple[str, str], arms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted, dunnett = set(), effects.dunnett
+    counted, dunnett = set(), effects.dunnett_bound
 
     def count(arms: int, users: int = 1) -> float:
         counted.add((arms, users))
         return dunnett(arms, users)
 
-    monkeypatch.setattr(effects, "dunnett", count)
+    monkeypatch.setattr(effects, "dunnett_bound", count)
     users = {name: {"control": control} for name, control in zip(("north", "south"), controls, strict=True)}
     rehearsed(TrialSpec.read(PLAIN | {"users": users}), {"effects": {"other": {"yield": 15.0}}}, 2)
     assert counted == {(arms, 1)}

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from drimed.models.mixed.effects import Known
+from drimed.models.mixed.effects import FittedModel
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.benefit import Benefit, UserBalance, mixed_gains
 from drimed.reports.wording import summary
@@ -33,7 +33,7 @@ def test_the_paper_s_regression_counts_every_decision() -> None:
     a, b = paper(), paper().benefit
     assert b.allocation.sum() == 240 == a.status.decisions
     offers = offers_now(a.data.state)
-    assert not isinstance(a.fit, Known)
+    assert not isinstance(a.fit, FittedModel)
     effect = (offers.features[0] - offers.control_features[0]) @ a.fit.theta  # all users weigh alike
     assert b.gain[-1] == pytest.approx(effect[a.data.arm].sum())
     truth = sum(PAPER_EFFECT[a.data.state.problem.arms[k]] for k in a.data.arm)
@@ -58,7 +58,7 @@ def test_a_trial_that_only_gave_the_control_has_gained_nothing() -> None:
 def test_gains_are_sums_over_decisions_and_over_users(kind: str) -> None:
     """In whatever episodes decisions were, and for one user alone, a sum is one combination of effects."""
     a: Analysis = field() if kind == "field" else people()
-    assert isinstance(a.fit, Known)
+    assert isinstance(a.fit, FittedModel)
     data, b = a.data, a.benefit
     own = {(x.who, x.arm): x.estimate for x in a.own_effects}
     if kind == "people":  # no contexts: every decision is worth the user's own effect

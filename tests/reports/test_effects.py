@@ -10,7 +10,7 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.evaluation.regression_effects import best_probabilities
-from drimed.models.mixed.effects import Known
+from drimed.models.mixed.effects import FittedModel
 from drimed.models.offer import Offer
 from drimed.records import Report
 from drimed.reports.analysis import analyse
@@ -138,7 +138,7 @@ def test_the_better_arm_is_recommended() -> None:
 def test_users_with_the_same_offer_have_the_same_probability_of_the_best_arm() -> None:
     a = paper()
     offers = offers_now(a.data.state)
-    assert not isinstance(a.fit, Known)
+    assert not isinstance(a.fit, FittedModel)
     together = best_probabilities(a.fit, offers, seed=3, draws=500)
     alone = best_probabilities(a.fit, Offer(features=offers.features[4], control=offers.control[4]), seed=3, draws=500)
     np.testing.assert_array_equal(together[4], alone)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.models.mixed.effects import Known
+from drimed.models.mixed.effects import FittedModel
 from drimed.records import Report
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.effects import EVERYBODY, MODEL
@@ -88,7 +88,7 @@ def numbers(a: Analysis, episode: int) -> dict[tuple[str, str], tuple[float, ...
 
 def test_past_effects_use_the_outcomes_up_to_each_season_and_end_with_the_present() -> None:
     a = field()
-    assert isinstance(a.fit, Known)
+    assert isinstance(a.fit, FittedModel)
     for season in (1, 4, 8):
         cells = _fit_until(a.data, a.fit, season).evidence.cells
         assert cells.count == (a.data.has_outcome & (a.data.episode <= season)).sum()
@@ -121,7 +121,7 @@ def test_a_point_of_the_paper_s_model_is_the_effect_of_that_time(more: dict[str,
 
 def test_outcomes_of_people_without_seasons_are_counted_again() -> None:
     found = analyse(grown(PEOPLE | {"model": {"kind": "people", "seasons": False}}, 3))
-    assert isinstance(found.fit, Known)
+    assert isinstance(found.fit, FittedModel)
     again, kept = _fit_until(found.data, found.fit, 3).evidence.cells, found.fit.evidence.cells
     assert again.count == kept.count
     assert [p.episode for p in found.past] == [1, 2, 3]

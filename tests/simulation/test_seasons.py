@@ -183,8 +183,13 @@ def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones(m
     called = (mean - 1.959964 * deviation > 0).any((-2, -1))
     np.testing.assert_array_equal(said["look.likely.wrong"][:, 0], called)
     assert (said["look.likely.right"] == 0).all()
+<<<<<<< HEAD
     monkeypatch.setattr(effects, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
     said = Looks(offers, np.full(mean.shape, -1.0)).take(policy, state)
+=======
+    monkeypatch.setattr(effects, "density_bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
+    said = Looks(offers, np.full(mean.shape, -1.0)).taken(policy, state)
+>>>>>>> 55d944a (The mixed model is ten modules named after its page; linear regression learns on evidence alone, and the noise is estimated by one kernel)
     assert (said["look.likely.wrong"] == 0).all(), "what is known counts"
     assert not Looks(offers, mean).take(make("uniform"), make("uniform").init(world.shape, (4,)))
 
@@ -202,7 +207,7 @@ def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
     mean, deviation, _, freedom, _ = own_effects(policy, state, offers)
     estimate, half = policy.effects(state, offers, 0.975)
     np.testing.assert_allclose(estimate[..., 1:], mean, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(half[..., 1:], probability.quantile(0.975, freedom) * deviation, rtol=1e-5)
+    np.testing.assert_allclose(half[..., 1:], probability.student_quantile(0.975, freedom) * deviation, rtol=1e-5)
 
 
 def test_a_cell_in_which_a_policy_has_no_regret_has_no_ratios(tmp_path: Path) -> None:
@@ -231,7 +236,7 @@ def test_known_variances_are_the_worlds() -> None:
     assert by_name["season x group"] == pytest.approx(d.block**2)
     R = structure.parameters.residual(x)[0] * d.residual**2
     np.testing.assert_allclose(R, [[100.0, 50.0], [50.0, 100.0]])
-    assert float(state.learned.scale.unit[-1]) == pytest.approx(d.residual / RANGE)
+    assert float(state.fitted.scale.unit[-1]) == pytest.approx(d.residual / RANGE)
 
 
 def test_regressions_apart_are_those_of_each_user_alone() -> None:

@@ -109,7 +109,7 @@ def settled(trial: Trial) -> tuple[TrialState, dict[str, Any]]:
     state = known.policy.settle(known.learned)
     evidence = getattr(state, "evidence", None)
     if isinstance(evidence, Evidence) and evidence.noise is not None:  # rows that wait belong to the sums
-        state = replace(state, evidence=replace(evidence, noise=noise_estimation.absorb_learned(evidence.noise)))
+        state = replace(state, evidence=replace(evidence, noise=noise_estimation.absorb(evidence.noise)))
     return known, to_arrays(state)
 
 

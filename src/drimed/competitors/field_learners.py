@@ -21,8 +21,9 @@ import numpy as np
 
 from drimed.errors import ConfigError, InputError
 from drimed.models.linear_regression import AnyLearner, Evidence, Learner
-from drimed.models.mixed import cells, observations, variance_components
+from drimed.models.mixed import variance_components
 from drimed.models.mixed.learner import Field, FieldEvidence
+from drimed.models.mixed.observations import make_design, measure
 from drimed.models.mixed.prediction import Belief
 from drimed.models.mixed.terms import Parameters
 from drimed.models.offer import Offer, Outcome, Seen, Shape, Unit
@@ -98,8 +99,10 @@ class Apart:
     def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         """A fit for each user."""
         theirs = _at(evidence, np.asarray(offer.user))
-        view = self.inner.view(replace(offer, user=np.zeros(1, np.intp)), theirs.noise)
-        return Seen(self.inner.fit(theirs.ridge, theirs.noise, pulls[..., None, :], round), view, view)
+        alone = self.inner.view(theirs, replace(offer, user=np.zeros(1, np.intp)).expand())
+        sigma = None if alone.sigma is None else alone.sigma[..., 0, :]
+        view = replace(offer, sigma=sigma, whitening=None, scale=None, unit=None, attributes=None)
+        return Seen(self.inner.fit(theirs, pulls[..., None, :], round), view, view)
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """Whether such outcomes can be used."""
@@ -336,7 +339,7 @@ class Known:
 
     def ready(self, evidence: FieldEvidence) -> FieldEvidence:
         """All outcomes so far."""
-        return evidence if evidence.stepped == evidence.cells.used else self._fitted(evidence)
+        return evidence if evidence.included == evidence.cells.used else self._fitted(evidence)
 
     def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         """What rule and guard see."""
@@ -364,20 +367,17 @@ class Known:
 
     def _fitted(self, evidence: FieldEvidence) -> FieldEvidence:
         structure = self.inner.structure(replace(evidence, sizes=evidence.seen))
-        held = cells.compact(evidence.cells, structure.cluster_place)
-        scale = observations.measure(held, structure.covariates, structure.ranges)
+        held = evidence.cells.compact(structure.cluster_place)
+        scale = measure(held, structure.covariates, structure.ranges)
         unit = np.full(scale.unit.shape, self.deviations.residual / RANGE)
         told_now = np.ones(scale.known.shape) if self.from_start or held.used else scale.known
         scale = replace(scale, unit=unit, known=told_now)
-        rows = observations.build(held, scale, structure.common, structure.own, noise=structure.noise)
         known = structure.parameters
         x = np.broadcast_to(self.parameters(known), (*held.batch, known.size))
-        told = variance_components.before_any_data(
-            known, structure.common.family, scale, held.batch, integrated=False, each=False
-        )
-        told = replace(told, mode=x, deviation=np.zeros(x.shape), nodes=x[..., None, :])
-        learned = variance_components.again(known, rows, told)
-        return replace(evidence, cells=held, learned=learned, sizes=evidence.seen, fitted=held.used, stepped=held.used)
+        laplace = variance_components.Laplace(x, np.zeros(x.shape), x[..., None, :])
+        fitted = variance_components.integrate(structure, make_design(structure, held, scale), scale, laplace)
+        n = held.used
+        return replace(evidence, cells=held, fitted=fitted, sizes=evidence.seen, fitted_count=n, included=n)
 
     def parameters(self, parameters: Parameters) -> FloatArray:
         """The true variances as the model's parameters: (p,)."""

@@ -1,4 +1,4 @@
-"""The array types used everywhere, and the few operations on batches that NumPy does not spell out.
+"""Array types, operations on batches that NumPy does not spell out, and checks of arrays that come from outside.
 
 Shapes: leading `...` is any batch. Contractions go through gufuncs (matvec, vecdot, matmul), which treat
 each member of a batch alone: the result of a member does not depend on its neighbours, to the last bit.
@@ -16,6 +16,12 @@ from drimed.errors import ConfigError, InputError, ShapeError
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 BoolArray = NDArray[np.bool_]
+
+# Names of the axes of arrays whose lengths are not fixed.
+AXES = {"maps": "arms, metrics, coefficients", "features": "arms, coefficients"}
+SUM_TOLERANCE = 1e-9  # probabilities written with nine digits are accepted
+SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry: a covariance printed and read back
+PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of computing eigenvalues
 
 
 def pick(array: NDArray[Any], index: IntArray) -> NDArray[Any]:
@@ -47,15 +53,6 @@ def pick_shared(array: NDArray[Any], index: IntArray, core: int) -> NDArray[Any]
 def outer(u: FloatArray, v: FloatArray) -> FloatArray:
     """u v^T: (..., d), (..., d) -> (..., d, d)."""
     return u[..., :, None] * v[..., None, :]
-
-
-# What an array must satisfy before it may reach a formula. Each check names the field and what came.
-
-# What the axes are, of arrays whose lengths are not fixed.
-AXES = {"maps": "arms, metrics, coefficients", "features": "arms, coefficients"}
-SUM_TOLERANCE = 1e-9  # probabilities written with nine digits are accepted
-SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry: a covariance printed and read back
-PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of computing eigenvalues
 
 
 def finite(name: str, value: Any) -> FloatArray:

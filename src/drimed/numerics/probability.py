@@ -1,4 +1,7 @@
-"""Quantiles of Student's distribution at a variance of one: what a normal's are where its variance is uncertain too."""
+"""Probability mass functions over arms, with exact sampling from one uniform draw, and quantiles of Student's t.
+
+Shapes: (..., K). A mask is True where an arm may be used; None means every arm.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from scipy.special import ndtri, stdtrit
 from drimed.errors import InputError
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.numerics.compiled import kernel
-
-# Probability mass functions over arms: building, mixing and exact sampling from one uniform draw.
 
 
 def one_hot(index: IntArray, K: int) -> FloatArray:
@@ -64,6 +65,31 @@ def check_mask(mask: BoolArray) -> BoolArray:
     return mask
 
 
+def student_quantile(level: FloatArray | float, freedom: FloatArray | float) -> FloatArray | float:
+    """Quantile of Student's distribution of variance one, with more than 2 degrees of freedom; infinite: normal.
+
+    >>> np.round(student_quantile(0.99, np.array([5.0, 50.0, np.inf])), 3).tolist()
+    [2.606, 2.355, 2.326]
+    """
+    if not isinstance(freedom, np.ndarray) and isinstance(level, float):
+        return normal_quantile(level) if freedom == np.inf else float(student_quantile(level, np.asarray(freedom)))
+    finite = np.isfinite(freedom)
+    nu = np.where(finite, freedom, 3.0)
+    without_tails = normal_quantile(level) if isinstance(level, float) else ndtri(level)
+    return np.where(finite, unit_variance(nu) * stdtrit(nu, level), without_tails)
+
+
+def unit_variance(freedom: FloatArray | float) -> FloatArray | float:
+    """The factor that gives a Student's variable with so many degrees of freedom a variance of one."""
+    return np.sqrt(1 - 2 / freedom)
+
+
+@cache
+def normal_quantile(level: float) -> float:
+    """The quantile of the normal distribution."""
+    return float(ndtri(level))
+
+
 @kernel("void(f8[:], f8[:], f8[:])", "(k),(k)->(k)")
 def _weighted(q, log_weight, p):  # type: ignore[no-untyped-def]
     top, total = -np.inf, 0.0
@@ -89,28 +115,3 @@ def _sample(p, u, arm):  # type: ignore[no-untyped-def]
             arm[0] = k  # the last possible arm, should round-off leave u * total at the very end
             if u * total < cumulative:
                 return
-
-
-def quantile(level: FloatArray | float, freedom: FloatArray | float) -> FloatArray | float:
-    """Where the distribution with so many degrees of freedom, more than 2, reaches a level; infinite: the normal's.
-
-    >>> quantile(0.99, float("inf")), np.round(quantile(0.99, np.array([5.0, 50.0, np.inf])), 3).tolist()
-    (2.3263478740408408, [2.606, 2.355, 2.326])
-    """
-    if not isinstance(freedom, np.ndarray) and isinstance(level, float):
-        return normal(level) if freedom == np.inf else float(quantile(level, np.asarray(freedom)))
-    finite = np.isfinite(freedom)
-    nu = np.where(finite, freedom, 3.0)
-    without_tails = normal(level) if isinstance(level, float) else ndtri(level)
-    return np.where(finite, shrunk(nu) * stdtrit(nu, level), without_tails)
-
-
-def shrunk(freedom: FloatArray | float) -> FloatArray | float:
-    """What a Student's variable with so many degrees of freedom is multiplied with to have a variance of one."""
-    return np.sqrt(1 - 2 / freedom)
-
-
-@cache
-def normal(level: float) -> float:
-    """The quantile of the normal distribution."""
-    return float(ndtri(level))

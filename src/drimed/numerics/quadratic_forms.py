@@ -1,4 +1,4 @@
-"""Linear and quadratic forms of a set of vectors: means, leverages, and gaps to a leader.
+"""Quadratic forms of vectors: leverages, distances to a leader, and checked factors of positive definite matrices.
 
 Shapes: x is (..., K, d); A is symmetric, (..., d, d).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.errors import NumericalError
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.numerics.compiled import helper, kernel
 
 # Arms this close to the leader (share of its squared length) are its twins: gap and distance are both round-off,
@@ -93,26 +93,14 @@ def eigen(matrix: FloatArray, what: str) -> tuple[FloatArray, FloatArray]:
     return values, vectors
 
 
-def entries(x: FloatArray) -> IntArray:
-    """Where each row of x is not zero, in order, with -1 after the last: (..., K, d) -> (..., K, n).
+def distances(x: FloatArray, leader: IntArray, A: FloatArray) -> FloatArray:
+    """|x_leader - x_a|^2 in A with the floor of a twin: (..., K, d), (...), (..., d, d) -> (..., K).
 
-    >>> entries(np.array([[0.0, 3.0, 5.0], [2.0, 0.0, 0.0]])).tolist()
-    [[1, 2], [0, -1]]
-    """
-    there = x != 0
-    n = max(1, int(there.sum(-1).max(initial=1)))
-    order = np.argsort(~there, axis=-1, kind="stable")[..., :n]
-    return np.where(np.take_along_axis(there, order, -1), order, -1)
-
-
-def distances(x: FloatArray, there: IntArray, leader: IntArray, A: FloatArray) -> FloatArray:
-    """|x_leader - x_a|^2 in A with the floor of a twin, where `there` has the entries of x: (..., K).
-
-    >>> x = np.eye(3)
-    >>> distances(x, entries(x), np.asarray(1), np.diag([1.0, 2.0, 4.0]))[[0, 2]].tolist()
+    >>> distances(np.eye(3), np.asarray(1), np.diag([1.0, 2.0, 4.0]))[[0, 2]].tolist()
     [3.0, 6.0]
     """
-    return _distances(x, there, leader, A)
+    best = pick_shared(x, leader, 2)[..., None, :]
+    return np.maximum(leverages(best - x, A), TWIN * leverages(best, A) + NEVER_ZERO)
 
 
 @kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
@@ -126,33 +114,6 @@ def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
     for k in range(K):
         n = entries_of(x[k], at)
         lev[k] = max(quadratic_at(A, x[k], at, n), 0.0)
-
-
-@kernel("void(f8[:,:], i8[:,:], i8, f8[:,:], f8[:])", "(k,d),(k,n),(),(d,d)->(k)")
-def _distances(x, there, leader, A, distance):  # type: ignore[no-untyped-def]
-    K, d = x.shape
-    n = there.shape[1]
-    at, v = np.empty(2 * n, np.int64), np.zeros(d)
-    m = 0
-    while m < n and there[leader, m] >= 0:
-        at[m] = there[leader, m]
-        m += 1
-    least = TWIN * max(quadratic_at(A, x[leader], at, m), 0.0) + NEVER_ZERO
-    for k in range(K):
-        m, p, q = 0, 0, 0
-        while True:  # both rows' entries, in order
-            i = there[leader, p] if p < n and there[leader, p] >= 0 else d
-            j = there[k, q] if q < n and there[k, q] >= 0 else d
-            if i == d and j == d:
-                break
-            if i <= j:
-                p += 1
-            if j <= i:
-                q += 1
-            at[m] = min(i, j)
-            v[at[m]] = x[leader, at[m]] - x[k, at[m]]
-            m += 1
-        distance[k] = max(quadratic_at(A, v, at, m), least)
 
 
 @kernel("void(f8[:,:], f8[:], f8[:,:], b1[:], i8[:], f8[:], f8[:])", "(k,d),(d),(d,d),(k)->(),(k),(k)")

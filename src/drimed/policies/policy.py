@@ -21,7 +21,7 @@ import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.models.linear_regression import AnyLearner, Learner
-from drimed.models.noise_estimation import Noise
+from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import AXES, Fit, Offer, Outcome, Seen, Shape, Unit
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -192,7 +192,7 @@ class Policy:
         half = radius(seen.fit, confidence)[..., None] * np.sqrt(quadratic_forms.leverages(w, seen.fit.metric))
         return seen.fit.mean(w), half
 
-    def inference(self, state: State) -> tuple[Fit, Noise | None] | None:
+    def inference(self, state: State) -> tuple[Fit, NoiseModel | None] | None:
         """Its own regression, where that is on the offers' features, weighted, and on vectors."""
         learner = self.learner
         if not isinstance(learner, Learner) or learner.feedback != "vector" or learner.weighting == "none":
@@ -203,7 +203,7 @@ class Policy:
         """The regression on the offers' features; learners of the field have a fit for each offer instead."""
         if not isinstance(self.learner, Learner):
             raise ConfigError(f"a learner of the {self.learner.about} has a fit for each offer: use `see`")
-        return self.learner.fit(state.evidence.ridge, state.evidence.noise, state.pulls, state.round)
+        return self.learner.fit(state.evidence, state.pulls, state.round)
 
     def theta(self, state: State) -> FloatArray:
         """The estimate: (..., d)."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
-from drimed.models.noise_estimation import Noise
+from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Fit, Offer, Outcome, Shape, make_offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import Draw
@@ -87,7 +87,7 @@ class AnyPolicy(Protocol):
         None where the policy estimates something else. A draw from this state and offer saves computing them again.
         """
 
-    def inference(self, state: Any) -> tuple[Fit, Noise | None] | None:
+    def inference(self, state: Any) -> tuple[Fit, NoiseModel | None] | None:
         """The regression on whole outcome vectors and its noise model; None where it learns from less."""
 
     def draws_needed(self, shape: Shape) -> int: ...

@@ -19,13 +19,10 @@ import numpy as np
 
 from drimed.errors import InputError
 from drimed.formatting import ENDLESS, amount, listed
-from drimed.models.mixed import effects as contrasts
-from drimed.models.mixed import observations as field_design
-from drimed.models.mixed import prediction as field_own
-from drimed.models.mixed.effects import NORMAL, Found, Known
-from drimed.models.mixed.likelihood import Own, own
-from drimed.models.mixed.observations import UNKNOWN, Scale
-from drimed.models.mixed.prediction import standardised
+from drimed.models.mixed.effects import NORMAL, EffectPosterior, FittedModel
+from drimed.models.mixed.likelihood import ClusterEffects
+from drimed.models.mixed.observations import UNKNOWN
+from drimed.models.mixed.prediction import at_each_node, effects_of_clusters
 from drimed.models.mixed.variance_components import mixture
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -172,7 +169,7 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
     if not len(data.arm):
         gains = Gains(*np.zeros((4, 0)), Sums(*np.zeros((3, L))), None)
     else:
-        gains = mixed_gains(data, fit) if isinstance(fit, Known) else _regression_gains(data, fit)
+        gains = mixed_gains(data, fit) if isinstance(fit, FittedModel) else _regression_gains(data, fit)
     guard = getattr(state.policy.guard, "tolerance", None) if isinstance(state.policy, Policy) else None
     tolerance = guard or Tolerance(relative=state.spec.tolerance.relative, absolute=state.spec.tolerance.absolute)
     allowed = tolerance.allowed(gains.control)  # (n,)
@@ -228,7 +225,7 @@ def _regression_gains(data: Dataset, fit: Fit) -> Gains:
     return Gains(x0 @ fit.theta, expected, expected + half(mixed), given @ fit.theta, total, by_user)
 
 
-def mixed_gains(data: Dataset, fit: Known) -> Gains:
+def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
     """By a mixed model: rows on theta and on users' own effects are added up, some different offers at a time."""
     n, structure = len(data.slot), fit.structure
     control, mixed, mixed_high, drawn = np.zeros((4, n))
@@ -239,7 +236,7 @@ def mixed_gains(data: Dataset, fit: Known) -> Gains:
     own_rows = np.zeros((n, structure.metrics, len(structure.own.family)))
     for at, which, offers in _different_offers(data):
         belief = fit.learner.beliefs(fit.evidence, offers)
-        p = contrasts.preferences(fit, offers)  # (U, M)
+        p = fit.preferences(offers)  # (U, M)
         reward = np.einsum("ukm,um->uk", belief.mean, p)
         control[at] = (offers.control * reward).sum(-1)[which]
         drawn[at] = reward[which, data.arm[at]] - control[at]
@@ -250,27 +247,27 @@ def mixed_gains(data: Dataset, fit: Known) -> Gains:
         mixed[at] = (w * reward[which]).sum(-1)
         C, C0 = (np.einsum("um,ukmln,un->ukl", p, c, p, optimize=True) for c in (belief.covariance, belief.prior))
         deviation, prior = (np.sqrt(np.maximum(np.einsum("nk,nkl,nl->n", w, c[which], w), 0.0)) for c in (C, C0))
-        mixed_high[at] = Found(mixed[at], deviation, prior, NORMAL).at_all_times()[1]
+        mixed_high[at] = EffectPosterior(mixed[at], deviation, prior, NORMAL).at_all_times()[1]
         contrast = np.eye(structure.arms)[data.arm[at]] - offers.control[which]  # (n, K)
-        keys, z = fit.asked(offers)
+        keys, z = fit.prediction_rows(offers)
         weight = p[which] * fit.unit  # (n, M)
         added = weight[:, :, None] * np.einsum("nk,nkp->np", contrast, fit.rows(keys, z)[which])[:, None, :]
         np.add.at(rows, data.episode[at] - 1, added)
         if users is not None:
             np.add.at(users, data.user[at], added)
         if structure.cluster == "user":
-            Z = structure.own.rows(keys, standardised(structure, fit.scale, z))[which]
+            Z = structure.own.rows(keys, fit.scale.expand().standardise(z))[which]
             own_rows[at] = weight[:, :, None] * np.einsum("nk,nkq->nq", contrast, Z)[:, None, :]
     place = data.episode - 1
     if structure.cluster == "user" and n:
         number = np.array([data.state.profiles[int(s)].unit.number for s in data.slot])
         spreads = _own_spreads(fit, DecisionRows(data.user, number, place, own_rows), rows, users)
     else:
-        parts = [None if part is None else fit.of(part) for part in (rows.cumsum(0), users)]
+        parts = [None if part is None else fit.posterior(part) for part in (rows.cumsum(0), users)]
         spreads = [None if part is None else (part.deviation, part.prior) for part in parts]
     values = [np.bincount(place, drawn, len(rows)).cumsum(), np.bincount(data.user, drawn, H).astype(np.float64)]
     total, by_user = (
-        None if s is None else Sums(v, *Found(v, *s, NORMAL).at_all_times())
+        None if s is None else Sums(v, *EffectPosterior(v, *s, NORMAL).at_all_times())
         for v, s in zip(values, spreads, strict=True)
     )
     if total is None:
@@ -306,25 +303,23 @@ Spread = tuple[FloatArray, FloatArray]  # deviations of sums now and before any 
 
 
 def _own_spreads(
-    fit: Known, decided: DecisionRows, rows: FloatArray, users: FloatArray | None
+    fit: FittedModel, decided: DecisionRows, rows: FloatArray, users: FloatArray | None
 ) -> Sequence[Spread | None]:
     """Deviations of the sums to the end of each episode, and of those of each user, where users have own effects.
 
     At each node of the variances a sum is normal, partly by way of the common effects and partly by the user's own; it
     is averaged over the nodes. `rows` (L, M, P) on theta are those of each episode, `users` (H, M, P) of each user.
     """
-    learned, L = fit.evidence.learned, len(rows)
-    if learned.each_theta is None:
-        raise InputError("users have effects of their own only where the model's clusters are users")
-    B = len(learned.each_theta)
-    own_prior = learned.variance.mean(-3)[:, fit.structure.own.family]  # (M, q)
-    through = np.zeros((L, *learned.each_theta.shape))  # (L, B, M, P), the users' own part by way of theta
+    theta, L = at_each_node(fit.evidence.fitted)[0], len(rows)
+    B = len(theta)
+    own_prior = fit.evidence.fitted.variance.mean(-3)[:, fit.structure.own.family]  # (M, q)
+    through = np.zeros((L, *theta.shape))  # (L, B, M, P), the users' own part by way of theta
     shift, noise, before = np.zeros((L, B)), np.zeros((L, B)), np.zeros(L)
     mine = None if users is None else (np.zeros(len(users)), np.zeros(len(users)))
     for h, at, effects in _effects_of_users(fit, decided):
         for i, decisions in enumerate(at):
             parts = (effects.gain, effects.shift, effects.noise)
-            gain, offset, rest = (part[i].reshape(B, own_prior.size, -1) for part in parts)
+            offset, gain, rest = (part[i].reshape(B, own_prior.size, -1) for part in parts)
             when, which = np.unique(decided.episode[decisions], return_inverse=True)
             Z = np.zeros((len(when), own_prior.size))
             np.add.at(Z, which.reshape(-1), decided.own[decisions].reshape(len(decisions), -1))
@@ -348,14 +343,12 @@ def _own_spreads(
 
 
 def _mixed_spread(
-    fit: Known, rows: FloatArray, through: FloatArray, shift: FloatArray, noise: FloatArray, before: FloatArray
+    fit: FittedModel, rows: FloatArray, through: FloatArray, shift: FloatArray, noise: FloatArray, before: FloatArray
 ) -> Spread:
     """Deviations of G sums: rows on theta, the users' own part by way of theta at each node, and the rest."""
-    learned, layout = fit.evidence.learned, fit.layout
-    theta, covariance = learned.each_theta, learned.each_covariance
-    if theta is None or covariance is None:
-        raise InputError("users have effects of their own only where the model's clusters are users")
-    at = contrasts.places(fit.structure.common, layout)
+    fitted, layout = fit.evidence.fitted, fit.layout
+    theta, covariance = at_each_node(fitted)
+    at = fit.structure.common.places_in(layout)
     prior = np.sqrt((rows**2 * fit.prior).sum((-2, -1)) + before)
     if not fit.scale.known.all():
         blank = np.where(prior > 0, UNKNOWN, 0.0)
@@ -365,21 +358,20 @@ def _mixed_spread(
     mean = np.matmul(flat, theta.reshape(-1, size, 1))[..., 0].T + shift
     variance = (np.matmul(flat, covariance.reshape(-1, size, size)) * flat).sum(-1).T + noise
     new = np.delete(np.arange(rows.shape[-1]), at)  # effects without outcomes follow the prior
-    variance = variance + np.einsum("gmp,bmp->gb", rows[..., new] ** 2, learned.variance[..., layout.family[new]])
+    variance = variance + np.einsum("gmp,bmp->gb", rows[..., new] ** 2, fitted.variance[..., layout.family[new]])
     _, total = mixture(mean[..., None], variance[..., None, None], 1)
     return np.sqrt(np.maximum(total[..., 0, 0], 0.0)), prior
 
 
-def _effects_of_users(fit: Known, decided: DecisionRows) -> Iterator[tuple[IntArray, list[IntArray], Own]]:
+def _effects_of_users(
+    fit: FittedModel, decided: DecisionRows
+) -> Iterator[tuple[IntArray, list[IntArray], ClusterEffects]]:
     """Some users at a time: their places, the decisions of each in order, and their own effects, (h, B, ...)."""
-    structure, learned = fit.structure, fit.evidence.learned
     order = np.argsort(decided.user, kind="stable")
     users, starts = np.unique(decided.user[order], return_index=True)
     decisions = np.split(order, starts[1:])
-    scale = Scale(*(part[None] for part in (fit.scale.centre, fit.scale.unit, fit.scale.known)))
     for first in range(0, len(users), AT_ONCE):
         at = decisions[first : first + AT_ONCE]
         numbers = decided.number[[one[0] for one in at]]
-        theirs = field_own.of_clusters(fit.evidence.cells, structure.cluster_place, numbers)
-        design = field_design.build(theirs, scale, structure.common, structure.own, noise=structure.noise)
-        yield users[first : first + AT_ONCE], at, own(design, learned.variance[None], learned.residual[None])
+        effects = effects_of_clusters(fit.structure, fit.evidence.fitted, fit.evidence.cells, numbers)
+        yield users[first : first + AT_ONCE], at, effects

@@ -24,8 +24,8 @@ from drimed.evaluation.propensity_effects import PLAYS
 from drimed.evaluation.residual_checks import Check
 from drimed.formatting import amount, counted, listed, short
 from drimed.models import linear_regression, noise_estimation
-from drimed.models.mixed.effects import Known
-from drimed.models.noise_estimation import Noise
+from drimed.models.mixed.effects import FittedModel
+from drimed.models.noise_estimation import NoiseModel
 from drimed.numerics.arrays import FloatArray, IntArray, pick_shared
 from drimed.numerics.ridge import one_step_ahead
 from drimed.records import Alarm, Effect
@@ -160,10 +160,10 @@ def _whitened_rows(data: Dataset) -> _Rows | None:
     return _Rows(Z, w, data.arm[chosen], data.episode[chosen], standardised, chosen, X, y, np.sqrt(variance))
 
 
-def _whitened(data: Dataset, model: Noise | None, some: IntArray) -> tuple[FloatArray, ...]:
+def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[FloatArray, ...]:
     """Rows with unit noise (Z, w), the same in their own unit (X, y), and their noise variance."""
     offer, action, outcome = evidence(data, some)
-    X, y = linear_regression.rows_noise("none", "vector", offer, action, outcome)
+    X, y = linear_regression.whitened_rows("none", "vector", offer, action, outcome)
     if model is not None:
         W = noise_estimation.whitening(model, noise_estimation.rows(model, offer, action, X, y))
     elif offer.whitening is None or offer.scale is None:
@@ -340,13 +340,13 @@ def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agree
             continue  # narrower ranges have something in common
         some = members[free.who]
         wide = model_free_effects(data, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm].ends
-        if isinstance(fit, Known):  # a guaranteed range is for all effects at once already
+        if isinstance(fit, FittedModel):  # a guaranteed range is for all effects at once already
             low, high = long_range(fit, offers_now(state), some, may_get(state, list(state.users)), alpha)
             k = state.problem.arm(free.arm)
             by_model = float(low[k]), float(high[k])
         if _apart(wide, by_model):
             disagreements.append(Disagreement(free.who, free.arm, by_model, wide, state.spec.reward.unit))
-    rate = RATE if isinstance(fit, Known) else state.spec.delta + RATE / 2
+    rate = RATE if isinstance(fit, FittedModel) else state.spec.delta + RATE / 2
     return Agreement(len(pairs), rate, disagreements, _scarce_arms(data, of, members))
 
 

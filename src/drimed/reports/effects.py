@@ -18,8 +18,8 @@ from scipy.special import ndtri
 
 from drimed.errors import InputError
 from drimed.evaluation import regression_effects
-from drimed.models.mixed import effects as contrasts
-from drimed.models.mixed.effects import Found, Known, seasons_of_both
+from drimed.models.mixed import effects as mixed
+from drimed.models.mixed.effects import EffectPosterior, FittedModel, seasons_with_both_arms
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Effect
@@ -63,7 +63,7 @@ class Estimated(NamedTuple):
 
 
 def own_effects(
-    state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: Found | None = None
+    state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: EffectPosterior | None = None
 ) -> list[Effect]:
     """Every arm on the reward, user by user, from the state alone where the policy has a fit for inference.
 
@@ -76,12 +76,12 @@ def own_effects(
     offers = offers_now(state, users)
     all_offers = offers_now(state) if together else offers
     model = fit or fitted_model(state, all_offers) or _own_fit(state)
-    if isinstance(model, Known):
+    if isinstance(model, FittedModel):
         if together:
             names = list(state.users)
             everybody = _together(model, all_offers, range(len(names)), may_get(state, names)).at((..., 0))
-        own = contrasts.of_users(model, offers).at((..., 0))  # (H, K)
-        five, significant = _five(own), contrasts.stands(own, everybody, compared_arms(state), len(state.users))
+        own = mixed.effects_of_users(model, offers).at((..., 0))  # (H, K)
+        five, significant = _five(own), mixed.is_significant(own, everybody, compared_arms(state), len(state.users))
     else:
         five, significant = _of_regression(model, regression_effects.reward_effects(model, offers)), None
     times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
@@ -99,14 +99,14 @@ def all_effects(data: Dataset, fit: Inference) -> list[Effect]:
     names, members, offers = list(state.users), groups(state), offers_now(state)
     times, can, could = given(state, names), available(state, names), may_get(state, names)
     measures, seasons = [REWARD, *state.problem.metrics], _seasons(fit, offers)
-    everybody: Found | None = None
+    everybody: EffectPosterior | None = None
     together: list[Effect] = []
     for who, some in members.items():  # all users are the first
-        if isinstance(fit, Known):
+        if isinstance(fit, FittedModel):
             found = _together(fit, offers, some, could)
             everybody = everybody or found
             others = 1 if who == EVERYBODY else len(members) - 1
-            estimated = Estimated(_five(found), contrasts.stands(found, everybody, compared_arms(state), others))
+            estimated = Estimated(_five(found), mixed.is_significant(found, everybody, compared_arms(state), others))
         else:
             estimated = Estimated(group_ranges(state, fit, offers, some, could), None)
         told = None if seasons is None else seasons[some].min(0)
@@ -154,7 +154,7 @@ def recommendations(data: Dataset, fit: Inference, own: Sequence[Effect]) -> lis
 
 def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tuple[Fit, Offer, slice]]:
     """Fits to draw from: one for all users, or some users at a time by a mixed model."""
-    if not isinstance(fit, Known):
+    if not isinstance(fit, FittedModel):
         yield fit, offers, slice(None)
         return
     settled = state.settled()
@@ -168,7 +168,7 @@ def group_ranges(
     state: TrialState, fit: Inference, offers: Offer, some: Sequence[int], possible: BoolArray
 ) -> FloatArray:
     """Some users together, on the reward and each metric; `possible` is (H, K), of all: (5, K, 1 + M)."""
-    if isinstance(fit, Known):
+    if isinstance(fit, FittedModel):
         return _five(_together(fit, offers, some, possible))
     parts = [_of_regression(fit, regression_effects.group_effects(fit, offers, some))]
     for m, size in enumerate(state.problem.sizes):
@@ -181,7 +181,7 @@ def group_ranges(
 
 
 def long_range(
-    fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray, alpha: float
+    fit: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray, alpha: float
 ) -> tuple[FloatArray, FloatArray]:
     """The range at all times of each arm on the reward, for some users together, at another level: (K,) twice."""
     low, high = _together(fit, offers, some, possible).at_all_times(alpha)
@@ -212,7 +212,7 @@ def compared_arms(state: TrialState) -> int:
     profiles, K = [state.profile(user) for user in state.users], len(state.problem.arms)
     kinds = {(p.control.tobytes(), p.allowed is None or p.allowed.tobytes()): p for p in profiles}  # most are alike
     control = np.array([p.control[:K] for p in kinds.values()])
-    return contrasts.compared(control, may_get(state, [p.user for p in kinds.values()]))
+    return mixed.compared_arms(control, may_get(state, [p.user for p in kinds.values()]))
 
 
 def given(state: TrialState, users: Sequence[str]) -> IntArray:
@@ -261,15 +261,15 @@ def _records(
     return effects
 
 
-def _together(fit: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Found:
+def _together(fit: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray) -> EffectPosterior:
     """Each arm for some users together, on the reward and each metric: (K, 1 + M)."""
     can = np.zeros((len(some), fit.structure.arms), bool)  # with room for arms that are still to come
     can[:, : possible.shape[-1]] = possible[list(some)]
     part = offers.take(list(some))
-    return contrasts.together(fit, part, can)
+    return mixed.effects_together(fit, part, can)
 
 
-def _five(found: Found) -> FloatArray:
+def _five(found: EffectPosterior) -> FloatArray:
     return np.stack([found.mean, *found.at_all_times(), *found.likely])
 
 
@@ -281,7 +281,7 @@ def _of_regression(fit: Fit, found: regression_effects.Effects) -> FloatArray:
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
     """Seasons with outcomes of each arm and of its control: (H, K, 1 + M); None: no season acts on a single arm."""
-    return seasons_of_both(fit.learner, fit.evidence, offers) if isinstance(fit, Known) else None
+    return seasons_with_both_arms(fit.learner, fit.evidence, offers) if isinstance(fit, FittedModel) else None
 
 
 def _own_fit(state: TrialState) -> Fit:

@@ -14,7 +14,7 @@ from typing import Any
 
 from drimed.errors import InputError, MissingExtraError
 from drimed.formatting import amount, counted, measured, moment, percent, short, span
-from drimed.models.mixed.effects import ALPHA, Known
+from drimed.models.mixed.effects import ALPHA, FittedModel
 from drimed.outputs import replacing
 from drimed.records import Effect
 from drimed.reports.analysis import Analysis, analyse
@@ -323,7 +323,7 @@ def _level(a: Analysis) -> str:
     """The confidence of the long ranges, and its conditions."""
     if a.checks.withdrawn:
         return "not here: see the first line of this page"
-    if isinstance(a.fit, Known):
+    if isinstance(a.fit, FittedModel):
         return f"{100 * (1 - ALPHA):g} %, for each effect by itself"
     holds = "if the noise is as said"
     if a.fit.spread is not None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from drimed.models.linear_regression import Learner
-from drimed.models.mixed.effects import Known
-from drimed.models.noise_estimation import Noise
+from drimed.models.mixed.effects import FittedModel
+from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Fit, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, IntArray
 from drimed.policies.policy import Policy
@@ -21,14 +21,14 @@ from drimed.trial.state import TrialState
 AT_ONCE = 500  # outcomes of an episode that are learned from together
 MOST_REFITTED = 5000  # outcomes that are learned from again where each of them changes the noise
 
-Inference = Fit | Known  # the source of effects: the paper's regression, or a mixed model
+Inference = Fit | FittedModel  # the source of effects: the paper's regression, or a mixed model
 
 
 class Refit(NamedTuple):
     """The regression and the noise by the outcomes up to an episode."""
 
     fit: Fit
-    noise: Noise | None  # None: known
+    noise: NoiseModel | None  # None: known
 
 
 def fit_now(data: Dataset) -> Refit:
@@ -69,7 +69,7 @@ def _refits(data: Dataset, learner: Learner, episodes: Sequence[int], *, aging: 
 def _refit(data: Dataset, learner: Learner, gathered: Any, episode: int) -> Refit:
     ready = learner.ready(gathered)
     pulls = np.bincount(data.arm[data.episode <= episode], minlength=data.state.problem.shape.K).astype(np.float64)
-    fit = learner.fit(ready.ridge, ready.noise, pulls, int(pulls.sum()) + 1)
+    fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
     return Refit(replace(fit, radius=np.asarray(fit.radius)), ready.noise)
 
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from drimed.models.mixed import cells as field_cells
-from drimed.models.mixed import effects as contrasts
 from drimed.models.mixed import summaries
-from drimed.models.mixed.cells import FACTORS, Cells
-from drimed.models.mixed.effects import Found, Known
+from drimed.models.mixed.effects import EffectPosterior, FittedModel, extend_to
+from drimed.models.mixed.observations import Cells
+from drimed.models.mixed.terms import FACTORS
 from drimed.models.offer import Offer
 from drimed.records import Effect
 from drimed.reports.effects import EVERYBODY, MODEL, effects_at, groups, may_get
@@ -105,7 +104,7 @@ class PastEffects:
     effects: list[Effect]
 
 
-def variation(data: Dataset, fit: Known) -> Variation:
+def variation(data: Dataset, fit: FittedModel) -> Variation:
     """All users as they are now."""
     if not fit.evidence.cells.count or not fit.scale.known.all():
         return Variation([], [], [], [], {})
@@ -119,7 +118,7 @@ def variation(data: Dataset, fit: Known) -> Variation:
     )
 
 
-def _components(state: TrialState, fit: Known) -> list[Component]:
+def _components(state: TrialState, fit: FittedModel) -> list[Component]:
     components = []
     for c in summaries.components(fit):
         # An effect against the control has the part of the control as well.
@@ -131,7 +130,7 @@ def _components(state: TrialState, fit: Known) -> list[Component]:
     return components
 
 
-def _sites(state: TrialState, fit: Known, offers: Offer) -> list[Level]:
+def _sites(state: TrialState, fit: FittedModel, offers: Offer) -> list[Level]:
     """All sites of field trials; the groups of trials with people."""
     members: dict[str, list[int]] = {}
     people = [state.profile(user).unit for user in state.users]
@@ -145,10 +144,10 @@ def _sites(state: TrialState, fit: Known, offers: Offer) -> list[Level]:
     counts = summaries.outcomes(fit, "group").sum(-1)
     numbers = [people[some[0]].group for some in members.values()]
     n = [int(counts[g]) if g < len(counts) else 0 for g in numbers]
-    return _levels(state, list(members), n, summaries.levels(fit, offers, list(members.values())))
+    return _levels(state, list(members), n, summaries.group_levels(fit, offers, list(members.values())))
 
 
-def _seasons(state: TrialState, fit: Known, offers: Offer) -> list[Level]:
+def _seasons(state: TrialState, fit: FittedModel, offers: Offer) -> list[Level]:
     """Each season in its own context: the effect of its rain is part of its level."""
     if not fit.learner.seasons:
         return []
@@ -160,7 +159,7 @@ def _seasons(state: TrialState, fit: Known, offers: Offer) -> list[Level]:
     return _levels(state, [label(state, int(s) + 1) for s in seasons], [int(counts[s]) for s in seasons], found)
 
 
-def _levels(state: TrialState, names: list[str], outcomes: list[int], found: Found) -> list[Level]:
+def _levels(state: TrialState, names: list[str], outcomes: list[int], found: EffectPosterior) -> list[Level]:
     parts = (found.mean, *found.likely)
     return [
         Level(metric, name, outcomes[i], *(float(part[i, m]) for part in parts))
@@ -169,22 +168,24 @@ def _levels(state: TrialState, names: list[str], outcomes: list[int], found: Fou
     ]
 
 
-def _covariates(state: TrialState, fit: Known, offers: Offer) -> list[CovariateEffect]:
+def _covariates(state: TrialState, fit: FittedModel, offers: Offer) -> list[CovariateEffect]:
     """Every covariate that may change effects, and every arm with outcomes."""
     numbers, categories = state.problem.covariates.counted
     may = may_get(state, list(state.users))
     possible = np.zeros((len(may), fit.structure.arms), bool)  # with room for arms that are still to come
     possible[:, : may.shape[-1]] = may
-    lines: list[tuple[str, list[float], list[str] | None, Found]] = []
+    lines: list[tuple[str, list[float], list[str] | None, EffectPosterior]] = []
     for i, c in enumerate(numbers):
         low, high = summaries.span(fit, i)
         if "effects" in c.roles.split() and low < high:
             z = np.linspace(low, high, GRID)
-            lines.append((c.name, list(c.typical + c.spread * z), None, summaries.along(fit, offers, i, z, possible)))
+            lines.append(
+                (c.name, list(c.typical + c.spread * z), None, summaries.effects_along(fit, offers, i, z, possible))
+            )
     for i, c in enumerate(categories):
         texts = list(c.levels or ()) if c.name in state.spec.context else list(state.numbers.levels[c.name])
         if "effects" in c.roles.split() and len(texts) > 1:
-            found = summaries.by_level(fit, offers, i, len(texts), possible)
+            found = summaries.effects_by_level(fit, offers, i, len(texts), possible)
             lines.append((c.name, [float(v) for v in range(len(texts))], texts, found))
     outcomes = summaries.outcomes(fit, "arm").sum(0)
     declared = state.spec.attributes | state.spec.context
@@ -239,7 +240,7 @@ def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> list[P
     if len(episodes) < 2 or not last:
         return []
     earlier: Sequence[Inference] | None
-    if isinstance(fit, Known):
+    if isinstance(fit, FittedModel):
         earlier = [_fit_until(data, fit, episode) for episode in episodes[:-1]]
     else:
         earlier = fits_after(data, episodes[:-1])
@@ -254,7 +255,7 @@ def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> list[P
     return past
 
 
-def _fit_until(data: Dataset, fit: Known, episode: int) -> Known:
+def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
     """The fit of the outcomes up to an episode, with the present variances."""
     learner = fit.learner
     if learner.seasons or learner.discount < 1:
@@ -262,16 +263,16 @@ def _fit_until(data: Dataset, fit: Known, episode: int) -> Known:
         cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < episode))  # seasons count from 0 there
     else:
         cells = _recounted(data, fit, episode)
-    evidence = replace(fit.evidence, cells=cells, stepped=-1, season=episode - 1)
-    return contrasts.know(learner, learner.ready(evidence, variances=False), offers_now(data.state))
+    evidence = replace(fit.evidence, cells=cells, included=-1, season=episode - 1)
+    return extend_to(learner, learner.ready(evidence, variances=False), offers_now(data.state))
 
 
-def _recounted(data: Dataset, fit: Known, episode: int) -> Cells:
+def _recounted(data: Dataset, fit: FittedModel, episode: int) -> Cells:
     """Cells of the outcomes up to an episode, counted again: without seasons, cells do not know when they came."""
     own = fit.evidence.cells
-    cells = field_cells.init(own.mean.shape[-1], factors=own.keys.shape[-1])
+    cells = Cells.empty(own.mean.shape[-1], factors=own.keys.shape[-1])
     for part in outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
         if part is not None:
             part.keys[:, SEASON] = 0
-            cells = field_cells.add(cells, part)
+            cells = cells.add(part)
     return cells

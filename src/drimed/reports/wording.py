@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from drimed.formatting import amount, counted, listed, percent, short, span
-from drimed.models.mixed.cells import FACTORS
-from drimed.models.mixed.effects import Known
+from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.summaries import RESIDUAL
+from drimed.models.mixed.terms import FACTORS
 from drimed.records import Decision
 from drimed.reports.analysis import Analysis
 from drimed.reports.effects import EVERYBODY, LIKELY, MODEL
@@ -124,7 +124,7 @@ class Words:
 def words_of(a: Analysis) -> Words:
     """The nouns of a trial; where nobody is in a group, the users of a field trial are its sites."""
     state, fit = a.data.state, a.fit
-    if not isinstance(fit, Known):
+    if not isinstance(fit, FittedModel):
         return Words(count=len(state.users))
     profiles = [state.profile(user) for user in state.users]
     people, grouped = state.spec.kind == "people", any(p.group is not None for p in profiles)

@@ -24,12 +24,11 @@ from drimed.evaluation.residual_checks import (
     Residuals,
     check_residuals,
 )
-from drimed.models.mixed.cells import Rows
-from drimed.models.mixed.effects import Known, know, of_users, seasons_of_both, together
+from drimed.models.mixed.effects import FittedModel, effects_of_users, extend_to, seasons_with_both_arms
+from drimed.models.mixed.effects import effects_together as mean_effects
 from drimed.models.mixed.learner import Field
-from drimed.models.mixed.observations import UNKNOWN
-from drimed.models.mixed.prediction import make_rows
-from drimed.models.mixed.summaries import evenly, residuals
+from drimed.models.mixed.observations import UNKNOWN, Rows
+from drimed.models.mixed.summaries import evenly_spaced, whitened_residuals
 from drimed.models.offer import Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
@@ -61,12 +60,12 @@ def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
     return state.problem.offer(profiles, [state.problem.covariates.typical] * len(names), masks)
 
 
-def fitted_model(state: TrialState, offers: Offer) -> Known | None:
+def fitted_model(state: TrialState, offers: Offer) -> FittedModel | None:
     """A trial's mixed model, with the users of these offers; None: its model is the paper's."""
     policy = state.policy
     if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
         return None
-    return know(policy.learner, state.settled().evidence, offers)
+    return extend_to(policy.learner, state.settled().evidence, offers)
 
 
 def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
@@ -78,11 +77,11 @@ def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
     return possible
 
 
-def effects_together(model: Known, offers: Offer, some: Sequence[int], possible: BoolArray) -> Any:
+def effects_together(model: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray) -> Any:
     """Each arm for some users together; `possible` is (H, arms), of all: (K, 1 + M)."""
     can = np.zeros((len(some), model.structure.arms), bool)  # room for arms that are still to come is for no user
     can[:, : possible.shape[-1]] = possible[list(some)]
-    return together(model, offers.take(list(some)), can)
+    return mean_effects(model, offers.take(list(some)), can)
 
 
 def model_effects(
@@ -107,12 +106,12 @@ def model_effects(
     model = fitted_model(state, offers)
     if model is None:
         raise InputError("only mixed models have ranges of any level")
-    seasons = seasons_of_both(model.learner, model.evidence, offers)  # (H, K, 1 + M)
+    seasons = seasons_with_both_arms(model.learner, model.evidence, offers)  # (H, K, 1 + M)
     for who, some in members.items():
         posterior = None
         if some and state.counts.decisions:
             posterior = (
-                of_users(model, offers.take(list(some))).at((0,))
+                effects_of_users(model, offers.take(list(some))).at((0,))
                 if own
                 else effects_together(model, offers, some, may_get(state, names))
             )
@@ -139,7 +138,7 @@ def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]
     policy = state.policy
     if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
         return {}
-    seasons = seasons_of_both(policy.learner, state.settled().evidence, offers_now(state, [user]), episode - 1)
+    seasons = seasons_with_both_arms(policy.learner, state.settled().evidence, offers_now(state, [user]), episode - 1)
     arms = enumerate(state.problem.arms)
     return {} if seasons is None else {arm: max(1, int(seasons[0, k, 0])) for k, arm in arms}
 
@@ -376,23 +375,23 @@ def model_fault(data: Dataset) -> str | None:
     return None if model is None else serious_fault(check_model(data, model))
 
 
-def check_model(data: Dataset, model: Known) -> tuple[Check, ...]:
+def check_model(data: Dataset, model: FittedModel) -> tuple[Check, ...]:
     """Checks of the residuals of a mixed model, of all decisions with outcomes or of evenly spaced ones.
 
     A control plot comes before the plot beside it, so that what both share is taken out.
     """
     paired = bool(np.isfinite(data.plot).any())
     done = np.flatnonzero(data.has_outcome)
-    at = done[evenly(len(done), model.structure.metrics * (2 if paired else 1))]
+    at = done[evenly_spaced(len(done), model.structure.metrics * (2 if paired else 1))]
     decided, beside = outcome_rows(data, model, at)
     rows = decided if beside is None else _joined([beside, decided], model.structure.metrics)
-    values = residuals(model.learner, model.evidence, rows)[len(rows.pattern) - len(at) :]
+    values = whitened_residuals(model.learner, model.evidence, rows)[len(rows.pattern) - len(at) :]
     return check_trial_residuals(data, at, values, terms=[f.name for f in model.structure.families])
 
 
-def outcome_rows(data: Dataset, model: Known, at: IntArray) -> tuple[Rows, Rows | None]:
+def outcome_rows(data: Dataset, model: FittedModel, at: IntArray) -> tuple[Rows, Rows | None]:
     """The outcomes of decisions, and those of the control plots beside them."""
-    structure, features, problem = model.structure, model.learner._reading, data.state.problem
+    M, features, problem = model.structure.metrics, model.learner.features, data.state.problem
     parts: list[list[Rows]] = [[], []]
     places = []
     for episode in np.unique(data.episode[at]):
@@ -409,10 +408,10 @@ def outcome_rows(data: Dataset, model: Known, at: IntArray) -> tuple[Rows, Rows 
             control=control if plots.any() else None,
             control_observed=plots,
         )
-        for part, told in enumerate(features.told(offers, data.arm[some], outcome, int(episode) - 1)):
-            parts[part].append(make_rows(structure, told.keys, told.y, told.covariates, told.observed))
+        for part, rows in enumerate(features.outcome_rows(offers, data.arm[some], outcome, int(episode) - 1, M)):
+            parts[part].append(rows)
     order = np.argsort(np.concatenate(places), kind="stable") if places else np.zeros(0, np.intp)
-    return _joined(parts[0], structure.metrics, order), _joined(parts[1], structure.metrics) if parts[1] else None
+    return _joined(parts[0], M, order), _joined(parts[1], M) if parts[1] else None
 
 
 def _joined(parts: list[Rows], metrics: int, order: IntArray | None = None) -> Rows:

@@ -111,7 +111,7 @@ def digest(snapshot: Snapshot) -> str:
 def fits(state: TrialState) -> int:
     """The number of outcomes at the last fit of variances: to fit again takes longer than all else at opening."""
     evidence = getattr(state.learned, "evidence", None)
-    return evidence.fitted if isinstance(evidence, FieldEvidence) else 0
+    return evidence.fitted_count if isinstance(evidence, FieldEvidence) else 0
 
 
 def recall(ledger: Ledger) -> tuple[TrialState, bool, int]:

@@ -1,43 +1,34 @@
-"""From offers and outcomes to factors and covariates: what the field model reads of a decision.
+"""Factors and covariates of decisions, from offers and outcomes.
 
 Covariates of the unit stand before the attributes of the arm.
-Shapes: leading `...` is any batch; H decisions at a time, K arms, F factors, c covariates.
+Shapes: leading `...` is any batch; n users, K arms, F factors, c covariates, M metrics.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, final
+from typing import final
 
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.models.mixed.cells import FACTORS
-from drimed.models.mixed.terms import Terms, factors_of
+from drimed.models.mixed.observations import Rows, make_rows
+from drimed.models.mixed.terms import FACTORS, Terms, factors_of
 from drimed.models.offer import Offer, Outcome, Unit
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import FloatArray, IntArray
 
 Roles = tuple[frozenset[str], ...]
 
 
-class Told(NamedTuple):
-    """Outcomes of decisions, an axis of decisions before the factors, covariates and metrics."""
-
-    keys: IntArray  # (..., H, F)
-    covariates: FloatArray  # (..., H, c)
-    y: FloatArray  # (..., H, M)
-    observed: BoolArray | None  # (..., H, M)
-
-
 @final
 @dataclass(frozen=True)
-class Reading:
-    """What the covariates and categories of a unit are for."""
+class Features:
+    """Roles of the covariates and categories of a unit."""
 
     covariates: Roles
     categories: Roles
-    attributes: int
+    attributes: int  # numbers that describe an arm
 
     @cached_property
     def factors(self) -> tuple[str, ...]:
@@ -49,26 +40,25 @@ class Reading:
         """The covariates that scale the noise: each splits it at its typical value."""
         return _with_role("noise", self.covariates)
 
-    @cached_property
-    def terms(self) -> Terms:
-        """By the numbers of covariates and categories."""
-        c = len(self.covariates)
-        return Terms(
-            level=_with_role("level", self.covariates),
-            effects=_with_role("effects", self.covariates),
-            attributes=tuple(range(c, c + self.attributes)),
-            categories=_with_role("level", self.categories),
-            category_effects=_with_role("effects", self.categories),
-        )
-
     @property
     def width(self) -> int:
         """c."""
         return len(self.covariates) + self.attributes
 
-    def asked(self, offer: Offer, season: int, arms: int) -> tuple[IntArray, FloatArray]:
-        """The factors and covariates of all arms of each offer: (..., H, K, F) and (..., H, K, c)."""
-        unit = offer.unit or Unit(user=offer.user, group=offer.user)
+    @cached_property
+    def terms(self) -> Terms:
+        """By the numbers of covariates and categories."""
+        return Terms(
+            level=_with_role("level", self.covariates),
+            effects=_with_role("effects", self.covariates),
+            attributes=tuple(range(len(self.covariates), self.width)),
+            categories=_with_role("level", self.categories),
+            category_effects=_with_role("effects", self.categories),
+        )
+
+    def prediction_rows(self, offer: Offer, season: int, arms: int) -> tuple[IntArray, FloatArray]:
+        """The factors and covariates of all arms of each offer: (..., n, K, F) and (..., n, K, c)."""
+        unit = _unit_of(offer)
         parts = [a.shape[:-1] for a in (unit.levels, unit.covariates) if a is not None]
         if offer.attributes is not None:
             parts.append(offer.attributes.shape[:-2])
@@ -80,54 +70,60 @@ class Reading:
             z[..., len(self.covariates) :] = self._attributes(offer)
         return keys, z
 
-    def told(self, offer: Offer, action: IntArray, outcome: Outcome, season: int) -> list[Told]:
-        """The outcomes of decisions; a control plot is one more decision, for the control."""
-        unit = offer.unit or Unit(user=offer.user, group=offer.user)
+    def outcome_rows(self, offer: Offer, action: IntArray, outcome: Outcome, season: int, metrics: int) -> list[Rows]:
+        """The outcomes of decisions, and those of control plots as decisions for the control."""
+        unit = _unit_of(offer)
         y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
-        found: list[tuple[Any, ...]] = [(action, y, outcome.observed)]
+        parts = [(action, y, outcome.observed)]
         if outcome.control is not None:
             plot = np.broadcast_to(offer.control.argmax(-1), action.shape)
-            found.append((plot, outcome.control, outcome.control_observed))
-        return [self._one(offer, unit, season, *parts) for parts in found if parts[2] is None or parts[2].any()]
-
-    def _one(
-        self, offer: Offer, unit: Unit, season: int, arm: IntArray, y: FloatArray, observed: BoolArray | None
-    ) -> Told:
-        keys, z = self._of_unit(unit, season, arm)
-        if self.attributes:
-            own = self._attributes(offer)
-            own = np.broadcast_to(own, (*arm.shape, *own.shape[-2:]))
-            z[..., len(self.covariates) :] = np.take_along_axis(own, arm[..., None, None], -2)[..., 0, :]
-        return Told(keys, z, y, observed)
+            parts.append((plot, outcome.control, outcome.control_observed))
+        rows = []
+        for arm, values, observed in parts:
+            if observed is not None and not observed.any():
+                continue
+            keys, z = self._of_unit(unit, season, arm)
+            if self.attributes:
+                all_arms = self._attributes(offer)
+                all_arms = np.broadcast_to(all_arms, (*arm.shape, *all_arms.shape[-2:]))
+                own = np.take_along_axis(all_arms, arm[..., None, None], -2)[..., 0, :]
+                z[..., len(self.covariates) :] = own
+            rows.append(make_rows(keys, z, values, observed, (len(self.factors), self.width, metrics)))
+        return rows
 
     def _of_unit(self, unit: Unit, season: int, arm: IntArray) -> tuple[IntArray, FloatArray]:
-        """Factors and covariates of decisions for these arms (..., H); covariates of the arms are left at 0."""
+        """Factors and covariates of decisions for these arms (..., n); attributes of the arms are left at 0."""
         keys = np.zeros((*arm.shape, len(self.factors)), np.intp)
-        z = np.zeros((*arm.shape, len(self.covariates) + self.attributes))
-        named = {"season": season, "block": unit.block, "group": unit.group, "user": unit.user, "arm": arm}
-        for name, value in named.items():
+        z = np.zeros((*arm.shape, self.width))
+        values = {"season": season, "block": unit.block, "group": unit.group, "user": unit.user, "arm": arm}
+        for name, value in values.items():
             keys[..., FACTORS.index(name)] = value
         if self.categories:
-            keys[..., len(FACTORS) :] = _needed("categories", unit.levels, len(self.categories))
+            keys[..., len(FACTORS) :] = _required("categories", unit.levels, len(self.categories))
         if self.covariates:
-            z[..., : len(self.covariates)] = _needed("covariates", unit.covariates, len(self.covariates))
+            z[..., : len(self.covariates)] = _required("covariates", unit.covariates, len(self.covariates))
             for bit, i in enumerate(self.noisy):
                 keys[..., FACTORS.index("noise")] += (z[..., i] > 0).astype(np.intp) << bit
         return keys, z
 
     def _attributes(self, offer: Offer) -> FloatArray:
         if offer.attributes is None or offer.attributes.shape[-1] != self.attributes:
-            came = "none" if offer.attributes is None else str(offer.attributes.shape[-1])
+            got = "none" if offer.attributes is None else str(offer.attributes.shape[-1])
             raise InputError(
-                f"the model describes arms by {self.attributes} numbers: give them as offer.attributes, got {came}"
+                f"the model describes arms by {self.attributes} numbers: give them as offer.attributes, got {got}"
             )
         return offer.attributes
 
 
-def _needed(name: str, values: IntArray | FloatArray | None, n: int) -> IntArray | FloatArray:
+def _unit_of(offer: Offer) -> Unit:
+    """A user without a unit is a group of its own."""
+    return offer.unit or Unit(user=offer.user, group=offer.user)
+
+
+def _required(name: str, values: IntArray | FloatArray | None, n: int) -> IntArray | FloatArray:
     if values is None or values.shape[-1] != n:
-        came = "none" if values is None else str(values.shape[-1])
-        raise InputError(f"the model uses {n} {name}: give the offer a unit with them, got {came}")
+        got = "none" if values is None else str(values.shape[-1])
+        raise InputError(f"the model uses {n} {name}: give the offer a unit with them, got {got}")
     return values
 
 

@@ -1,10 +1,10 @@
-"""The marginal likelihood of a mixed model, its gradient and the posterior of what lasts, from sums over cells.
+"""Marginal likelihood of the mixed model, its derivatives and the posterior of theta, from sums over cells.
 
     y_m = x . theta_m + z . v_{l,m} + e_m,   theta ~ N(0, diag),  v_l ~ N(0, diag),  Cov[e] = R_g
 
 Rows come in clusters l (seasons, or users) whose own effects v_l are eliminated exactly, one cluster at a time: given
-theta, clusters are independent. What is left is a regression on theta alone. With A, B, S, b, c the sums of x x', z x',
-z z', x y and z y, weighted by the inverse of R,
+theta, clusters are independent. With A, B, S, b, c the sums of x x', z x', z z', x y and z y, weighted by the inverse
+of R, a regression on theta alone is left:
 
     A - sum_l B_l' G_l B_l,   b - sum_l B_l' G_l c_l,   G_l = (S_l + Omega^-1)^-1
 
@@ -13,7 +13,7 @@ is Fisher's identity: d log L / d log v_k = 1/2 sum over the family of (E[u^2] /
 
 A cell is a set of observations with the same columns; its moments are sums of u u' over u = (1, covariates, y), so an
 entry of x is a column and a slot of u. Shapes: N cells, U slots, E entries of x, r entries of z, L clusters, P columns
-of theta and q of a cluster's effects for each metric, M metrics, F families, g noise groups.
+of theta and q of a cluster's effects for each metric, M metrics, F families, g noise groups, B nodes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drimed.models.mixed import likelihood_kernels
+from drimed.models.mixed import likelihood_kernels as kernels
 from drimed.numerics.arrays import FloatArray, IntArray
+
+SHARED = {"slot", "zslot", "family", "zfamily", "touched"}  # parts of a design that all members of a batch share
 
 
 class Design(NamedTuple):
-    """Cells as the kernel takes them, sorted by cluster; cells with count 0 are skipped."""
+    """Cells as the kernels take them, sorted by cluster; cells with count 0 are skipped."""
 
     T: FloatArray  # (..., N, U, U), moments
     pattern: IntArray  # (..., N), bit m is set where metric m was observed
@@ -41,17 +43,43 @@ class Design(NamedTuple):
     zfamily: IntArray  # (q,)
     touched: IntArray  # (t,), a dummy whose length bounds the columns of theta that one cluster has
 
+    def flatten(self, batch: tuple[int, ...]) -> Design:
+        """The same with one batch axis."""
+        members = int(np.prod(batch))
+        return Design(*(
+            part if name in SHARED else part.reshape(members, *part.shape[len(batch) :])
+            for name, part in self._asdict().items()
+        ))  # fmt: skip
 
-class Evaluation(NamedTuple):
-    """What one set of variances says about the data."""
+    def take(self, members: IntArray) -> Design:
+        """Some members of a batch with one axis."""
+        return Design(*(part if name in SHARED else part[members] for name, part in self._asdict().items()))
 
-    value: FloatArray  # (...), log marginal likelihood
+    def thin(self, most: int) -> Design:
+        """Evenly spaced clusters of a single trial that has more than `most`; any other design as it is."""
+        clusters = self.start.shape[-1] - 1
+        if clusters <= most or self.start[..., 0].size > 1:
+            return self
+        chosen = np.linspace(0, clusters - 1, most).round().astype(np.intp)
+        start = self.start.reshape(-1)
+        ends, lengths = start[chosen + 1], start[chosen + 1] - start[chosen]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        cells = np.arange(starts[-1]) + np.repeat(ends - starts[1:], lengths)
+        kept = (slice(None),) * (self.pattern.ndim - 1) + (cells,)
+        parts = {name: getattr(self, name)[kept] for name in ("T", "pattern", "group", "cols", "zcols")}
+        return self._replace(start=starts.reshape((*self.start.shape[:-1], most + 1)), **parts)
+
+
+class Posterior(NamedTuple):
+    """The log marginal likelihood at some variances, and theta given them."""
+
+    value: FloatArray  # (...)
     theta: FloatArray  # (..., M, P), posterior mean
     covariance: FloatArray  # (..., M, P, M, P)
 
 
-class Slopes(NamedTuple):
-    """How the log likelihood changes with the variances."""
+class Derivatives(NamedTuple):
+    """Derivatives of the log marginal likelihood."""
 
     value: FloatArray  # (...)
     grad_v: FloatArray  # (..., M, F), with respect to log variances
@@ -61,43 +89,7 @@ class Slopes(NamedTuple):
     second: FloatArray  # (..., M, F, M, F), second derivatives with respect to log variances
 
 
-def evaluate(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
-    """The posterior of theta at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
-    value, theta, covariance, *_ = likelihood_kernels.evaluate(*design, v, R, likelihood_kernels.POSTERIOR)
-    return Evaluation(value, theta, covariance)
-
-
-def posterior(design: Design, v: FloatArray, R: FloatArray) -> Evaluation:
-    """The same at each of B nodes, v (..., B, M, F) and R (..., B, g, M, M)."""
-    axis = v.ndim - 3
-    found = evaluate(design, np.moveaxis(v, axis, 0), np.moveaxis(R, axis, 0))
-    return Evaluation(*(np.moveaxis(a, 0, axis) for a in found))
-
-
-def slopes(design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False) -> Slopes:
-    """The likelihood there and its gradient; second derivatives if they are wanted, else zeros."""
-    want = likelihood_kernels.CURVATURE if curvature else likelihood_kernels.GRADIENT
-    value, _, _, *found = likelihood_kernels.evaluate(*design, v, R, want)
-    return Slopes(value, *found)
-
-
-def thinned(design: Design, most: int) -> Design:
-    """Of a single trial with more clusters than this, evenly spaced ones; anything else as it is."""
-    clusters = design.start.shape[-1] - 1
-    if clusters <= most or design.start[..., 0].size > 1:
-        return design
-    chosen = np.linspace(0, clusters - 1, most).round().astype(np.intp)
-    start = design.start.reshape(-1)
-    ends, lengths = start[chosen + 1], start[chosen + 1] - start[chosen]
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    cells = np.arange(starts[-1]) + np.repeat(ends - starts[1:], lengths)
-    axis = design.pattern.ndim - 1
-    kept = (slice(None),) * axis + (cells,)
-    parts = {name: getattr(design, name)[kept] for name in ("T", "pattern", "group", "cols", "zcols")}
-    return design._replace(start=starts.reshape((*design.start.shape[:-1], most + 1)), **parts)
-
-
-class Own(NamedTuple):
+class ClusterEffects(NamedTuple):
     """A cluster's own effects given theta and its data: shift - gain theta + N(0, noise)."""
 
     shift: FloatArray  # (..., M, q)
@@ -105,10 +97,29 @@ class Own(NamedTuple):
     noise: FloatArray  # (..., M, q, M, q)
 
 
-def own(design: Design, v: FloatArray, R: FloatArray) -> Own:
-    """The effects of clusters that are members of the batch, each with its own cells; v and R have a last batch axis.
+def posterior(design: Design, v: FloatArray, R: FloatArray) -> Posterior:
+    """Theta at variances v (..., M, F) and residual covariances R (..., g, M, M)."""
+    return Posterior(*kernels.evaluate(*design, v, R, kernels.POSTERIOR)[:3])
+
+
+def posterior_at_nodes(design: Design, v: FloatArray, R: FloatArray) -> Posterior:
+    """The same at each of B nodes: v (..., B, M, F) and R (..., B, g, M, M)."""
+    axis = v.ndim - 3
+    at_nodes = posterior(design, np.moveaxis(v, axis, 0), np.moveaxis(R, axis, 0))
+    return Posterior(*(np.moveaxis(a, 0, axis) for a in at_nodes))
+
+
+def derivatives(design: Design, v: FloatArray, R: FloatArray, *, curvature: bool = False) -> Derivatives:
+    """The likelihood and its gradient; second derivatives if they are wanted, else zeros."""
+    want = kernels.CURVATURE if curvature else kernels.GRADIENT
+    value, _, _, *rest = kernels.evaluate(*design, v, R, want)
+    return Derivatives(value, *rest)
+
+
+def cluster_effects(design: Design, v: FloatArray, R: FloatArray) -> ClusterEffects:
+    """The effects of clusters that are members of the batch, each with its own cells; v and R have an axis of nodes.
 
     One cluster's cells are enough: a decision for a user costs the same whatever the number of users.
     """
     entries = (design.cols, design.slot, design.zcols, design.zslot, design.family, design.zfamily)
-    return Own(*likelihood_kernels.own(design.T, design.pattern, design.group, *entries, v, R))
+    return ClusterEffects(*kernels.cluster_effects(design.T, design.pattern, design.group, *entries, v, R))

@@ -1,12 +1,24 @@
-"""The loops of the field model's likelihood, compiled; drimed.models.mixed.likelihood says what they compute.
+"""Compiled loops of the mixed model's likelihood; drimed.models.mixed.likelihood states what they compute.
 
-Sums over cells, the elimination of each cluster's own effects, and the pieces of the gradient. Indices: a cell has
-columns `cols` of theta and `zcols` of its cluster's effects, each with a slot of the moments T; -1 is no column.
-Columns that no cell has are left out: of theta altogether, of a cluster's effects in that cluster. What is left is
-numbered anew, and rows and columns of matrices run over metrics last: M column + m.
+A cell has columns `cols` of theta and `zcols` of its cluster's effects, each with a slot of the moments T; -1 is no
+column. Columns that no cell has are left out: of theta altogether, of a cluster's effects in that cluster. The others
+are numbered anew, and rows and columns of matrices run over metrics last: M column + m.
 
-A cluster's sums stand side by side, [S | B | c], with c by the metric whose outcomes it comes from, and so do those of
-theta, [A | b]. While S = U'U is factored, B and c become U'^-1 B and U'^-1 c.
+A cluster's cross products stand side by side, [S | B | c], with c by the metric whose outcomes it comes from, and so
+do those of theta, [A | b]. While S = U'U is factored, B and c become U'^-1 B and U'^-1 c. Factors are computed row by
+row, in sums that the compiler vectorises, and a zero of a factor costs nothing: for sizes up to some hundreds a library
+call costs more than the work. Matrices are given with the number of rows and columns in use; nothing below the diagonal
+of U is read.
+
+Second derivatives follow Louis's identity. With m and C the posterior mean and covariance of all effects in prior
+deviations, and D = I - C,
+
+    d^2 log L / d log v_k d log v_j = 1/2 sum over (k, j) of D^2 - m_k' D m_j,   plus the gradient where k = j
+
+over theta and the effects of all clusters. Those of two clusters depend on each other through theta alone: with rows h
+of G B, C is G + h V h' within a cluster and h V h' between two. So theta's effects are rows of the unit matrix, sums
+run over pairs of rows, and `add_within_cluster` adds what is different within one. Of a family with more rows than
+theta has columns, only the sum of h h' counts: as many rows as theta has columns, with that sum, stand for them.
 """
 
 from __future__ import annotations
@@ -16,129 +28,182 @@ import numpy as np
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.numerics.compiled import helper, kernel
 
-# Triangular factors of positive definite matrices, compiled: A = U'U, its inverse, and what is carried along.
-
-LEAST_PIVOT = 1e-13  # relative to its diagonal: what is left of a row that depends on those before it is round-off
-
-
-@helper
-def add_row(x: FloatArray, share: float, y: FloatArray) -> None:
-    """x += share y."""
-    for h in range(x.shape[0]):
-        x[h] += share * y[h]
-
-
-@helper
-def triangulated(A: FloatArray, n: int, width: int, least: float, floor: float) -> float:
-    """U in the place of the first n columns of A = U'U, U'^-1 B in that of the further ones, B; log det of A.
-
-    A matrix with a pivot that is not above `least` has no factor: its log det is NaN. Pivots below `floor` are raised
-    to it: those of I + X'X are 1 at least, and less is round-off.
-    """
-    log_det = 0.0
-    for a in range(n):
-        for k in range(a):
-            share = A[k, a]
-            if share != 0.0:
-                add_row(A[a, a:width], -share, A[k, a:width])
-        if A[a, a] < floor:
-            A[a, a] = floor
-        pivot = A[a, a]
-        if not pivot > least:
-            return np.nan
-        log_det += np.log(pivot)
-        row, by = A[a, a:width], 1.0 / np.sqrt(pivot)
-        for h in range(row.shape[0]):
-            row[h] *= by
-    return log_det
-
-
-@helper
-def rooted(A: FloatArray, n: int) -> None:
-    """U in the place of A = U'U, which may be singular; zeros below its diagonal."""
-    for a in range(n):
-        least = LEAST_PIVOT * A[a, a]
-        for k in range(a):
-            A[a, k] = 0.0
-            share = A[k, a]
-            if share != 0.0:
-                add_row(A[a, a:n], -share, A[k, a:n])
-        row = A[a, a:n]
-        by = 1.0 / np.sqrt(row[0]) if row[0] > least else 0.0
-        for h in range(row.shape[0]):
-            row[h] *= by
-
-
-@helper
-def inverse_root(U: FloatArray, n: int) -> FloatArray:
-    """U'^-1, lower triangular."""
-    Y = np.zeros((n, n))
-    for a in range(n):
-        Y[a, a] = 1.0
-        for k in range(a):
-            share = U[k, a]
-            if share != 0.0:
-                add_row(Y[a, : k + 1], -share, Y[k, : k + 1])
-        row, by = Y[a, : a + 1], 1.0 / U[a, a]
-        for h in range(row.shape[0]):
-            row[h] *= by
-    return Y
-
-
-@helper
-def squared(Y: FloatArray, n: int) -> FloatArray:
-    """Y'Y of a lower triangle: the inverse of U'U."""
-    V = np.zeros((n, n))
-    for a in range(n):
-        for k in range(a, n):
-            share = Y[k, a]
-            if share != 0.0:
-                add_row(V[a, : a + 1], share, Y[k, : a + 1])
-        for h in range(a):
-            V[h, a] = V[a, h]
-    return V
-
-
-@helper
-def solved(U: FloatArray, n: int, X: FloatArray, first: int, end: int) -> None:
-    """U^-1 X in the place of the columns of X from `first` to `end`."""
-    for back in range(n):
-        a = n - 1 - back
-        for k in range(a + 1, n):
-            share = U[a, k]
-            if share != 0.0:
-                add_row(X[a, first:end], -share, X[k, first:end])
-        row, by = X[a, first:end], 1.0 / U[a, a]
-        for h in range(row.shape[0]):
-            row[h] *= by
-
-
-@helper
-def turned(X: FloatArray, rows: int, columns: int, found: FloatArray) -> None:
-    """The transpose of the first rows and columns of X, written to `found`."""
-    for a in range(rows):
-        for h in range(columns):
-            found[h, a] = X[a, h]
-
-
-@helper
-def product(A: FloatArray, first: int, rows: int, inner: int, B: FloatArray, width: int, found: FloatArray) -> None:
-    """A B, of the columns of A from `first` on, written to `found`."""
-    for a in range(rows):
-        found[a, :width] = 0.0
-        for k in range(inner):
-            share = A[a, first + k]
-            if share != 0.0:
-                add_row(found[a, :width], share, B[k, :width])
-
-
-# Sums over the cells of a cluster and their elimination, compiled: steps of drimed.models.mixed.likelihood_kernels.
-
+LEAST_PIVOT = 1e-13  # relative to its diagonal: less of a row that depends on those before it is round-off
+POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
 Entries = tuple[IntArray, IntArray]  # of the columns that a cell has: their first rows in a matrix, and their slots
 
 
+@kernel(
+    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], i8[:], i8[:], f8[:,:],"
+    " f8[:,:,:], i8, f8[:], f8[:,:], f8[:,:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:,:,:])",
+    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),()"
+    "->(),(m,p),(m,p,m,p),(m,f),(g,m,m),(m,m),(m,m,f),(m,f,m,f)",
+)
+def evaluate(  # type: ignore[no-untyped-def]
+    T, pattern, group, cols, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want,
+    value, theta, covariance, grad_v, grad_R, squares, by_unit, second,
+):  # fmt: skip
+    L, P, q, M, F = start.shape[0] - 1, family.shape[0], zfamily.shape[0], v.shape[0], v.shape[1]
+    W, log_R = noise_precisions(R)
+    spot, seen = np.full(P, -1, np.int64), np.empty(P, np.int64)  # of each column of theta; the column of each spot
+    D = M * number_columns(T, cols, start[0], start[L], spot, seen)
+    Qm, nm = M * q, min(M * touched_bound.shape[0], D)  # the most of one cluster
+    again = 0 if want == POSTERIOR else 1  # clusters are kept, and looked at again for the gradient
+    sums = np.empty((again * (L - 1) + 1, Qm, Qm + nm + M))
+    touched, own = np.empty((sums.shape[0], nm), np.int64), np.empty((sums.shape[0], q), np.int64)
+    counts = np.zeros((sums.shape[0], 2), np.int64)
+    place, zplace = np.full(P, -1, np.int64), np.full(q, -1, np.int64)
+    A, taken = np.zeros((D, D + M)), np.empty((nm, nm + M))
+    room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
+    observed, log_det = np.zeros(M), 0.0
+    squares[:] = 0.0
+    for cluster in range(L):
+        at = again * cluster
+        S, ours, theirs = sums[at], touched[at], own[at]
+        nt = number_columns_in_order(T, cols, start[cluster], start[cluster + 1], place, seen, D // M, ours)
+        nz = number_columns(T, zcols, start[cluster], start[cluster + 1], zplace, theirs)
+        counts[at, 0], counts[at, 1] = nt, nz
+        Q, n = M * nz, M * nt
+        S[:Q, : Q + n + M] = 0.0
+        for i in range(start[cluster], start[cluster + 1]):
+            if T[i, 0, 0] > 0.0:
+                w = W[group[i], pattern[i]]
+                log_det += T[i, 0, 0] * log_R[group[i], pattern[i]]
+                add_squares(T[i], w, observed, squares)
+                z = entries_of_cell(zcols[i], zslot, zplace, M, zroom)
+                add_products(T[i], w, entries_of_cell(cols[i], slot, spot, M, room), A, D)
+                add_products(T[i], w, z, S, Q + n)
+                add_cross_products(T[i], w, z, entries_of_cell(cols[i], slot, place, M, room), S, Q)
+        in_prior_units(S, Q, Q + n + M, prior_deviations(v, zfamily, theirs, nz))
+        log_det += factorise(S, Q, Q + n + M, 0.0, 1.0)
+        eliminated_products(S, Q, n, taken, squares)
+        forget_numbers(place, ours, nt)
+        forget_numbers(zplace, theirs, nz)
+        columns_to_rows(ours, nt, spot, M)
+        for t in range(n):
+            row, less = A[ours[t]], taken[t]
+            for s in range(t, n):
+                row[ours[s]] -= less[s]
+            for m in range(M):
+                row[D + m] -= less[n + m]
+
+    dev, est, V, log = solve_theta(A, D, v, family, seen, squares)
+    log_det += log
+    value[0] = -0.5 * (observed.sum() * np.log(2.0 * np.pi) + log_det + squares.sum())
+    if want == POSTERIOR:
+        write_posterior(est, V, dev, seen, (v, family), theta, covariance)
+        return
+
+    grad_v[:], grad_R[:], by_unit[:], second[:] = 0.0, 0.0, 0.0, 0.0
+    for a in range(D):
+        f = family[seen[a // M]]
+        grad_v[a % M, f] += 0.5 * (est[a] * est[a] + V[a, a] - 1.0)
+        for m in range(M):
+            by_unit[m, a % M, f] -= 0.5 * est[a] * A[a, D + m]
+    single = M == 1 and R.shape[0] == 1
+    X, HV, VH, N = np.empty((nm, nm)), np.empty((Qm, nm)), np.empty((nm, Qm)), np.empty((Qm, Qm))
+    C, G, mean = np.empty((Qm, Qm)), np.empty((Qm, Qm)), np.empty((L, Qm))
+    means, moments, bends = np.empty(nm + Qm), np.empty((nm + Qm, nm + Qm)), np.zeros((M * F, M * F))
+    for at in range(L):
+        S, ours, theirs, mine = sums[at], touched[at], own[at], mean[at]
+        Q, n = M * counts[at, 1], M * counts[at, 0]
+        for t in range(n):
+            row = ours[t]
+            for s in range(n):
+                X[t, s] = V[row, ours[s]]
+            for a in range(Q):
+                S[a, Q + t] *= dev[row]
+                for m in range(M):
+                    S[a, Q + n + m] -= S[a, Q + t] * A[row, D + m]
+        back_substitute(S, Q, S, Q + n, Q + n + M)
+        multiply_into(S, Q, Q, n, X, n, HV)
+        transpose_into(HV, Q, n, VH)
+        multiply_into(S, Q, Q, n, VH, Q, N)
+        inverse_of_factored(S, Q, N, C)
+        for a in range(Q):
+            f = zfamily[theirs[a // M]]
+            mine[a] = 0.0
+            for m in range(M):
+                mine[a] += S[a, Q + n + m]
+            grad_v[a % M, f] += 0.5 * (mine[a] * mine[a] + C[a, a] - 1.0)
+            for m in range(M):
+                by_unit[m, a % M, f] -= 0.5 * mine[a] * S[a, Q + n + m]
+        if not single:
+            back_substitute(S, Q, HV, 0, n)
+            for t in range(n // M):
+                place[seen[ours[M * t] // M]] = t
+            for t in range(Q // M):
+                zplace[theirs[t]] = t
+            zdev = prior_deviations(v, zfamily, theirs, Q // M)
+            effect_moments((est, X, dev, ours[:n]), (mine, C, zdev), HV, moments, means)
+            for i in range(start[at], start[at + 1]):
+                if T[i, 0, 0] > 0.0:
+                    x, z = (
+                        entries_of_cell(cols[i], slot, place, M, room),
+                        entries_of_cell(zcols[i], zslot, zplace, M, zroom),
+                    )
+                    add_residual_gradient(T[i], W[group[i], pattern[i]], x, z, n, (means, moments), grad_R[group[i]])
+            for t in range(n // M):
+                place[seen[ours[M * t] // M]] = -1
+            forget_numbers(zplace, theirs, Q // M)
+        if want >= CURVATURE:
+            back_substitute(S, Q, S, Q, Q + n)
+            N[:Q, :Q] = 0.0
+            inverse_of_factored(S, Q, N, G)
+            add_within_cluster(C, G, mine, (theirs, zfamily), Q, M, bends)
+    if single:  # scaling outcomes is scaling all variances: what is left of it is the residual's share
+        grad_R[0, 0, 0] = (0.5 * (squares[0, 0] - observed[0]) - grad_v.sum()) / R[0, 0, 0]
+    if want >= CURVATURE:
+        add_through_theta(V, est, (family, seen), (zfamily, own), (sums, touched, counts, mean), M, bends)
+        for a in range(M * F):
+            for h in range(M * F):
+                second[a // F, a % F, h // F, h % F] = bends[a, h]
+            second[a // F, a % F, a // F, a % F] += grad_v[a // F, a % F]
+
+
+@kernel(
+    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], f8[:,:,:], f8[:,:,:,:],"
+    " f8[:,:,:], f8[:,:,:,:,:], f8[:,:,:,:,:])",
+    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(p),(q),(b,m,f),(b,g,m,m)->(b,m,q),(b,m,q,m,p),(b,m,q,m,q)",
+)
+def cluster_effects(  # type: ignore[no-untyped-def]
+    T, pattern, group, cols, slot, zcols, zslot, family, zfamily, v, R, shift, gain, noise
+):  # fmt: skip
+    """One cluster's effects at each node, given theta: drimed.models.mixed.likelihood.ClusterEffects."""
+    P, q, M = family.shape[0], zfamily.shape[0], v.shape[1]
+    Q, n, everywhere, all_own = M * q, M * P, np.arange(P), np.arange(q)
+    S, N, G = np.empty((Q, Q + n + M)), np.empty((Q, Q)), np.empty((Q, Q))
+    room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
+    shift[:] = 0.0
+    for b in range(v.shape[0]):
+        W, _ = noise_precisions(R[b])
+        dev = prior_deviations(v[b], zfamily, all_own, q)
+        S[:], N[:] = 0.0, 0.0
+        for i in range(T.shape[0]):
+            if T[i, 0, 0] > 0.0:
+                w = W[group[i], pattern[i]]
+                z = entries_of_cell(zcols[i], zslot, all_own, M, zroom)
+                add_products(T[i], w, z, S, Q + n)
+                add_cross_products(T[i], w, z, entries_of_cell(cols[i], slot, everywhere, M, room), S, Q)
+        in_prior_units(S, Q, Q + n + M, dev)
+        factorise(S, Q, Q + n + M, 0.0, 1.0)
+        back_substitute(S, Q, S, Q, Q + n + M)
+        inverse_of_factored(S, Q, N, G)
+        for a in range(Q):
+            m, col = a % M, a // M
+            for k in range(M):
+                shift[b, m, col] += dev[a] * S[a, Q + n + k]
+                for h in range(q):
+                    noise[b, m, col, k, h] = dev[a] * dev[M * h + k] * G[a, M * h + k]
+                for h in range(P):
+                    gain[b, m, col, k, h] = dev[a] * S[a, Q + M * h + k]
+
+
+# Cross products of cells, and their elimination
+
+
 @helper
-def inverses(R: FloatArray) -> tuple[FloatArray, FloatArray]:
+def noise_precisions(R: FloatArray) -> tuple[FloatArray, FloatArray]:
     """R^-1 restricted to what was observed, and log det, for each noise group and pattern: (g, 2^M, M, M), (g, 2^M)."""
     groups, M = R.shape[0], R.shape[1]
     W, log_det = np.zeros((groups, 1 << M, M, M)), np.zeros((groups, 1 << M))
@@ -153,8 +218,8 @@ def inverses(R: FloatArray) -> tuple[FloatArray, FloatArray]:
             for a in range(n):
                 for h in range(n):
                     observed[a, h] = R[g, index[a], index[h]]
-            log_det[g, pattern] = triangulated(observed, n, n, 0.0, 0.0)
-            inverse = squared(inverse_root(observed, n), n)
+            log_det[g, pattern] = factorise(observed, n, n, 0.0, 0.0)
+            inverse = gram_of_lower(inverse_factor(observed, n), n)
             for a in range(n):
                 for h in range(n):
                     W[g, pattern, index[a], index[h]] = inverse[a, h]
@@ -162,7 +227,7 @@ def inverses(R: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 @helper
-def collected(T: FloatArray, cols: IntArray, first: int, end: int, place: IntArray, found: IntArray) -> int:
+def number_columns(T: FloatArray, cols: IntArray, first: int, end: int, place: IntArray, found: IntArray) -> int:
     """Number the columns that cells have, and count them; those come first of whose kind there are most.
 
     Columns of one kind share no cell: the more of them are eliminated first, the more of the factor is zero.
@@ -192,7 +257,7 @@ def collected(T: FloatArray, cols: IntArray, first: int, end: int, place: IntArr
 
 
 @helper
-def collected_in_order(
+def number_columns_in_order(
     T: FloatArray, cols: IntArray, first: int, end: int, place: IntArray, order: IntArray, n: int, found: IntArray
 ) -> int:
     """The same, in an order that was found before: the n columns of `order`."""
@@ -210,7 +275,7 @@ def collected_in_order(
 
 
 @helper
-def rows_of(found: IntArray, n: int, spot: IntArray, M: int) -> None:
+def columns_to_rows(found: IntArray, n: int, spot: IntArray, M: int) -> None:
     """From n columns of theta to their rows of A, M each, in their place."""
     for back in range(n):
         t = n - 1 - back
@@ -220,14 +285,14 @@ def rows_of(found: IntArray, n: int, spot: IntArray, M: int) -> None:
 
 
 @helper
-def forget(place: IntArray, found: IntArray, n: int) -> None:
+def forget_numbers(place: IntArray, found: IntArray, n: int) -> None:
     """No column has a number any more."""
     for t in range(n):
         place[found[t]] = -1
 
 
 @helper
-def deviations(v: FloatArray, family: IntArray, found: IntArray, n: int) -> FloatArray:
+def prior_deviations(v: FloatArray, family: IntArray, found: IntArray, n: int) -> FloatArray:
     """The prior deviation of each of the columns that were found: (M n)."""
     M = v.shape[0]
     dev = np.empty(M * n)
@@ -238,7 +303,7 @@ def deviations(v: FloatArray, family: IntArray, found: IntArray, n: int) -> Floa
 
 
 @helper
-def add_outcomes(T: FloatArray, W: FloatArray, observed: FloatArray, squares: FloatArray) -> None:
+def add_squares(T: FloatArray, W: FloatArray, observed: FloatArray, squares: FloatArray) -> None:
     """Add a cell to the numbers of observations and to their squares."""
     M = W.shape[0]
     first = T.shape[0] - M
@@ -250,7 +315,7 @@ def add_outcomes(T: FloatArray, W: FloatArray, observed: FloatArray, squares: Fl
 
 
 @helper
-def entries(cols: IntArray, slot: IntArray, place: IntArray, M: int, room: IntArray) -> Entries:
+def entries_of_cell(cols: IntArray, slot: IntArray, place: IntArray, M: int, room: IntArray) -> Entries:
     """The columns that a cell has, written to `room` (2, E), where `place` numbers them."""
     rows, slots, n = room[0], room[1], 0
     for e in range(slot.shape[0]):
@@ -261,7 +326,7 @@ def entries(cols: IntArray, slot: IntArray, place: IntArray, M: int, room: IntAr
 
 
 @helper
-def add_block(T: FloatArray, W: FloatArray, x: Entries, A: FloatArray, right: int) -> None:
+def add_products(T: FloatArray, W: FloatArray, x: Entries, A: FloatArray, right: int) -> None:
     """Add a cell to the upper triangle of x x', and to x y, whose columns begin at `right`."""
     rows, slots = x
     n, M = len(rows), W.shape[0]
@@ -280,7 +345,7 @@ def add_block(T: FloatArray, W: FloatArray, x: Entries, A: FloatArray, right: in
 
 
 @helper
-def add_cross(T: FloatArray, W: FloatArray, z: Entries, x: Entries, B: FloatArray, first: int) -> None:
+def add_cross_products(T: FloatArray, W: FloatArray, z: Entries, x: Entries, B: FloatArray, first: int) -> None:
     """Add a cell to z x', whose columns begin at `first`."""
     (zrows, zslots), (rows, slots) = z, x
     M = W.shape[0]
@@ -294,7 +359,7 @@ def add_cross(T: FloatArray, W: FloatArray, z: Entries, x: Entries, B: FloatArra
 
 
 @helper
-def in_units(S: FloatArray, n: int, width: int, dev: FloatArray) -> None:
+def in_prior_units(S: FloatArray, n: int, width: int, dev: FloatArray) -> None:
     """[S | B] in units of the prior deviations of its rows, with their prior added."""
     for a in range(n):
         for h in range(a, n):
@@ -305,7 +370,7 @@ def in_units(S: FloatArray, n: int, width: int, dev: FloatArray) -> None:
 
 
 @helper
-def take(S: FloatArray, Q: int, n: int, taken: FloatArray, squares: FloatArray) -> None:
+def eliminated_products(S: FloatArray, Q: int, n: int, taken: FloatArray, squares: FloatArray) -> None:
     """What elimination takes from [A | b], B'G [B | c], in its upper triangle, and from the squares."""
     M = squares.shape[0]
     for t in range(n):
@@ -321,29 +386,29 @@ def take(S: FloatArray, Q: int, n: int, taken: FloatArray, squares: FloatArray) 
 
 
 @helper
-def inside(U: FloatArray, Q: int, N: FloatArray, found: FloatArray) -> None:
+def inverse_of_factored(U: FloatArray, Q: int, N: FloatArray, found: FloatArray) -> None:
     """U^-1 (I + N) U'^-1, written to `found`; N is symmetric and is used up."""
     for a in range(Q):
         N[a, a] += 1.0
-    solved(U, Q, N, 0, Q)
-    turned(N, Q, Q, found)
-    solved(U, Q, found, 0, Q)
+    back_substitute(U, Q, N, 0, Q)
+    transpose_into(N, Q, Q, found)
+    back_substitute(U, Q, found, 0, Q)
 
 
 @helper
-def eliminated(
+def solve_theta(
     A: FloatArray, D: int, v: FloatArray, family: IntArray, seen: IntArray, squares: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """Theta of [A | b], which is factored, once the clusters are taken out: prior deviations, and in their units mean
     and covariance; log det. What theta explains is taken from the squares, and A's last columns are means by metric.
     """
     M = v.shape[0]
-    dev = deviations(v, family, seen, D // M)
-    in_units(A, D, D + M, dev)
-    log_det = triangulated(A, D, D + M, 0.0, 1.0)
-    take(A, D, 0, A, squares)
-    V = squared(inverse_root(A, D), D)
-    solved(A, D, A, D, D + M)
+    dev = prior_deviations(v, family, seen, D // M)
+    in_prior_units(A, D, D + M, dev)
+    log_det = factorise(A, D, D + M, 0.0, 1.0)
+    eliminated_products(A, D, 0, A, squares)
+    V = gram_of_lower(inverse_factor(A, D), D)
+    back_substitute(A, D, A, D, D + M)
     est = np.zeros(D)
     for a in range(D):
         for m in range(M):
@@ -352,7 +417,7 @@ def eliminated(
 
 
 @helper
-def tell(
+def write_posterior(
     est: FloatArray,
     V: FloatArray,
     dev: FloatArray,
@@ -376,11 +441,11 @@ def tell(
                 covariance[metric, col, m, seen[h]] = V[a, M * h + m] * dev[a] * dev[M * h + m]
 
 
-# What is left of outcomes, compiled: the derivative of the field model's likelihood with respect to the residual.
+# Derivative with respect to the residual covariance
 
 
 @helper
-def second_moments(
+def effect_moments(
     common: tuple[FloatArray, FloatArray, FloatArray, IntArray],
     own: tuple[FloatArray, FloatArray, FloatArray],
     HV: FloatArray,
@@ -410,7 +475,7 @@ def second_moments(
 
 
 @helper
-def add_squares(
+def add_residual_gradient(
     T: FloatArray,
     W: FloatArray,
     x: Entries,
@@ -449,11 +514,11 @@ def add_squares(
             gradient[m, k] += 0.5 * s
 
 
-# Second derivatives of the field model's likelihood with respect to log variances, compiled.
+# Second derivatives with respect to log variances
 
 
 @helper
-def add_local(
+def add_within_cluster(
     C: FloatArray, G: FloatArray, mean: FloatArray, own: tuple[IntArray, IntArray], Q: int, M: int, H: FloatArray
 ) -> None:
     """Within one cluster: what is there beside h V h'."""
@@ -472,7 +537,7 @@ def add_local(
 
 
 @helper
-def add_common(
+def add_through_theta(
     V: FloatArray,
     est: FloatArray,
     theirs: tuple[IntArray, IntArray],
@@ -491,11 +556,11 @@ def add_common(
         unit_of[a] = a % M * F + family[seen[a // M]]
         pull[unit_of[a], a] = est[a]
         H[unit_of[a], unit_of[a]] += 0.5 - V[a, a] - est[a] * est[a]
-    rows, unit = gathered(clusters, (zfamily, columns), D, M, pull)
+    rows, unit = rows_of_clusters(clusters, (zfamily, columns), D, M, pull)
     n = len(unit)
     VX, XT, squares = np.empty((n, D)), np.empty((D, n)), np.empty(n)
-    product(rows, 0, n, D, V, D, VX)
-    turned(rows, n, D, XT)
+    multiply_into(rows, 0, n, D, V, D, VX)
+    transpose_into(rows, n, D, XT)
     half = np.zeros((units, units))  # of pairs in one of their two orders
     for a in range(D):
         sums = half[unit_of[a]]
@@ -516,8 +581,8 @@ def add_common(
         for w in range(units):
             H[u, w] += 0.5 * (half[u, w] + half[w, u])
     towards, turn = np.empty((units, D)), np.empty((D, units))
-    product(pull, 0, units, D, V, D, towards)
-    turned(pull, units, D, turn)
+    multiply_into(pull, 0, units, D, V, D, towards)
+    transpose_into(pull, units, D, turn)
     for u in range(units):
         for a in range(D):
             if towards[u, a] != 0.0:
@@ -525,7 +590,7 @@ def add_common(
 
 
 @helper
-def gathered(
+def rows_of_clusters(
     clusters: tuple[FloatArray, IntArray, IntArray, FloatArray],
     own: tuple[IntArray, IntArray],
     D: int,
@@ -566,172 +631,122 @@ def gathered(
                     rows[i] = full
                 i += 1
         if many:
-            rooted(rows[n:end], D)
+            factorise_singular(rows[n:end], D)
         n = end
     return rows, unit
 
 
-POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
+# Triangular factors
 
 
-@kernel(
-    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], i8[:], i8[:], f8[:,:],"
-    " f8[:,:,:], i8, f8[:], f8[:,:], f8[:,:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:,:,:])",
-    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(l),(p),(q),(t),(m,f),(g,m,m),()"
-    "->(),(m,p),(m,p,m,p),(m,f),(g,m,m),(m,m),(m,m,f),(m,f,m,f)",
-)
-def evaluate(  # type: ignore[no-untyped-def]
-    T, pattern, group, cols, slot, zcols, zslot, start, family, zfamily, touched_bound, v, R, want,
-    value, theta, covariance, grad_v, grad_R, squares, by_unit, second,
-):  # fmt: skip
-    L, P, q, M, F = start.shape[0] - 1, family.shape[0], zfamily.shape[0], v.shape[0], v.shape[1]
-    W, log_R = inverses(R)
-    spot, seen = np.full(P, -1, np.int64), np.empty(P, np.int64)  # of each column of theta; the column of each spot
-    D = M * collected(T, cols, start[0], start[L], spot, seen)
-    Qm, nm = M * q, min(M * touched_bound.shape[0], D)  # the most of one cluster
-    again = 0 if want == POSTERIOR else 1  # clusters are kept, and looked at again for the gradient
-    sums = np.empty((again * (L - 1) + 1, Qm, Qm + nm + M))
-    touched, own = np.empty((sums.shape[0], nm), np.int64), np.empty((sums.shape[0], q), np.int64)
-    counts = np.zeros((sums.shape[0], 2), np.int64)
-    place, zplace = np.full(P, -1, np.int64), np.full(q, -1, np.int64)
-    A, taken = np.zeros((D, D + M)), np.empty((nm, nm + M))
-    room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
-    observed, log_det = np.zeros(M), 0.0
-    squares[:] = 0.0
-    for cluster in range(L):
-        at = again * cluster
-        S, ours, theirs = sums[at], touched[at], own[at]
-        nt = collected_in_order(T, cols, start[cluster], start[cluster + 1], place, seen, D // M, ours)
-        nz = collected(T, zcols, start[cluster], start[cluster + 1], zplace, theirs)
-        counts[at, 0], counts[at, 1] = nt, nz
-        Q, n = M * nz, M * nt
-        S[:Q, : Q + n + M] = 0.0
-        for i in range(start[cluster], start[cluster + 1]):
-            if T[i, 0, 0] > 0.0:
-                w = W[group[i], pattern[i]]
-                log_det += T[i, 0, 0] * log_R[group[i], pattern[i]]
-                add_outcomes(T[i], w, observed, squares)
-                z = entries(zcols[i], zslot, zplace, M, zroom)
-                add_block(T[i], w, entries(cols[i], slot, spot, M, room), A, D)
-                add_block(T[i], w, z, S, Q + n)
-                add_cross(T[i], w, z, entries(cols[i], slot, place, M, room), S, Q)
-        in_units(S, Q, Q + n + M, deviations(v, zfamily, theirs, nz))
-        log_det += triangulated(S, Q, Q + n + M, 0.0, 1.0)
-        take(S, Q, n, taken, squares)
-        forget(place, ours, nt)
-        forget(zplace, theirs, nz)
-        rows_of(ours, nt, spot, M)
-        for t in range(n):
-            row, less = A[ours[t]], taken[t]
-            for s in range(t, n):
-                row[ours[s]] -= less[s]
-            for m in range(M):
-                row[D + m] -= less[n + m]
-
-    dev, est, V, log = eliminated(A, D, v, family, seen, squares)
-    log_det += log
-    value[0] = -0.5 * (observed.sum() * np.log(2.0 * np.pi) + log_det + squares.sum())
-    if want == POSTERIOR:
-        tell(est, V, dev, seen, (v, family), theta, covariance)
-        return
-
-    grad_v[:], grad_R[:], by_unit[:], second[:] = 0.0, 0.0, 0.0, 0.0
-    for a in range(D):
-        f = family[seen[a // M]]
-        grad_v[a % M, f] += 0.5 * (est[a] * est[a] + V[a, a] - 1.0)
-        for m in range(M):
-            by_unit[m, a % M, f] -= 0.5 * est[a] * A[a, D + m]
-    single = M == 1 and R.shape[0] == 1
-    X, HV, VH, N = np.empty((nm, nm)), np.empty((Qm, nm)), np.empty((nm, Qm)), np.empty((Qm, Qm))
-    C, G, mean = np.empty((Qm, Qm)), np.empty((Qm, Qm)), np.empty((L, Qm))
-    means, moments, bends = np.empty(nm + Qm), np.empty((nm + Qm, nm + Qm)), np.zeros((M * F, M * F))
-    for at in range(L):
-        S, ours, theirs, mine = sums[at], touched[at], own[at], mean[at]
-        Q, n = M * counts[at, 1], M * counts[at, 0]
-        for t in range(n):
-            row = ours[t]
-            for s in range(n):
-                X[t, s] = V[row, ours[s]]
-            for a in range(Q):
-                S[a, Q + t] *= dev[row]
-                for m in range(M):
-                    S[a, Q + n + m] -= S[a, Q + t] * A[row, D + m]
-        solved(S, Q, S, Q + n, Q + n + M)
-        product(S, Q, Q, n, X, n, HV)
-        turned(HV, Q, n, VH)
-        product(S, Q, Q, n, VH, Q, N)
-        inside(S, Q, N, C)
-        for a in range(Q):
-            f = zfamily[theirs[a // M]]
-            mine[a] = 0.0
-            for m in range(M):
-                mine[a] += S[a, Q + n + m]
-            grad_v[a % M, f] += 0.5 * (mine[a] * mine[a] + C[a, a] - 1.0)
-            for m in range(M):
-                by_unit[m, a % M, f] -= 0.5 * mine[a] * S[a, Q + n + m]
-        if not single:
-            solved(S, Q, HV, 0, n)
-            for t in range(n // M):
-                place[seen[ours[M * t] // M]] = t
-            for t in range(Q // M):
-                zplace[theirs[t]] = t
-            zdev = deviations(v, zfamily, theirs, Q // M)
-            second_moments((est, X, dev, ours[:n]), (mine, C, zdev), HV, moments, means)
-            for i in range(start[at], start[at + 1]):
-                if T[i, 0, 0] > 0.0:
-                    x, z = entries(cols[i], slot, place, M, room), entries(zcols[i], zslot, zplace, M, zroom)
-                    add_squares(T[i], W[group[i], pattern[i]], x, z, n, (means, moments), grad_R[group[i]])
-            for t in range(n // M):
-                place[seen[ours[M * t] // M]] = -1
-            forget(zplace, theirs, Q // M)
-        if want >= CURVATURE:
-            solved(S, Q, S, Q, Q + n)
-            N[:Q, :Q] = 0.0
-            inside(S, Q, N, G)
-            add_local(C, G, mine, (theirs, zfamily), Q, M, bends)
-    if single:  # scaling outcomes is scaling all variances: what is left of it is the residual's share
-        grad_R[0, 0, 0] = (0.5 * (squares[0, 0] - observed[0]) - grad_v.sum()) / R[0, 0, 0]
-    if want >= CURVATURE:
-        add_common(V, est, (family, seen), (zfamily, own), (sums, touched, counts, mean), M, bends)
-        for a in range(M * F):
-            for h in range(M * F):
-                second[a // F, a % F, h // F, h % F] = bends[a, h]
-            second[a // F, a % F, a // F, a % F] += grad_v[a // F, a % F]
+@helper
+def add_row(x: FloatArray, share: float, y: FloatArray) -> None:
+    """x += share y."""
+    for h in range(x.shape[0]):
+        x[h] += share * y[h]
 
 
-@kernel(
-    "void(f8[:,:,:], i8[:], i8[:], i8[:,:], i8[:], i8[:,:], i8[:], i8[:], i8[:], f8[:,:,:], f8[:,:,:,:],"
-    " f8[:,:,:], f8[:,:,:,:,:], f8[:,:,:,:,:])",
-    "(n,u,u),(n),(n),(n,e),(e),(n,r),(r),(p),(q),(b,m,f),(b,g,m,m)->(b,m,q),(b,m,q,m,p),(b,m,q,m,q)",
-)
-def own(  # type: ignore[no-untyped-def]
-    T, pattern, group, cols, slot, zcols, zslot, family, zfamily, v, R, shift, gain, noise
-):  # fmt: skip
-    """One cluster's effects at each node, given theta: drimed.models.mixed.likelihood.Own."""
-    P, q, M = family.shape[0], zfamily.shape[0], v.shape[1]
-    Q, n, everywhere, all_own = M * q, M * P, np.arange(P), np.arange(q)
-    S, N, G = np.empty((Q, Q + n + M)), np.empty((Q, Q)), np.empty((Q, Q))
-    room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
-    shift[:] = 0.0
-    for b in range(v.shape[0]):
-        W, _ = inverses(R[b])
-        dev = deviations(v[b], zfamily, all_own, q)
-        S[:], N[:] = 0.0, 0.0
-        for i in range(T.shape[0]):
-            if T[i, 0, 0] > 0.0:
-                w = W[group[i], pattern[i]]
-                z = entries(zcols[i], zslot, all_own, M, zroom)
-                add_block(T[i], w, z, S, Q + n)
-                add_cross(T[i], w, z, entries(cols[i], slot, everywhere, M, room), S, Q)
-        in_units(S, Q, Q + n + M, dev)
-        triangulated(S, Q, Q + n + M, 0.0, 1.0)
-        solved(S, Q, S, Q, Q + n + M)
-        inside(S, Q, N, G)
-        for a in range(Q):
-            m, col = a % M, a // M
-            for k in range(M):
-                shift[b, m, col] += dev[a] * S[a, Q + n + k]
-                for h in range(q):
-                    noise[b, m, col, k, h] = dev[a] * dev[M * h + k] * G[a, M * h + k]
-                for h in range(P):
-                    gain[b, m, col, k, h] = dev[a] * S[a, Q + M * h + k]
+@helper
+def factorise(A: FloatArray, n: int, width: int, least: float, floor: float) -> float:
+    """U in the place of the first n columns of A = U'U, U'^-1 B in that of the further ones, B; log det of A.
+
+    A matrix with a pivot that is not above `least` has no factor: its log det is NaN. Pivots below `floor` are raised
+    to it: those of I + X'X are 1 at least, and less is round-off.
+    """
+    log_det = 0.0
+    for a in range(n):
+        for k in range(a):
+            share = A[k, a]
+            if share != 0.0:
+                add_row(A[a, a:width], -share, A[k, a:width])
+        if A[a, a] < floor:
+            A[a, a] = floor
+        pivot = A[a, a]
+        if not pivot > least:
+            return np.nan
+        log_det += np.log(pivot)
+        row, by = A[a, a:width], 1.0 / np.sqrt(pivot)
+        for h in range(row.shape[0]):
+            row[h] *= by
+    return log_det
+
+
+@helper
+def factorise_singular(A: FloatArray, n: int) -> None:
+    """U in the place of A = U'U, which may be singular; zeros below its diagonal."""
+    for a in range(n):
+        least = LEAST_PIVOT * A[a, a]
+        for k in range(a):
+            A[a, k] = 0.0
+            share = A[k, a]
+            if share != 0.0:
+                add_row(A[a, a:n], -share, A[k, a:n])
+        row = A[a, a:n]
+        by = 1.0 / np.sqrt(row[0]) if row[0] > least else 0.0
+        for h in range(row.shape[0]):
+            row[h] *= by
+
+
+@helper
+def inverse_factor(U: FloatArray, n: int) -> FloatArray:
+    """U'^-1, lower triangular."""
+    Y = np.zeros((n, n))
+    for a in range(n):
+        Y[a, a] = 1.0
+        for k in range(a):
+            share = U[k, a]
+            if share != 0.0:
+                add_row(Y[a, : k + 1], -share, Y[k, : k + 1])
+        row, by = Y[a, : a + 1], 1.0 / U[a, a]
+        for h in range(row.shape[0]):
+            row[h] *= by
+    return Y
+
+
+@helper
+def gram_of_lower(Y: FloatArray, n: int) -> FloatArray:
+    """Y'Y of a lower triangle: the inverse of U'U."""
+    V = np.zeros((n, n))
+    for a in range(n):
+        for k in range(a, n):
+            share = Y[k, a]
+            if share != 0.0:
+                add_row(V[a, : a + 1], share, Y[k, : a + 1])
+        for h in range(a):
+            V[h, a] = V[a, h]
+    return V
+
+
+@helper
+def back_substitute(U: FloatArray, n: int, X: FloatArray, first: int, end: int) -> None:
+    """U^-1 X in the place of the columns of X from `first` to `end`."""
+    for back in range(n):
+        a = n - 1 - back
+        for k in range(a + 1, n):
+            share = U[a, k]
+            if share != 0.0:
+                add_row(X[a, first:end], -share, X[k, first:end])
+        row, by = X[a, first:end], 1.0 / U[a, a]
+        for h in range(row.shape[0]):
+            row[h] *= by
+
+
+@helper
+def transpose_into(X: FloatArray, rows: int, columns: int, found: FloatArray) -> None:
+    """The transpose of the first rows and columns of X, written to `found`."""
+    for a in range(rows):
+        for h in range(columns):
+            found[h, a] = X[a, h]
+
+
+@helper
+def multiply_into(
+    A: FloatArray, first: int, rows: int, inner: int, B: FloatArray, width: int, found: FloatArray
+) -> None:
+    """A B, of the columns of A from `first` on, written to `found`."""
+    for a in range(rows):
+        found[a, :width] = 0.0
+        for k in range(inner):
+            share = A[a, first + k]
+            if share != 0.0:
+                add_row(found[a, :width], share, B[k, :width])

@@ -1,11 +1,10 @@
-"""The terms of a field model: families of effects, and which columns of the regression a decision touches.
+"""Terms of the mixed model: families of effects, the columns that decisions touch, and the variance parameters.
 
 A family has one coefficient for each combination of its factors (and covariate, if it is a family of slopes), and one
 variance for each metric. Families that contain the cluster factor belong to a cluster and are eliminated; the others
-last and make up theta.
-
-Somebody in no group differs from what is common by as much as a group does and a person does besides: to belong nowhere
-makes nobody more typical. What a group would have is then nobody else's, so it is eliminated with the person's own.
+make up theta. A user without a group gets both a group-level and a user-level random effect; the group-level one is
+shared with no other user, so it is eliminated with the user's own. docs/model.md has the families and their priors.
+Shapes: leading `...` is any batch; K arms, M metrics, F factors, P columns for each metric, p parameters.
 """
 
 from __future__ import annotations
@@ -17,15 +16,20 @@ from typing import NamedTuple, final
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.models.mixed.cells import FACTORS
-from drimed.models.mixed.likelihood import Slopes
+from drimed.models.mixed.likelihood import Derivatives
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
+FACTORS = ("season", "block", "group", "user", "arm", "noise")  # of every model; categories come after them
+CLUSTERS = ("season", "user")
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
-
-# What a season does to an arm, relative to the residual's variance. Public variety trials: 0.16 in 48 years of barley,
-# 0.12 in three of maize, 0.03 to 0.35 in two of soybean.
+# Variance of season x arm relative to the residual's. Public variety trials: 0.16 in 48 years of barley, 0.12 in three
+# of maize, 0.03 to 0.35 in two of soybean.
 SEASON_ARMS = 0.15
+RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first guess
+CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
+ARM_NOISE_SD = 0.5  # of the log of an arm's noise variance relative to the others
+
+Range = tuple[float, float]
 
 
 @final
@@ -35,191 +39,16 @@ class Family:
 
     name: str
     by: tuple[str, ...] = ()  # the factors it varies with
-    slopes: tuple[int, ...] | None = None  # the covariates that it multiplies, by number; None: it stands alone
+    slopes: tuple[int, ...] | None = None  # the covariates that it multiplies, by number; None: an intercept
     centre: float = 1.0  # centre of the variance's prior, relative to the residual's
     spread: float = 1.0  # deviation of the log of that ratio
     variance: float | None = None  # known, relative to a first guess of the residual's; None: learned
 
 
-class Unmet(NamedTuple):
-    """Effects of a family that rows have but no column is for: nothing was observed of them yet."""
-
-    family: int
-    by_arm: bool  # each arm has its own, or all arms of an offer share it
-    weight: FloatArray  # (..., K, s), what multiplies them, for each slot of the family; 0 where there is a column
-
-
-@final
-@dataclass(frozen=True)
-class Layout:
-    """Families laid out as columns: of theta, or of one cluster's own effects."""
-
-    families: tuple[Family, ...]  # all of the model, in the order of their variances
-    factors: tuple[str, ...]
-    cluster: str  # the factor that is eliminated
-    sizes: tuple[int, ...]  # how many values of each factor have columns
-    reference: int | None  # an arm without effects of its own: the others are measured against it
-    own: bool  # columns of a cluster's effects, or of theta
-    alone: bool = False  # some clusters are in no group: families of groups are in both, by whether there is a group
-
-    def __post_init__(self) -> None:
-        for f in self.families:
-            unknown = [name for name in f.by if name not in self.factors]
-            if unknown:
-                raise ConfigError(f"family {f.name!r}: factors are {self.factors}, got {unknown[0]!r}")
-
-    @cached_property
-    def members(self) -> tuple[int, ...]:
-        """The numbers of the families that are laid out here."""
-        return tuple(k for k, f in enumerate(self.families) if self._is_here(f) and f.slopes != ())
-
-    @cached_property
-    def widths(self) -> tuple[int, ...]:
-        """How many columns each of them has."""
-        return tuple(self._combinations(k) * len(self._slots(k)) for k in self.members)
-
-    @cached_property
-    def family(self) -> IntArray:
-        """The family of each column: (P,)."""
-        if not self.members:  # a cluster without effects keeps one column that nothing touches
-            return np.zeros(1, np.intp)
-        return np.repeat(np.array(self.members, np.intp), self.widths)
-
-    @cached_property
-    def slot(self) -> IntArray:
-        """For each entry of a row, what multiplies its column: 0 is the constant 1, j the j-th covariate. (E,)"""
-        slots = [self._slots(k) for k in self.members]
-        return np.concatenate([*slots, np.zeros(0 if slots else 1, np.intp)])
-
-    def columns(self, keys: IntArray) -> IntArray:
-        """The columns that decisions with these factors touch: (..., F) -> (..., E), -1 where there is none."""
-        if not self.members:
-            return np.full((*keys.shape[:-1], 1), -1)
-        strides, bases, entry, offset = self._places
-        at = (np.matmul(keys, strides) + bases)[..., entry] + offset
-        absent = self._outside(keys)
-        if self.reference is not None:
-            is_reference = keys[..., self.factors.index("arm")] == self.reference
-            absent = absent | (is_reference[..., None] & self._by_arm)
-        return np.where(absent[..., entry], -1, at)
-
-    def rows(self, keys: IntArray, covariates: FloatArray) -> FloatArray:
-        """Decisions as rows on the columns: (..., F), (..., c) -> (..., P)."""
-        cols, values = self.columns(keys), self._values(covariates)[..., self.slot]
-        wide = np.zeros((*np.broadcast_shapes(cols.shape[:-1], values.shape[:-1]), len(self.family) + 1))
-        cols, values = np.broadcast_arrays(cols, values)
-        np.put_along_axis(wide, cols, values, -1)  # column -1 is the one too many
-        return wide[..., :-1]
-
-    def unmet(self, keys: IntArray, covariates: FloatArray) -> list[Unmet]:
-        """What the arms of an offer, the last axis but one, have no columns for yet."""
-        outside = self._outside(keys)
-        if self.alone:  # what a group would have is among the own effects
-            outside = outside & ~(self._in_none(keys)[..., None] & self._by_group)
-        if not outside.any():
-            return []
-        if self.reference is not None:
-            is_reference = keys[..., self.factors.index("arm")] == self.reference
-            outside = outside & ~(is_reference[..., None] & self._by_arm)
-        values = self._values(covariates)
-        return [
-            Unmet(k, bool(self._by_arm[i]), values[..., self._slots(k)] * outside[..., i, None])
-            for i, k in enumerate(self.members)
-            if outside[..., i].any()
-        ]
-
-    def _outside(self, keys: IntArray) -> BoolArray:
-        """Whether each family has no column for a decision: (..., F) -> (..., families)."""
-        beyond = (keys < 0) | (keys >= np.array(self.sizes))
-        outside = np.asarray(np.matmul(beyond, self._uses))
-        if self.own and self.alone:
-            outside |= ~self._in_none(keys)[..., None] & self._by_group
-        return outside
-
-    def _in_none(self, keys: IntArray) -> BoolArray:
-        """Whether decisions are for somebody in no group: (..., F) -> (...)."""
-        return np.asarray(keys[..., self.factors.index("group")] < 0)
-
-    def _is_here(self, family: Family) -> bool:
-        if self.cluster in family.by:
-            return self.own
-        return not self.own or (self.alone and "group" in family.by)
-
-    def _apart(self, k: int) -> list[int]:
-        """The numbers of the factors that tell a family's columns apart: within a cluster, neither it nor its group."""
-        by = self.families[k].by
-        one = () if not self.own else (self.cluster,) if self.cluster in by else ("group",)
-        return [self.factors.index(name) for name in by if name not in one]
-
-    @cached_property
-    def _uses(self) -> BoolArray:
-        """Which factors tell a family's columns apart: (F, families)."""
-        uses = np.zeros((len(self.factors), len(self.members)), bool)
-        for i, k in enumerate(self.members):
-            uses[self._apart(k), i] = True
-        return uses
-
-    @cached_property
-    def _by_arm(self) -> BoolArray:
-        return np.array(["arm" in self.families[k].by for k in self.members], bool)
-
-    @cached_property
-    def _by_group(self) -> BoolArray:
-        """Families that somebody in no group has among the own effects."""
-        by = [self.families[k].by for k in self.members]
-        return np.array(["group" in names and self.cluster not in names for names in by], bool)
-
-    @cached_property
-    def _places(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """How far each factor moves a family's column (F, families), where the family begins, and for each entry of a
-        row its family and its place among the family's slots.
-        """
-        strides = np.zeros((len(self.factors), len(self.members)), np.intp)
-        slots = [len(self._slots(k)) for k in self.members]
-        for i, k in enumerate(self.members):
-            step = slots[i]
-            for factor in reversed(self._apart(k)):
-                strides[factor, i] = step
-                step *= self.sizes[factor]
-        bases = np.cumsum([0, *self.widths[:-1]])
-        return strides, bases, np.repeat(np.arange(len(slots)), slots), np.concatenate([np.arange(n) for n in slots])
-
-    def _combinations(self, k: int) -> int:
-        return int(np.prod([self.sizes[i] for i in self._apart(k)], dtype=np.intp))
-
-    def _slots(self, k: int) -> IntArray:
-        slopes = self.families[k].slopes
-        return np.zeros(1, np.intp) if slopes is None else 1 + np.array(slopes, np.intp)
-
-    @staticmethod
-    def _values(covariates: FloatArray) -> FloatArray:
-        return np.concatenate([np.ones((*covariates.shape[:-1], 1)), covariates], -1)
-
-
-@dataclass(frozen=True, slots=True)
-class NoiseGroups:
-    """Which outcomes share a residual covariance: those of an arm, of a part of the contexts, or all."""
-
-    metrics: int
-    arms: int = 1  # more than one: each arm has its own
-    parts: int = 1  # more than one: contexts scale the noise
-
-    @property
-    def count(self) -> int:
-        """g."""
-        return self.arms * self.parts
-
-    def of(self, keys: IntArray) -> IntArray:
-        """The group of decisions with these factors: (..., F) -> (...)."""
-        arm = keys[..., FACTORS.index("arm")] if self.arms > 1 else 0
-        part = keys[..., FACTORS.index("noise")] if self.parts > 1 else 0
-        return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a model has besides levels and arms, by the numbers of covariates and categories."""
+    """Numbers of the covariates and categories with each role."""
 
     level: tuple[int, ...] = ()  # covariates that shift outcomes of all arms alike
     effects: tuple[int, ...] = ()  # covariates that change the effects of arms
@@ -239,19 +68,19 @@ def factors_of(categories: int) -> tuple[str, ...]:
 
 
 def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True) -> tuple[Family, ...]:
-    """Sites and seasons. Every variance is learned, and a family without support shrinks to little.
+    """Families of sites and seasons; a family without support shrinks to little.
 
-    Users stand for themselves where a site has several of them, blocks where there are any.
+    Users have families of their own where a site has several of them, blocks where there are any.
 
     >>> [f.name for f in field_families(Terms(), {"user": 3, "group": 3, "block": 1}) if "season" in f.by]
     ['season', 'season x group', 'season x arm']
     """
     nested = sizes["user"] > sizes["group"]
-    # What changes the effects of arms between places shares what a single cause would be given.
+    # Causes that change the effects of arms between places share the variance that a single cause would be given.
     causes = 1 + nested + len(terms.effects) + len(terms.category_effects)
     share = 0.5 / (1 + causes)
     return (
-        *_common(terms, share, slope_spread=1.0),
+        *_common_families(terms, share, slope_spread=1.0),
         *_varying("group", share),
         *(_varying("user", share) if nested else ()),
         *((Family("season", ("season",)), Family("season x group", ("season", "group"))) if seasons else ()),
@@ -261,15 +90,15 @@ def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True)
 
 
 def people_families(
-    terms: Terms, sizes: dict[str, int], *, seasons: bool = True, alone: bool = False
+    terms: Terms, sizes: dict[str, int], *, seasons: bool = True, ungrouped: bool = False
 ) -> tuple[Family, ...]:
-    """Many users, each with a level, effects of arms, and effects of arms that change with covariates, of their own.
+    """Families of many users, each with a level, effects of arms and slopes of these on covariates.
 
-    Where some are in a group and others `alone`, a single group is enough for groups to differ.
+    Where some users are in a group and others in none (`ungrouped`), a single group is enough for groups to differ.
     """
-    grouped = sizes["group"] < sizes["user"] and (alone or sizes["group"] > 1)
+    grouped = sizes["group"] < sizes["user"] and (ungrouped or sizes["group"] > 1)
     return (
-        *_common(terms, 1.0, slope_spread=1.5),
+        *_common_families(terms, 1.0, slope_spread=1.5),
         *(_varying("group") if grouped else ()),
         *((Family("season", ("season",)),) if seasons and sizes["season"] > 1 else ()),
         *_varying("user"),
@@ -277,8 +106,9 @@ def people_families(
     )
 
 
-def _common(terms: Terms, slope: float, slope_spread: float) -> tuple[Family, ...]:
-    """`slope` is the centre of what a covariate does to the effects of arms."""
+def _common_families(terms: Terms, slope: float, slope_spread: float) -> tuple[Family, ...]:
+    """Families of all users; `slope` is the prior centre of covariate x arm."""
+    changing = min(slope, 0.25)
     return (
         Family("level", variance=LEVEL),
         Family("arm", ("arm",), centre=0.5 if terms.attributes else 1.0, spread=1.25),
@@ -286,40 +116,219 @@ def _common(terms: Terms, slope: float, slope_spread: float) -> tuple[Family, ..
         Family("covariate", slopes=terms.level, centre=0.5),
         Family("covariate x arm", ("arm",), slopes=terms.effects, centre=slope, spread=slope_spread),
         *(Family(category(i), (category(i),)) for i in terms.categories),
-        *(
-            Family(f"{category(i)} x arm", (category(i), "arm"), centre=min(slope, 0.25))
-            for i in terms.category_effects
-        ),
+        *(Family(f"{category(i)} x arm", (category(i), "arm"), centre=changing) for i in terms.category_effects),
     )
 
 
 def _varying(factor: str, centre: float = 0.25) -> tuple[Family, ...]:
-    """A level, and effects of arms, of each one's own."""
+    """A level and effects of arms for each value of a factor."""
     return Family(factor, (factor,)), Family(f"{factor} x arm", (factor, "arm"), centre=centre)
 
 
-# The columns and parameters of a field model for the groups, users, blocks and levels that were seen so far.
+class UnseenEffects(NamedTuple):
+    """Effects of a family that rows have but no column is for: nothing was observed of them yet."""
 
-CLUSTERS = ("season", "user")
-RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first guess
-CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
-ARM_NOISE_SD = 0.5  # of the log of an arm's noise variance relative to the others
+    family: int
+    by_arm: bool  # each arm has its own, or all arms of an offer share it
+    weight: FloatArray  # (..., K, s), what multiplies them, for each slot of the family; 0 where there is a column
+
+
+class _Index(NamedTuple):
+    """Where the families of a layout have their columns; f families, E entries of a row."""
+
+    uses: BoolArray  # (F, f), the factors that tell a family's columns apart
+    strides: IntArray  # (F, f), how far each factor moves a family's column
+    bases: IntArray  # (f,), the first column of each
+    entry: IntArray  # (E,), the family of each entry of a row
+    offset: IntArray  # (E,), its place among the slots of the family
+    by_arm: BoolArray  # (f,)
+    by_group: BoolArray  # (f,), those that a user without a group has among the own effects
+
+
+@final
+@dataclass(frozen=True)
+class Layout:
+    """Families laid out as columns: of theta, or of one cluster's own effects."""
+
+    families: tuple[Family, ...]  # all of the model, in the order of their variances
+    factors: tuple[str, ...]
+    cluster: str  # the factor that is eliminated
+    sizes: tuple[int, ...]  # number of values of each factor that have columns
+    reference: int | None  # an arm without effects of its own: the others are measured against it
+    own: bool  # columns of a cluster's effects, or of theta
+    ungrouped: bool = False  # some clusters have no group: families of groups are in both, by whether there is a group
+
+    def __post_init__(self) -> None:
+        for f in self.families:
+            unknown = [name for name in f.by if name not in self.factors]
+            if unknown:
+                raise ConfigError(f"family {f.name!r}: factors are {self.factors}, got {unknown[0]!r}")
+
+    @cached_property
+    def members(self) -> tuple[int, ...]:
+        """The numbers of the families that are laid out here."""
+
+        def is_here(f: Family) -> bool:
+            if self.cluster in f.by:
+                return self.own
+            return not self.own or (self.ungrouped and "group" in f.by)
+
+        return tuple(k for k, f in enumerate(self.families) if is_here(f) and f.slopes != ())
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """The number of columns of each of them."""
+        sizes = [int(np.prod([self.sizes[i] for i in self.factors_of(k)], dtype=np.intp)) for k in self.members]
+        return tuple(size * len(self._slots(k)) for size, k in zip(sizes, self.members, strict=True))
+
+    @cached_property
+    def family(self) -> IntArray:
+        """The family of each column: (P,)."""
+        if not self.members:  # a cluster without effects keeps one column that nothing touches
+            return np.zeros(1, np.intp)
+        return np.repeat(np.array(self.members, np.intp), self.widths)
+
+    @cached_property
+    def slot(self) -> IntArray:
+        """What multiplies the column of each entry of a row: 0 is the constant 1, j the j-th covariate. (E,)"""
+        slots = [self._slots(k) for k in self.members]
+        return np.concatenate([*slots, np.zeros(0 if slots else 1, np.intp)])
+
+    def factors_of(self, k: int) -> list[int]:
+        """The numbers of the factors that tell a family's columns apart: within a cluster, neither it nor its group."""
+        by = self.families[k].by
+        one = () if not self.own else (self.cluster,) if self.cluster in by else ("group",)
+        return [self.factors.index(name) for name in by if name not in one]
+
+    def columns(self, keys: IntArray) -> IntArray:
+        """The columns that decisions with these factors touch: (..., F) -> (..., E), -1 where there is none."""
+        if not self.members:
+            return np.full((*keys.shape[:-1], 1), -1)
+        at = self._index
+        column = (np.matmul(keys, at.strides) + at.bases)[..., at.entry] + at.offset
+        absent = self._outside(keys) | self._of_reference(keys)
+        return np.where(absent[..., at.entry], -1, column)
+
+    def rows(self, keys: IntArray, covariates: FloatArray) -> FloatArray:
+        """Decisions as rows on the columns: (..., F), (..., c) -> (..., P)."""
+        cols, values = np.broadcast_arrays(self.columns(keys), _with_constant(covariates)[..., self.slot])
+        wide = np.zeros((*cols.shape[:-1], len(self.family) + 1))
+        np.put_along_axis(wide, cols, values, -1)  # column -1 is the one too many
+        return wide[..., :-1]
+
+    def unseen(self, keys: IntArray, covariates: FloatArray) -> list[UnseenEffects]:
+        """Effects of the arms of an offer, the last axis but one, that have no columns yet."""
+        outside = self._outside(keys)
+        if self.ungrouped:  # their group-level effects are among the own effects
+            outside = outside & ~(self._in_no_group(keys)[..., None] & self._index.by_group)
+        if not outside.any():
+            return []
+        outside = outside & ~self._of_reference(keys)
+        values = _with_constant(covariates)
+        return [
+            UnseenEffects(k, bool(self._index.by_arm[i]), values[..., self._slots(k)] * outside[..., i, None])
+            for i, k in enumerate(self.members)
+            if outside[..., i].any()
+        ]
+
+    def by_family(self, columns: FloatArray) -> FloatArray:
+        """The sums of each family's columns: (..., P) -> (..., families)."""
+        of_family = self.family[:, None] == np.arange(len(self.families))
+        return np.matmul(columns, of_family.astype(np.float64))
+
+    def places_in(self, wider: Layout) -> IntArray:
+        """The place of each column in a layout of the same families with more values of the factors: (P,)."""
+        found, base = [np.zeros(0, np.intp)], 0
+        for k, width in zip(wider.members, wider.widths, strict=True):
+            at = wider.factors_of(k)
+            sizes = tuple(wider.sizes[i] for i in at)
+            slots = width // int(np.prod(sizes, dtype=np.intp))
+            grid = tuple(np.indices([self.sizes[i] for i in at]))
+            index = np.ravel_multi_index(grid, sizes).ravel() if at else np.zeros(1, np.intp)
+            found.append((base + slots * np.asarray(index)[:, None] + np.arange(slots)).ravel())
+            base += width
+        return np.concatenate(found)
+
+    def _outside(self, keys: IntArray) -> BoolArray:
+        """Whether each family has no column for a decision: (..., F) -> (..., f)."""
+        beyond = (keys < 0) | (keys >= np.array(self.sizes))
+        outside = np.asarray(np.matmul(beyond, self._index.uses))
+        if self.own and self.ungrouped:
+            outside |= ~self._in_no_group(keys)[..., None] & self._index.by_group
+        return outside
+
+    def _of_reference(self, keys: IntArray) -> BoolArray:
+        """Whether a family is one of arms and the decision is for the reference arm: (..., F) -> (..., f)."""
+        arm = keys[..., self.factors.index("arm"), None]
+        return np.asarray((arm == (-1 if self.reference is None else self.reference)) & self._index.by_arm)
+
+    def _in_no_group(self, keys: IntArray) -> BoolArray:
+        return np.asarray(keys[..., self.factors.index("group")] < 0)
+
+    @cached_property
+    def _index(self) -> _Index:
+        shape = len(self.factors), len(self.members)
+        uses, strides = np.zeros(shape, bool), np.zeros(shape, np.intp)
+        slots = [len(self._slots(k)) for k in self.members]
+        for i, k in enumerate(self.members):
+            step = slots[i]
+            for factor in reversed(self.factors_of(k)):
+                uses[factor, i], strides[factor, i] = True, step
+                step *= self.sizes[factor]
+        by = [self.families[k].by for k in self.members]
+        return _Index(
+            uses,
+            strides,
+            np.cumsum([0, *self.widths[:-1]]),
+            np.repeat(np.arange(len(slots)), slots),
+            np.concatenate([np.arange(n) for n in slots]) if slots else np.zeros(0, np.intp),
+            np.array(["arm" in names for names in by], bool),
+            np.array(["group" in names and self.cluster not in names for names in by], bool),
+        )
+
+    def _slots(self, k: int) -> IntArray:
+        slopes = self.families[k].slopes
+        return np.zeros(1, np.intp) if slopes is None else 1 + np.array(slopes, np.intp)
+
+
+def _with_constant(covariates: FloatArray) -> FloatArray:
+    return np.concatenate([np.ones((*covariates.shape[:-1], 1)), covariates], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseGroups:
+    """Outcomes that share a residual covariance: those of an arm, of a part of the contexts, or all."""
+
+    metrics: int
+    arms: int = 1  # more than one: each arm has its own
+    parts: int = 1  # more than one: contexts scale the noise
+
+    @property
+    def count(self) -> int:
+        """g."""
+        return self.arms * self.parts
+
+    def of(self, keys: IntArray) -> IntArray:
+        """The group of decisions with these factors: (..., F) -> (...)."""
+        arm = keys[..., FACTORS.index("arm")] if self.arms > 1 else 0
+        part = keys[..., FACTORS.index("noise")] if self.parts > 1 else 0
+        return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
 
 
 @final
 @dataclass(frozen=True)
 class Structure:
-    """How outcomes become columns; everything a fit needs besides the data."""
+    """Columns and parameters of the model for the groups, users, blocks and levels that were seen so far."""
 
     families: tuple[Family, ...]
     factors: tuple[str, ...]
     sizes: tuple[int, ...]  # of the factors
-    cluster: str  # what is many and is eliminated: seasons or users
+    cluster: str  # the factor with many values that is eliminated: seasons or users
     covariates: int
     noise: NoiseGroups
-    ranges: tuple[tuple[float, float], ...]  # of the metrics, infinite where one has none
+    ranges: tuple[Range, ...]  # of the metrics, infinite where one has none
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
-    alone: bool = False  # some users are in a group, and others in none
+    ungrouped: bool = False  # some users are in a group, and others in none
 
     def __post_init__(self) -> None:
         if self.cluster not in CLUSTERS:
@@ -328,9 +337,7 @@ class Structure:
         if most >= self.covariates:
             raise ConfigError(f"a family uses covariate {most}; there are {self.covariates}, numbered from 0")
         if len(self.ranges) != self.metrics:
-            raise ConfigError(
-                f"ranges must have two ends for each of {self.metrics} metrics, got {len(self.ranges)} pairs"
-            )
+            raise ConfigError(f"ranges must have two ends for each of {self.metrics} metrics, got {len(self.ranges)}")
         both = [f.name for f in self.families if {"season", "user"} <= set(f.by)]
         if both:
             raise ConfigError(f"family {both[0]!r} crosses seasons with users; only one of them can be eliminated")
@@ -362,7 +369,7 @@ class Structure:
 
     @cached_property
     def parameters(self) -> Parameters:
-        """What is learned besides theta."""
+        """The variance parameters; families without columns have variance 0."""
         used = set(self.common.members) | set(self.own.members)
         families = tuple(
             f if k in used or f.variance is not None else replace(f, variance=0.0) for k, f in enumerate(self.families)
@@ -370,7 +377,7 @@ class Structure:
         return Parameters(families, self.metrics, self.noise.count)
 
     def _layout(self, *, own: bool) -> Layout:
-        return Layout(self.families, self.factors, self.cluster, self.sizes, self.reference, own, self.alone)
+        return Layout(self.families, self.factors, self.cluster, self.sizes, self.reference, own, self.ungrouped)
 
 
 @final
@@ -440,12 +447,12 @@ class Parameters:
         s = self._arm_scales(x)
         return R * s[..., :, None] * s[..., None, :]
 
-    def gradient(self, x: FloatArray, found: Slopes) -> FloatArray:
+    def gradient(self, x: FloatArray, derivatives: Derivatives) -> FloatArray:
         """Of the log likelihood, with respect to the vector: (..., p)."""
-        first = found.grad_v[..., self.learned].reshape(*x.shape[:-1], -1)
+        first = derivatives.grad_v[..., self.learned].reshape(*x.shape[:-1], -1)
         root, s = self._root(x), self._arm_scales(x)
         R = np.matmul(root, np.swapaxes(root, -1, -2))
-        by_R = (found.grad_R * s[..., :, None] * s[..., None, :]).sum(-3)
+        by_R = (derivatives.grad_R * s[..., :, None] * s[..., None, :]).sum(-3)
         by_root = 2 * np.matmul(by_R, root)  # (..., M, M)
         log_sd = (by_root * root).sum(-1)  # a row of the factor is proportional to its diagonal
         below = self._below
@@ -453,20 +460,20 @@ class Parameters:
         parts = [first, 0.5 * log_sd, off]
         if self._scales:
             scaled = R[..., None, :, :] * s[..., :, None] * s[..., None, :]
-            parts.append((found.grad_R * scaled).sum(-1).reshape(*x.shape[:-1], -1))
+            parts.append((derivatives.grad_R * scaled).sum(-1).reshape(*x.shape[:-1], -1))
         return np.concatenate(parts, -1)
 
-    def curvature(self, found: Slopes) -> FloatArray:
+    def curvature(self, derivatives: Derivatives) -> FloatArray:
         """Second derivatives of the log likelihood, given the residual's shape: (..., k, k).
 
         To measure a metric in a larger unit is to scale all its variances. So the residual's derivative is that of the
         unit less those of the families.
         """
-        M, S = self.metrics, found.second
+        M, S = self.metrics, derivatives.second
         lead, learned = S.shape[:-4], self.metrics * len(self.learned)
         first = S[..., self.learned, :, :][..., self.learned].reshape(*lead, learned, learned)
-        side = (np.moveaxis(found.by_unit, -3, -1) - S.sum(-1))[..., self.learned, :].reshape(*lead, learned, M)
-        units, squares = found.by_unit.sum(-1), found.squares
+        side = (np.moveaxis(derivatives.by_unit, -3, -1) - S.sum(-1))[..., self.learned, :].reshape(*lead, learned, M)
+        units, squares = derivatives.by_unit.sum(-1), derivatives.squares
         residual = S.sum((-3, -1)) - units - np.swapaxes(units, -1, -2)
         residual -= 0.25 * (squares + np.eye(M) * squares.sum(-1)[..., None])
         return np.block([[first, side], [np.swapaxes(side, -1, -2), residual]])

@@ -216,7 +216,7 @@ def radius(fit: Fit, confidence: float | str) -> FloatArray:
     if isinstance(confidence, str):
         r = fit.radius
     else:
-        r = np.asarray(probability.quantile(confidence, fit.freedom) * fit.noise_bound)
+        r = np.asarray(probability.student_quantile(confidence, fit.freedom) * fit.noise_bound)
     return r if isinstance(fit.inflation, float) and fit.inflation == 1.0 else r * np.sqrt(fit.inflation)
 
 

@@ -26,7 +26,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.numerics.probability import shrunk
+from drimed.numerics.probability import unit_variance
 from drimed.numerics.quadratic_forms import NEVER_ZERO
 from drimed.policies.guards import margin
 from drimed.policies.guards.base import (
@@ -164,7 +164,7 @@ def lower_bounds(
         count = reduce(np.add, (used.sum(-1, keepdims=True) for _, used in arcs))
         tail = (1 - confidence) / np.maximum(count, 1)
         nu = [np.minimum(own, np.asarray(fit.freedom)[..., None]) for own in nu]
-        scale = np.asarray(shrunk(fit.freedom))[..., None]
+        scale = np.asarray(unit_variance(fit.freedom))[..., None]
         quantiles = [scale * arc_quantile(angle, tail, own) for (angle, _), own in zip(arcs, nu, strict=True)]
     wide = (fit.noise_bound * np.sqrt(fit.inflation))[..., None]
     each = replace(  # a radius for each arm

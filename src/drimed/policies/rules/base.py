@@ -129,10 +129,9 @@ def behind_leaders(
         return
     share, gap = shared(lead), np.where(lead, 0.0, gap)
     order = np.argsort(~lead, axis=-1, kind="stable")  # those that tie come first
-    entries = quadratic_forms.entries(x)  # often few: then each of many leaders costs little
     for nth in range(most):
         leader = order[..., nth]
-        yield pick(share, leader)[..., None], leader, gap, quadratic_forms.distances(x, entries, leader, fit.V_inv)
+        yield pick(share, leader)[..., None], leader, gap, quadratic_forms.distances(x, leader, fit.V_inv)
 
 
 @final

@@ -1,4 +1,4 @@
-"""Noise that is learned: the sums, the fit, what rules and guards see of it, and how honest its intervals are."""
+"""Learned noise: the sums, the fit, the view of rules and guards, and how honest its intervals are."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import InputError
 from drimed.models import noise_estimation
 from drimed.models.linear_regression import Evidence, Learner
-from drimed.models.noise_estimation import Noise
+from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Offer, Outcome, Shape
 from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.numerics.ridge import Ridge
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.policies.registry import make
 from tests.examples import same
 from tests.policies import test_contract as contract
-from tests.worlds import SMALL, steps, world
+from tests.worlds import SMALL, world
 
 SHAPE = Shape(d=2, K=3, M=3, H=2)
 FEEDBACKS = ("vector", "reward")
 BOTH = pytest.mark.parametrize("feedback", FEEDBACKS)
-Known = tuple[Ridge, Noise]
 
 
 @dataclass(frozen=True)
@@ -59,33 +57,34 @@ def data(n: int, seed: int = 1, *, loud: float = 20.0, slope: float = 1.0) -> li
         scale = (1 + np.linalg.norm(context)) ** slope
         y = maps[arm] @ theta + np.sqrt(scale) * root[arm] @ rng.standard_normal(SHAPE.M)
         offer = Offer(
-            features=np.swapaxes(maps, -1, -2) @ p,
-            control=np.eye(SHAPE.K)[0],
-            maps=maps,
-            preference=p,
-            context=context,
-            user=i % SHAPE.H,
+            features=(np.swapaxes(maps, -1, -2) @ p)[None],
+            control=np.eye(SHAPE.K)[:1],
+            maps=maps[None],
+            preference=p[None],
+            context=context[None],
+            user=np.array([i % SHAPE.H]),
         )
-        seen.append(Seen(offer, np.asarray(arm), Outcome(np.asarray(p @ y), y)))
+        seen.append(Seen(offer, np.array([arm]), Outcome(np.array([p @ y]), y[None])))
     return seen
 
 
-def start(learner: Learner, batch: tuple[int, ...] = ()) -> Known:
-    model = learner.init_noise(SHAPE, batch)
-    assert model is not None
-    return learner.init(SHAPE, batch), model
+def start(learner: Learner, batch: tuple[int, ...] = ()) -> Evidence:
+    return learner.start(SHAPE, batch)
 
 
-def after(learner: Learner, seen: list[Seen], known: Known | None = None) -> Known:
-    state, model = known or start(learner)
+def after(learner: Learner, seen: list[Seen], known: Evidence | None = None) -> Evidence:
+    evidence = known or start(learner)
     for one in seen:
-        state, new = learner.observe(state, model, one.offer, one.action, one.outcome)
-        assert new is not None
-        model = new
-    return state, model
+        evidence = learner.add(evidence, one.offer, one.action, one.outcome)
+    return evidence
 
 
-def precisions(model: Noise) -> FloatArray:
+def noise_of(evidence: Evidence) -> NoiseModel:
+    assert evidence.noise is not None
+    return noise_estimation.absorb(evidence.noise)
+
+
+def precisions(model: NoiseModel) -> FloatArray:
     return np.matmul(np.swapaxes(model.whitening, -1, -2), model.whitening)
 
 
@@ -101,14 +100,14 @@ class Direct:
     def __post_init__(self) -> None:
         self.rows: list[tuple[tuple[int, int], FloatArray, FloatArray]] = []
         for one in self.seen:
-            arm, o = int(one.action), one.offer
+            arm, o = int(one.action[0]), one.offer
             assert o.maps is not None
             assert one.outcome.vector is not None
             assert one.outcome.reward is not None
             if self.feedback == "vector":
-                self.rows.append(((0, arm), o.maps[arm], one.outcome.vector))
+                self.rows.append(((0, arm), o.maps[0, arm], one.outcome.vector[0]))
             else:
-                self.rows.append(((int(o.user), arm), o.features[arm][None], one.outcome.reward[None]))
+                self.rows.append(((int(np.asarray(o.user)[0]), arm), o.features[0, arm][None], one.outcome.reward))
         f = np.log1p([np.linalg.norm(np.asarray(one.offer.context)) for one in self.seen])
         self.bins = np.minimum((f / noise_estimation.BIN_WIDTH).astype(int), noise_estimation.BINS - 1)
         self.f = np.array([f[self.bins == j].mean() for j in self.bins]) - f.mean()
@@ -162,7 +161,7 @@ class Direct:
         return new, slope + float(np.clip(step, -1, 1))
 
 
-def cells(model: Noise) -> list[tuple[int, int]]:
+def cells(model: NoiseModel) -> list[tuple[int, int]]:
     E, K = model.n.shape[-3:-1]
     return [(e, k) for e in range(E) for k in range(K)]
 
@@ -171,13 +170,14 @@ def cells(model: Noise) -> list[tuple[int, int]]:
 def test_every_refit_is_the_documented_pass_over_all_observations(feedback: str) -> None:
     """Slopes, precisions, V and b against sums over the observations themselves; reward features differ every time."""
     learner = Learner(weighting="learned", feedback=feedback)
-    state, model = start(learner)
+    known = start(learner)
     seen = data(25)
     slope = 0.0
     first = Direct(feedback, seen[:1]).guessed
-    Om = dict.fromkeys(cells(model), np.diag(1 / first))
+    Om = dict.fromkeys(cells(noise_of(known)), np.diag(1 / first))
     for n in range(1, 26):
-        state, model = after(learner, seen[n - 1 : n], (state, model))
+        known = after(learner, seen[n - 1 : n], known)
+        state, model = known.ridge, noise_of(known)
         direct = Direct(feedback, seen[:n])
         Om, slope = direct.one_pass(Om, slope, cells(model))
         V, b = direct.regression(Om, slope)
@@ -197,9 +197,10 @@ def test_between_refits_a_row_is_added_with_the_weights_of_the_last_one(
     monkeypatch.setattr(noise_estimation, "EVERY_TIME", 60)
     learner = Learner(weighting="learned", feedback=feedback)
     seen = data(61)
-    before, model = after(learner, seen[:60])
-    state, later = after(learner, seen[60:], (before, model))
-    assert later.refitted == 60
+    known = after(learner, seen[:60])
+    before, model, later = known.ridge, noise_of(known), after(learner, seen[60:], known)
+    state = later.ridge
+    assert noise_of(later).refitted == 60
     one = Direct(feedback, seen[60:])
     (g, Z, y), f = one.rows[0], np.log1p(np.linalg.norm(np.asarray(seen[60].offer.context)))
     weight = np.exp(-float(model.slope) * (f - float(model.centre)))
@@ -212,20 +213,18 @@ def test_refits_come_with_every_observation_and_then_with_every_fiftieth_part_mo
     known, at = start(learner), []
     for i, one in enumerate(data(330), start=1):
         known = after(learner, [one], known)
-        if known[1].refitted == i:
+        if noise_of(known).refitted == i:
             at.append(i)
     assert at[:200] == list(range(1, 201))
     assert at[200:206] == [204, 209, 214, 219, 224, 229]  # the first number that is 1.02 times the last one
-    assert known[1].seen == 330
+    assert noise_of(known).seen == 330
 
 
 @BOTH
 def test_sums_do_not_depend_on_the_order_and_those_of_two_halves_add(feedback: str) -> None:
     learner = Learner(weighting="learned", feedback=feedback)
     seen = data(90)
-    whole, backward, one, other = (
-        noise_estimation.absorb_learned(after(learner, part)[1]) for part in (seen, seen[::-1], seen[:40], seen[40:])
-    )
+    whole, backward, one, other = (noise_of(after(learner, part)) for part in (seen, seen[::-1], seen[:40], seen[40:]))
     for name in ("n", "moments", "sf"):
         np.testing.assert_allclose(getattr(whole, name), getattr(backward, name), rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(
@@ -238,19 +237,19 @@ def test_sums_do_not_depend_on_the_order_and_those_of_two_halves_add(feedback: s
 def test_a_converged_fit_does_not_depend_on_the_order(feedback: str, n: int) -> None:
     learner = Learner(weighting="learned", feedback=feedback)
     seen = data(n)
-    ends = [learner.converge(*after(learner, part)) for part in (seen, seen[::-1])]
+    ends = [learner.refit(after(learner, part), passes=None) for part in (seen, seen[::-1])]
     for name in ("V", "b", "theta"):
-        np.testing.assert_allclose(getattr(ends[0][0], name), getattr(ends[1][0], name), rtol=1e-5)
-    np.testing.assert_allclose(ends[0][1].slope, ends[1][1].slope, rtol=1e-5)
-    np.testing.assert_allclose(ends[0][1].inflation, ends[1][1].inflation, rtol=1e-5)
+        np.testing.assert_allclose(getattr(ends[0].ridge, name), getattr(ends[1].ridge, name), rtol=1e-5)
+    np.testing.assert_allclose(noise_of(ends[0]).slope, noise_of(ends[1]).slope, rtol=1e-5)
+    np.testing.assert_allclose(noise_of(ends[0]).inflation, noise_of(ends[1]).inflation, rtol=1e-5)
 
 
 @BOTH
 def test_more_passes_lead_to_the_converged_fit(feedback: str) -> None:
     learner = Learner(weighting="learned", feedback=feedback)
     known = after(learner, data(60))
-    end, _ = learner.converge(*known)
-    far = [float(np.abs(learner.refit(*known, passes=k)[0].V - end.V).max() / end.V.max()) for k in (1, 4, 16)]
+    end = learner.refit(known, passes=None).ridge.V
+    far = [float(np.abs(learner.refit(known, passes=k).ridge.V - end).max() / end.max()) for k in (1, 4, 16)]
     assert far[0] > far[1] > far[2]
     assert far[2] < 1e-5
 
@@ -265,8 +264,9 @@ def test_outcomes_in_another_unit_are_the_same_evidence(feedback: str, c: float)
         assert s.outcome.reward is not None
         assert s.outcome.vector is not None
         scaled.append(replace(s, outcome=Outcome(c * s.outcome.reward, c * s.outcome.vector)))
-    one, model = after(Learner(weighting="learned", feedback=feedback), seen)
-    other, scaled_model = after(Learner(weighting="learned", feedback=feedback, norm_bound=c), scaled)
+    plain = after(Learner(weighting="learned", feedback=feedback), seen)
+    changed = after(Learner(weighting="learned", feedback=feedback, norm_bound=c), scaled)
+    one, model, other, scaled_model = plain.ridge, noise_of(plain), changed.ridge, noise_of(changed)
     np.testing.assert_allclose(other.theta, c * one.theta, rtol=1e-9)
     np.testing.assert_allclose(other.V, one.V / c**2, rtol=1e-9)
     np.testing.assert_allclose(scaled_model.slope, model.slope, rtol=1e-9)
@@ -280,8 +280,8 @@ def remeasured(seen: list[Seen], Q: FloatArray) -> list[Seen]:
         o = s.offer
         assert o.maps is not None
         assert s.outcome.vector is not None
-        offer = replace(o, maps=Q @ o.maps, preference=np.linalg.solve(Q.T, np.asarray(o.preference)))
-        new.append(Seen(offer, s.action, Outcome(s.outcome.reward, Q @ s.outcome.vector)))
+        offer = replace(o, maps=Q @ o.maps, preference=np.linalg.solve(Q.T, np.asarray(o.preference)[0])[None])
+        new.append(Seen(offer, s.action, Outcome(s.outcome.reward, (Q @ s.outcome.vector[0])[None])))
     return new
 
 
@@ -293,14 +293,14 @@ def remeasured(seen: list[Seen], Q: FloatArray) -> list[Seen]:
 def test_units_order_and_signs_of_the_metrics_do_not_matter(Q: FloatArray) -> None:
     learner = Learner(weighting="learned", feedback="vector")
     seen = data(40)
-    one, model = after(learner, seen)
-    other, same_model = after(learner, remeasured(seen, Q))
+    plain, changed = after(learner, seen), after(learner, remeasured(seen, Q))
+    one, model, other, same_model = plain.ridge, noise_of(plain), changed.ridge, noise_of(changed)
     np.testing.assert_allclose(other.V, one.V, rtol=1e-8)
     np.testing.assert_allclose(other.theta, one.theta, rtol=1e-7)
     np.testing.assert_allclose(same_model.slope, model.slope, rtol=1e-8)
     np.testing.assert_allclose(
-        noise_estimation.reward_noise_learned(same_model, remeasured(seen, Q)[0].offer),
-        noise_estimation.reward_noise_learned(model, seen[0].offer),
+        noise_estimation.reward_noise(same_model, remeasured(seen, Q)[0].offer),
+        noise_estimation.reward_noise(model, seen[0].offer),
         rtol=1e-8,
     )
 
@@ -309,24 +309,20 @@ def test_units_order_and_signs_of_the_metrics_do_not_matter(Q: FloatArray) -> No
 def test_without_contexts_there_is_one_bin_and_no_slope(feedback: str) -> None:
     learner = Learner(weighting="learned", feedback=feedback)
     without = [replace(s, offer=replace(s.offer, context=None)) for s in data(30)]
-    equal = [replace(s, offer=replace(s.offer, context=np.array([3.0, 4.0]))) for s in data(30)]
+    equal = [replace(s, offer=replace(s.offer, context=np.array([[3.0, 4.0]]))) for s in data(30)]
     for seen, feature in ((without, 0.0), (equal, np.log(6.0))):
-        _, model = after(learner, seen)
+        model = noise_of(after(learner, seen))
         assert float(model.slope) == pytest.approx(0.0, abs=1e-12)
         assert float(model.centre) == pytest.approx(feature)
-        assert (
-            np.count_nonzero(
-                noise_estimation.absorb_learned(model).sf + noise_estimation.absorb_learned(model).n.sum((-3, -2))
-            )
-            == 1
-        )
+        assert np.count_nonzero(model.sf + model.n.sum((-3, -2))) == 1
 
 
 @BOTH
 def test_the_regression_is_finite_and_never_below_its_penalty_from_the_first_observation(feedback: str) -> None:
     learner = Learner(weighting="learned", feedback=feedback)
     for n in range(6):
-        state, model = after(learner, data(n))
+        known = after(learner, data(n))
+        state, model = known.ridge, noise_of(known)
         assert (np.linalg.eigvalsh(state.V) >= learner.ridge_penalty * (1 - 1e-12)).all()
         for name, array in to_arrays(model).items():
             assert np.isfinite(array).all(), name
@@ -339,13 +335,13 @@ def test_slope_and_covariances_are_recovered() -> None:
     The slope's standard error is sqrt(2 / (M n Var f)); that of an entry of the whitened covariance is sqrt(2 / N).
     """
     n = 6000
-    _, model = after(Learner(weighting="learned", feedback="vector"), data(n, slope=1.5))
+    model = noise_of(after(Learner(weighting="learned", feedback="vector"), data(n, slope=1.5)))
     f = np.log1p([np.linalg.norm(np.asarray(s.offer.context)) for s in data(n)])
     assert abs(float(model.slope) - 1.5) < 6 * np.sqrt(2 / (SHAPE.M * n * f.var()))
     level = np.exp(1.5 * float(model.centre))
     for k in range(SHAPE.K):
         W = model.whitening[0, k] * np.sqrt(level)
-        N = float(noise_estimation.absorb_learned(model).n[0, k].sum())
+        N = float(model.n[0, k].sum())
         assert np.abs(W @ problem()[1][k] @ W.T - np.eye(3)).max() < 6 * np.sqrt(2 / N)
 
 
@@ -355,55 +351,38 @@ def test_the_noise_of_each_users_reward_is_recovered() -> None:
     preferences = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
     seen = []
     for s in data(4000, loud=0.0):
-        p = preferences[int(s.offer.user)]
+        p = preferences[int(np.asarray(s.offer.user)[0])]
         assert s.outcome.vector is not None
-        offer = replace(s.offer, features=np.swapaxes(maps, -1, -2) @ p, preference=p)
-        seen.append(Seen(offer, s.action, Outcome(np.asarray(p @ s.outcome.vector), s.outcome.vector)))
-    _, model = after(Learner(weighting="learned", feedback="reward"), seen)
-    N = noise_estimation.absorb_learned(model).n.sum(-1)  # (H, K)
+        offer = replace(s.offer, features=(np.swapaxes(maps, -1, -2) @ p)[None], preference=p[None])
+        seen.append(Seen(offer, s.action, Outcome(s.outcome.vector @ p, s.outcome.vector)))
+    model = noise_of(after(Learner(weighting="learned", feedback="reward"), seen))
+    N = model.n.sum(-1)  # (H, K)
     for h, p in enumerate(preferences):
         true = np.einsum("m,kmn,n->k", p, covariance, p)
-        found = noise_estimation.reward_noise_learned(model, replace(seen[0].offer, context=None, user=h)) ** 2
+        found = noise_estimation.reward_noise(model, replace(seen[0].offer, context=None, user=np.array([h])))[0] ** 2
         # With no context at all the feature is 0 for every observation.
         assert (np.abs(found / true - 1) < 6 * np.sqrt(2 / N[h])).all()
 
 
 def test_the_offer_is_seen_with_the_estimated_noise() -> None:
     learner = Learner(weighting="learned", feedback="vector")
-    _, model = after(learner, data(50))
-    offer = data(1, seed=9)[0].offer
-    p, f = np.asarray(offer.preference), np.log1p(np.linalg.norm(np.asarray(offer.context)))
+    known = after(learner, data(50))
+    model, offer = noise_of(known), data(1, seed=9)[0].offer
+    p, f = np.asarray(offer.preference)[0], np.log1p(np.linalg.norm(np.asarray(offer.context)))
     Sigma = np.linalg.inv(precisions(model)[0])
     scale = np.exp(float(model.slope) * (f - float(model.centre)))
-    seen = learner.view(offer, model)
+    seen = learner.view(known, offer)
     assert seen.sigma is not None
-    np.testing.assert_allclose(seen.sigma, np.sqrt(np.einsum("m,kmn,n->k", p, Sigma, p) * scale), rtol=1e-10)
+    np.testing.assert_allclose(seen.sigma[0], np.sqrt(np.einsum("m,kmn,n->k", p, Sigma, p) * scale), rtol=1e-10)
     assert same(replace(seen, sigma=None), offer)
 
 
 def test_before_any_data_the_noise_is_the_guess() -> None:
     for feedback, want in (("vector", 2.0 * np.sqrt(0.5)), ("reward", 2.0)):
         learner = Learner(weighting="learned", feedback=feedback, noise_guess=4.0)
-        offer = replace(data(1)[0].offer, preference=np.array([0.5, 0.5, 0.0]))
-        seen = learner.view(offer, start(learner)[1])
+        offer = replace(data(1)[0].offer, preference=np.array([[0.5, 0.5, 0.0]]))
+        seen = learner.view(start(learner), offer)
         np.testing.assert_allclose(np.asarray(seen.sigma), want)
-
-
-@BOTH
-def test_what_an_offer_says_about_its_noise_is_never_read(feedback: str) -> None:
-    policy = make("dri_med" if feedback == "vector" else "dri_med_reward", weighting="learned")
-    it = world(seeds=range(5), episodes=15)
-    state: Any = policy.init(it.shape, (5,))
-    for step in steps(policy, it):
-        lie = replace(
-            step.offer,
-            sigma=None if step.number % 2 else np.full((5, SMALL.K), 1e-3),
-            whitening=None if step.number % 2 else np.full((5, SMALL.K, SMALL.M, SMALL.M), np.nan),
-            scale=None if step.number % 3 else np.full(5, 1e6),
-        )
-        assert same(policy.decide(state, lie, step.draws), step.decision)
-        state = policy.update(state, lie, step.decision, step.outcome)
-        assert same(state, step.after)
 
 
 def members(shape: tuple[int, ...], value: Any) -> Any:
@@ -430,24 +409,21 @@ def test_a_batch_is_its_members_bit_for_bit_whether_refitted_or_not(
     alone = [after(learner, seen) for seen in streams]
     together = start(learner, (2, 3))
     for now in zip(*streams, strict=True):
-        user = np.array([int(s.offer.user) for s in now]).reshape(2, 3)
-        offer = replace(members((2, 3), [replace(s.offer, user=0) for s in now]), user=user)
-        action = np.array([int(s.action) for s in now]).reshape(2, 3)
-        outcome = members((2, 3), [s.outcome for s in now])
-        state, model = learner.observe(*together, offer, action, outcome)
-        assert model is not None
-        together = state, model
-        sigma = np.asarray(learner.view(offer, model).sigma)
-    assert 0 < together[1].waiting < 4
-    assert together[1].refitted < together[1].seen
-    for i, (state, model) in enumerate(alone):
+        users = np.stack([np.asarray(s.offer.user) for s in now]).reshape(2, 3, 1)
+        plain = members((2, 3), [replace(s.offer, user=0) for s in now])
+        offer, action = replace(plain, user=users), np.stack([s.action for s in now]).reshape(2, 3, 1)
+        together = learner.add(together, offer, action, members((2, 3), [s.outcome for s in now]))
+        sigma = np.asarray(learner.view(together, offer).sigma)
+    assert together.noise is not None
+    assert 0 < together.noise.waiting < 4
+    assert together.noise.refitted < together.noise.seen
+    for i, mine in enumerate(alone):
         where = np.unravel_index(i, (2, 3))
-        for mine, all_of_them in ((state, together[0]), (model, together[1])):
-            arrays = to_arrays(all_of_them)
-            for name, array in to_arrays(mine).items():
-                theirs = arrays[name] if arrays[name].ndim == 0 else arrays[name][where]
-                assert np.array_equal(array, theirs), name
-        assert np.array_equal(np.asarray(learner.view(streams[i][-1].offer, model).sigma), sigma[where])
+        arrays = to_arrays(together)
+        for name, array in to_arrays(mine).items():
+            theirs = arrays[name] if arrays[name].ndim == 0 else arrays[name][where]
+            assert np.array_equal(array, theirs), name
+        assert np.array_equal(np.asarray(learner.view(mine, streams[i][-1].offer).sigma), sigma[where])
 
 
 @BOTH
@@ -458,15 +434,11 @@ def test_a_stored_state_goes_on_as_before(feedback: str, monkeypatch: pytest.Mon
     assert isinstance(policy, Policy)
     seen = data(60)
     for cut in (0, 7, 45):
-        state, model = after(learner, seen[:cut])
-        whole = replace(policy.init(SHAPE), evidence=Evidence(state, model))
+        known = after(learner, seen[:cut])
+        whole = replace(policy.init(SHAPE), evidence=known)
         loaded = from_arrays(policy.init(SHAPE), {k: v.copy() for k, v in to_arrays(whole).items()})
-        kept = loaded.evidence
-        assert kept.noise is not None
-        assert same(kept.noise, model)
-        ends = [after(learner, seen[cut:], known) for known in ((state, model), (kept.ridge, kept.noise))]
-        assert same(ends[0][0], ends[1][0])
-        assert same(ends[0][1], ends[1][1])
+        assert same(loaded.evidence, known)
+        assert same(*(after(learner, seen[cut:], at) for at in (known, loaded.evidence)))
 
 
 @BOTH
@@ -504,18 +476,17 @@ def test_an_outcome_that_is_taken_out_again_leaves_nothing_behind(feedback: str)
     learner = Learner(weighting="learned", feedback=feedback)
     seen = data(40)
     wrong = data(1, seed=5)[0]
-    never = noise_estimation.absorb_learned(after(learner, seen)[1])
-    state, model = after(learner, [*seen[:20], wrong, *seen[20:]])
-    state, less = learner.forget(state, model, wrong.offer, wrong.action, wrong.outcome)
-    assert less is not None
-    model = less
+    never = noise_of(after(learner, seen))
+    known = after(learner, [*seen[:20], wrong, *seen[20:]])
+    known = learner.remove(known, wrong.offer, wrong.action, wrong.outcome)
+    model = noise_of(known)
     assert model.seen == never.seen
     assert np.array_equal(model.n, never.n)
     np.testing.assert_allclose(model.moments, never.moments, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(model.sf, never.sf, rtol=1e-12, atol=1e-12)
-    amended, plain = learner.converge(state, model), learner.converge(*after(learner, seen))
-    np.testing.assert_allclose(amended[0].theta, plain[0].theta, rtol=1e-5)
-    np.testing.assert_allclose(amended[0].V, plain[0].V, rtol=1e-5)
+    amended, plain = (learner.refit(k, passes=None).ridge for k in (known, after(learner, seen)))
+    np.testing.assert_allclose(amended.theta, plain.theta, rtol=1e-5)
+    np.testing.assert_allclose(amended.V, plain.V, rtol=1e-5)
 
 
 @BOTH
@@ -524,13 +495,13 @@ def test_forgetting_everything_is_knowing_nothing(feedback: str) -> None:
     seen = data(3)
     known = after(learner, seen)
     for one in seen:
-        state, less = learner.forget(*known, one.offer, one.action, one.outcome)
-        assert less is not None
-        known = state, less
-    np.testing.assert_allclose(known[0].V, np.eye(2))
-    assert not known[1].n.any()
-    assert not known[1].moments.any()
-    assert same(*(replace(after(learner, data(9), k)[1], mapped=None, maps=None) for k in (known, start(learner))))
+        known = learner.remove(known, one.offer, one.action, one.outcome)
+    np.testing.assert_allclose(known.ridge.V, np.eye(2))
+    assert not noise_of(known).n.any()
+    assert not noise_of(known).moments.any()
+    assert same(
+        *(replace(noise_of(after(learner, data(9), k)), mapped=None, maps=None) for k in (known, start(learner)))
+    )
 
 
 def test_what_was_never_counted_in_cannot_be_taken_out() -> None:
@@ -538,19 +509,19 @@ def test_what_was_never_counted_in_cannot_be_taken_out() -> None:
     known = after(learner, data(3))
     other = data(1, seed=7)[0]
     with pytest.raises(InputError, match="only if it was counted in"):
-        learner.forget(*known, replace(other.offer, context=np.array([1e5, 0.0])), other.action, other.outcome)
+        learner.remove(known, replace(other.offer, context=np.array([[1e5, 0.0]])), other.action, other.outcome)
 
 
 def test_with_vector_feedback_an_arm_keeps_its_map() -> None:
     learner = Learner(weighting="learned", feedback="vector")
     seen = data(10)
-    arm = int(seen[3].action)
+    arm = int(seen[3].action[0])
     maps = np.array(seen[3].offer.maps)
-    maps[arm, 0, 0] += 0.1
+    maps[0, arm, 0, 0] += 0.1
     moved = replace(seen[3], offer=replace(seen[3].offer, maps=maps))
     with pytest.raises(InputError, match=rf"one map Phi\(a\) per arm; arm {arm} had another one before"):
         after(learner, [moved], after(learner, seen))
-    maps[arm, 0, 0] -= 0.1 * (1 - 1e-13)  # as good as equal
+    maps[0, arm, 0, 0] -= 0.1 * (1 - 1e-13)  # as good as equal
     after(learner, [replace(moved, offer=replace(moved.offer, maps=maps))], after(learner, seen))
     after(Learner(weighting="learned", feedback="reward"), [*seen, moved])
 
@@ -558,14 +529,14 @@ def test_with_vector_feedback_an_arm_keeps_its_map() -> None:
 def test_contexts_beyond_the_grid_share_the_last_bin_and_weights_stay_bounded() -> None:
     learner = Learner(weighting="learned", feedback="vector")
     far = [
-        replace(s, offer=replace(s.offer, context=np.array([10.0 ** (5 + 3 * (i % 30)), 0.0])))
+        replace(s, offer=replace(s.offer, context=np.array([[10.0 ** (5 + 3 * (i % 30)), 0.0]])))
         for i, s in enumerate(data(60))
     ]
-    _, model = after(learner, far)
-    n = noise_estimation.absorb_learned(model).n.sum((-3, -2))
+    known = after(learner, far)
+    n = noise_of(known).n.sum((-3, -2))
     assert n[-1] == 58
     assert n.sum() == 60
-    sigma = np.array([learner.view(s.offer, model).sigma for s in far])
+    sigma = np.array([learner.view(known, s.offer).sigma for s in far])
     ratio = sigma.max(0) / sigma.min(0)
     assert (ratio <= np.exp(noise_estimation.LOG_WEIGHT_LIMIT) * 20).all()
 
@@ -576,8 +547,8 @@ def test_the_inflation_fades_as_the_data_grow() -> None:
     seen = data(800)
     for low, high in ((0, 10), (10, 30), (30, 100), (100, 800)):
         known = after(learner, seen[low:high], known)
-        values.append(float(known[1].inflation))
-        assert learner.fit(*known, np.zeros(3), 1).inflation is known[1].inflation
+        values.append(float(noise_of(known).inflation))
+        assert learner.fit(known, np.zeros(3), 1).inflation == values[-1]
     assert values[0] > values[1] > values[2] > values[3]
     assert values[3] < 1.03
 
@@ -596,8 +567,7 @@ def fails(n: int, feedback: str, *, runs: int = 2000, loud: float = 5.0) -> tupl
     root = rng.standard_normal((runs, K, M, M)) / np.sqrt(M)
     p = rng.dirichlet(np.full(M, 0.5), (runs, H))
     learner = Learner(weighting="learned", feedback=feedback)
-    state: Any = learner.init(Shape(d=d, K=K, M=M, H=H), (runs,))
-    model: Any = learner.init_noise(Shape(d=d, K=K, M=M, H=H), (runs,))
+    known = learner.start(Shape(d=d, K=K, M=M, H=H), (runs,))
     every = np.arange(runs)
     for i in range(n):
         h = i % H
@@ -607,8 +577,12 @@ def fails(n: int, feedback: str, *, runs: int = 2000, loud: float = 5.0) -> tupl
         noise = np.matvec(root[every, arm], rng.standard_normal((runs, M)))
         y = np.matvec(maps[every, arm], theta) + np.sqrt(scale)[:, None] * noise
         x = np.matvec(np.swapaxes(maps, -1, -2), p[:, h, None, :])
-        offer = Offer(features=x, control=np.eye(K)[0], maps=maps, preference=p[:, h], context=context, user=h)
-        state, model = learner.observe(state, model, offer, arm, Outcome(np.vecdot(p[:, h], y), y))
+        offer = Offer(
+            features=x[:, None], control=np.eye(K)[:1], maps=maps[:, None], preference=p[:, h, None],
+            context=context[:, None], user=np.array([h]),
+        )  # fmt: skip
+        known = learner.add(known, offer, arm[:, None], Outcome(np.vecdot(p[:, h], y)[:, None], y[:, None]))
+    state, model = known.ridge, noise_of(known)
     w = np.matvec(np.swapaxes(maps[:, 1] - maps[:, 0], -1, -2), p[:, 0])
     z = np.vecdot(w, state.theta - theta) / np.sqrt(np.vecdot(w, np.matvec(state.V_inv, w)))
     return (
@@ -618,7 +592,7 @@ def fails(n: int, feedback: str, *, runs: int = 2000, loud: float = 5.0) -> tupl
     )
 
 
-@pytest.mark.parametrize(("feedback", "n"), [("vector", 30), ("vector", 100), ("reward", 30), ("reward", 100)])
+@pytest.mark.parametrize(("feedback", "n"), [("vector", 30), ("reward", 60)])
 def test_inflated_intervals_fail_about_as_often_as_they_say(feedback: str, n: int) -> None:
     """Nominal 1 %. A true rate of 1.2 % is flagged for less than one seed in 10^4; so rarely is one of 4 % let by."""
     inflated, plain, inflation = fails(n, feedback)
@@ -634,45 +608,27 @@ def test_without_inflation_early_intervals_would_fail_too_often() -> None:
     assert inflated < 0.75 * plain
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"noise_guess": 0.0}, "noise_guess must be positive and finite, got 0.0"),
-        ({"noise_guess": np.nan}, "noise_guess must be positive and finite, got nan"),
-        ({"noise_guess": np.inf}, "noise_guess must be positive and finite, got inf"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Learner(**settings)
-
-
 def test_evidence_that_cannot_be_used_is_refused() -> None:
     seen = data(1)[0]
     vector, reward = (Learner(weighting="learned", feedback=f) for f in FEEDBACKS)
     with pytest.raises(InputError, match="needs the offer's preference"):
-        vector.view(replace(seen.offer, preference=None), start(vector)[1])
+        vector.view(start(vector), replace(seen.offer, preference=None))
     with pytest.raises(InputError, match="kept for 2 users, numbered from 0; got user 2"):
-        reward.view(replace(seen.offer, user=2), start(reward)[1])
+        reward.view(start(reward), replace(seen.offer, user=np.array([2])))
     with pytest.raises(InputError, match="kept for 2 users, numbered from 0; got user 5"):
-        after(reward, [replace(seen, offer=replace(seen.offer, user=np.array(5)))])
+        after(reward, [replace(seen, offer=replace(seen.offer, user=np.array([5])))])
     for bad in (
-        replace(seen, outcome=Outcome(np.asarray(np.nan), np.full(3, np.nan))),
-        replace(seen, offer=replace(seen.offer, context=np.array([np.inf, 0.0]))),
+        replace(seen, outcome=Outcome(np.full(1, np.nan), np.full((1, 3), np.nan))),
+        replace(seen, offer=replace(seen.offer, context=np.array([[np.inf, 0.0]]))),
     ):
         for learner in (vector, reward):
             with pytest.raises(InputError, match="must be finite"):
                 after(learner, [bad])
-    with pytest.raises(InputError, match="start it with `init_noise`"):
-        vector.observe(vector.init(SHAPE), None, seen.offer, seen.action, seen.outcome)
 
 
 LEARNED = {
     "vector": make("dri_med", weighting="learned"),
     "reward": make("dri_med_reward", weighting="learned"),
-    "index": make("dri_imed", weighting="learned"),
-    "certain": make("dri_med", weighting="learned", guard="certain"),
-    "Thompson sampling": make("w_ts", weighting="learned"),
 }
 CLAIMS: dict[str, Callable[..., None]] = {
     name: claim
@@ -697,18 +653,6 @@ def test_the_contract_of_every_policy_is_kept(policy: Policy, claim: Callable[..
     claim(policy)
 
 
-@pytest.mark.parametrize("policy", LEARNED.values(), ids=LEARNED)
-@pytest.mark.parametrize("instance", contract.AWKWARD.values(), ids=contract.AWKWARD)
-def test_awkward_problems_are_no_problem(policy: Policy, instance: Any) -> None:
-    contract.test_awkward_problems_are_no_problem(policy, instance)
-
-
-@pytest.mark.parametrize("policy", LEARNED.values(), ids=LEARNED)
-@pytest.mark.parametrize("reward_noise", [1e-8, 1e8])
-def test_extreme_noise_leaves_everything_finite(policy: Policy, reward_noise: float) -> None:
-    contract.test_extreme_noise_leaves_everything_finite(policy, reward_noise)
-
-
 @BOTH
 def test_with_a_discount_older_outcomes_count_less(feedback: str) -> None:
     """Three episodes at discount 0.5 are the sums of each with the weights 1/4, 1/2 and 1."""
@@ -722,9 +666,7 @@ def test_with_a_discount_older_outcomes_count_less(feedback: str) -> None:
     late = learner.start(SHAPE)
     for i, one in enumerate(seen):
         late = learner.add(late, one.offer, one.action, one.outcome, 2 - i // 10)
-    assert known.noise is not None
-    assert late.noise is not None
-    mine, its = noise_estimation.absorb_learned(known.noise), noise_estimation.absorb_learned(late.noise)
+    mine, its = noise_of(known), noise_of(late)
     np.testing.assert_allclose(mine.n, its.n, rtol=1e-12)
     assert float(mine.n.sum()) == pytest.approx(10 * (1 + 0.5 + 0.25))
     np.testing.assert_allclose(mine.moments, its.moments, rtol=1e-10, atol=1e-12)

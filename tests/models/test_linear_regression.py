@@ -26,11 +26,11 @@ OFFER = make_offer(maps=MAPS, preference=[0.2, 0.3, 0.5], covariance=COVARIANCE,
 AXES = make_offer(features=np.eye(2), control=[1.0, 0.0])
 SINGLE = make_offer(features=[[1.0]], control=[1.0])
 Y = np.array([0.3, -1.0, 2.0])
-OUTCOME = Outcome(np.asarray(Y @ [0.2, 0.3, 0.5]), Y)
+OUTCOME = Outcome(np.array([Y @ [0.2, 0.3, 0.5]]), Y[None])
 
 
 def rewarded(r: float) -> Outcome:
-    return Outcome(np.asarray(r))
+    return Outcome(np.array([r]))
 
 
 def after(
@@ -42,7 +42,7 @@ def after(
     for offer, arm, outcome in seen:
         if each_in_an_episode:
             state = policy.begin_episode(state, offer)
-        state = policy.observe(state, offer, np.asarray(arm), outcome)
+        state = policy.observe(state, offer, np.array([arm]), outcome)
     return state
 
 
@@ -166,7 +166,7 @@ def test_without_weighting_an_offer_is_seen_without_its_noise() -> None:
 
 
 def test_an_estimate_does_not_depend_on_the_order_of_outcomes() -> None:
-    seen = [(OFFER, k % 2, Outcome(None, Y * c)) for k, c in enumerate((1.0, -2.0, 0.5))]
+    seen = [(OFFER, k % 2, Outcome(None, Y[None] * c)) for k, c in enumerate((1.0, -2.0, 0.5))]
     forward, backward = regression(Learner(), *seen), regression(Learner(), *reversed(seen))
     np.testing.assert_allclose(forward.theta, backward.theta, rtol=1e-10)
 
@@ -176,18 +176,18 @@ def test_an_estimate_does_not_depend_on_the_order_of_outcomes() -> None:
 def test_an_offer_shared_by_a_batch_teaches_each_member_the_arm_it_played(feedback: str, batch: int) -> None:
     """With two arms and a batch of two, the arms of the offer must not be taken for the members of the batch."""
     policy = learning(Learner(feedback=feedback))
-    action = np.arange(batch) % 2
-    factor = np.arange(1, batch + 1).astype(np.float64)
-    together = policy.observe(policy.init(SHAPE, (batch,)), OFFER, action, Outcome(factor, Y * factor[:, None]))
+    action = (np.arange(batch) % 2)[:, None]
+    factor = np.arange(1, batch + 1).astype(np.float64)[:, None]
+    together = policy.observe(policy.init(SHAPE, (batch,)), OFFER, action, Outcome(factor, Y * factor[..., None]))
     for s in range(batch):
-        alone = policy.observe(policy.init(SHAPE), OFFER, action[s], Outcome(np.asarray(factor[s]), Y * factor[s]))
+        alone = policy.observe(policy.init(SHAPE), OFFER, action[s], Outcome(factor[s], Y * factor[s][:, None]))
         np.testing.assert_allclose(policy.theta(together)[s], policy.theta(alone), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("weighting", "feedback", "offer", "outcome", "message"),
     [
-        ("known", "reward", OFFER, Outcome(None, Y), r"reward feedback needs outcome\.reward"),
+        ("known", "reward", OFFER, Outcome(None, Y[None]), r"reward feedback needs outcome\.reward"),
         ("known", "vector", OFFER, rewarded(1.0), r"vector feedback needs outcome\.vector \(all metrics\)"),
         ("known", "reward", AXES, OUTCOME, "needs the noise: give the offer sigma"),
         ("none", "vector", AXES, OUTCOME, r"needs the offer's maps Phi\(a\)"),
@@ -250,7 +250,7 @@ SEEN = np.array([True, False, True])
 
 
 def partly(y: FloatArray, seen: BoolArray, p: FloatArray) -> Outcome:
-    return Outcome(np.asarray(p @ y), np.where(seen, y, 77.0), seen)  # the unseen number must not matter
+    return Outcome(np.array([p @ y]), np.where(seen, y, 77.0)[None], seen[None])  # the unseen number must not matter
 
 
 @pytest.mark.parametrize("seen", [[1, 0, 1], [0, 1, 0], [1, 1, 0], [1, 1, 1]])
@@ -263,7 +263,7 @@ def test_a_metric_that_is_not_there_is_as_if_it_had_never_been_measured(seen: li
     )
     for arm in (0, 1):
         found = regression(Learner(), (OFFER, arm, partly(Y, mask, p)), (OFFER, arm, OUTCOME))
-        want = regression(Learner(), (sub, arm, Outcome(None, Y[mask])), (OFFER, arm, OUTCOME))
+        want = regression(Learner(), (sub, arm, Outcome(None, Y[None, mask])), (OFFER, arm, OUTCOME))
         np.testing.assert_allclose(found.V, want.V, rtol=1e-9)
         np.testing.assert_allclose(found.theta, want.theta, rtol=1e-9)
 
@@ -314,12 +314,14 @@ def test_what_was_learned_from_an_outcome_can_be_taken_back(weighting: str, feed
     state = policy.init(SHAPE)
     for i in range(12):
         y = Y + rng.standard_normal(3)
-        state = policy.observe(state, OFFER, np.asarray(i % 2), Outcome(np.asarray(y @ [0.2, 0.3, 0.5]), y))
+        state = policy.observe(state, OFFER, np.array([i % 2]), Outcome(np.array([y @ [0.2, 0.3, 0.5]]), y[None]))
     y = rng.standard_normal(3)
-    outcome = partly(y, SEEN, np.array([0.2, 0.3, 0.5])) if partial else Outcome(np.asarray(y @ [0.2, 0.3, 0.5]), y)
-    more = policy.observe(state, OFFER, np.asarray(1), outcome)
+    outcome = (
+        partly(y, SEEN, np.array([0.2, 0.3, 0.5])) if partial else Outcome(np.array([y @ [0.2, 0.3, 0.5]]), y[None])
+    )
+    more = policy.observe(state, OFFER, np.array([1]), outcome)
     assert not np.allclose(policy.theta(more), policy.theta(state), rtol=1e-3)
-    back = policy.forget(more, OFFER, np.asarray(1), outcome)
+    back = policy.forget(more, OFFER, np.array([1]), outcome)
     if weighting == "learned":  # the sums are exact; the model that follows from them has converged to 1e-8
         np.testing.assert_allclose(policy.theta(policy.settle(back)), policy.theta(policy.settle(state)), rtol=1e-6)
     else:
@@ -333,7 +335,7 @@ def test_with_converged_refits_the_settled_state_is_a_fixpoint_and_free_of_order
     seen = []
     for i in range(40):
         y = MAPS[i % 2] @ [0.5, -1.0] + 0.3 * rng.standard_normal(3) * (1 + i % 2)
-        seen.append((np.asarray(i % 2), Outcome(np.asarray(y @ [0.2, 0.3, 0.5]), y)))
+        seen.append((np.array([i % 2]), Outcome(np.array([y @ [0.2, 0.3, 0.5]]), y[None])))
 
     def settled(order: list[int], *, often: bool) -> State:
         state = policy.init(SHAPE)
@@ -369,9 +371,9 @@ def test_settling_changes_nothing_where_nothing_was_put_off() -> None:
 
 def test_an_outcome_that_was_never_counted_cannot_be_taken_back() -> None:
     policy = learning(Learner(weighting="learned"))
-    state = policy.observe(policy.init(SHAPE), OFFER, np.asarray(0), OUTCOME)
+    state = policy.observe(policy.init(SHAPE), OFFER, np.array([0]), OUTCOME)
     with pytest.raises(InputError, match="only if it was counted in"):
-        policy.forget(state, OFFER, np.asarray(1), OUTCOME)
+        policy.forget(state, OFFER, np.array([1]), OUTCOME)
 
 
 def test_refits_have_two_kinds() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from drimed import streams
-from drimed.models.mixed.effects import anytime
+from drimed.models.mixed.effects import anytime_range
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Offer, Outcome, Shape
 from drimed.numerics.arrays import FloatArray
@@ -78,7 +78,7 @@ def test_ranges_that_hold_at_all_times_are_wider_than_likely_ones_but_not_useles
 ) -> None:
     (mean, sd), true = barley[0][6], barley[1]
     prior = np.full(sd.shape, 2 * (64.0 + 25.0))  # of an effect at a site, as the world has it
-    low, high = anytime(mean, np.minimum(sd**2, 0.99 * prior), prior, 0.05)
+    low, high = anytime_range(mean, np.minimum(sd**2, 0.99 * prior), prior, 0.05)
     assert ((low <= true) & (true <= high)).mean() > 0.95
     told = sd**2 < prior / 4
     assert np.median((high - low)[told] / (2 * 1.96 * sd[told])) < 2.2

@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from drimed.models.mixed import cells as field_cells
-from drimed.models.mixed import observations as field_design
-from drimed.models.mixed.cells import FACTORS
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.likelihood import Design
-from drimed.models.mixed.observations import Scale
+from drimed.models.mixed.observations import Scale, make_design, measure
 from drimed.models.mixed.prediction import Belief
-from drimed.models.mixed.terms import Structure
+from drimed.models.mixed.terms import FACTORS, Structure
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
@@ -67,7 +64,7 @@ def data(name: str, n: int = 40, seed: int = 0) -> Data:
 
 
 def offer_of(field: Field, unit: Unit) -> Offer:
-    c = len(field._reading.covariates)
+    c = len(field.features.covariates)
     unit = replace(unit, covariates=None if unit.covariates is None else unit.covariates[..., :c])
     attributes = np.array([[-1.0], [0.2], [0.8]]) if field.attributes else None
     return Offer(features=np.eye(3), control=np.eye(3)[0], unit=unit, attributes=attributes)
@@ -81,14 +78,14 @@ def started(name: str, field: Field | None = None) -> tuple[Field, FieldEvidence
 
 def told(field: Field, evidence: FieldEvidence, d: Data, *, forget: bool = False) -> FieldEvidence:
     for i in range(len(d.y)):
+        one = d.part(slice(i, i + 1))
         unit = Unit(
-            user=int(d.of("user")[i]), group=int(d.of("group")[i]), block=int(d.of("block")[i]),
-            levels=d.levels[i], covariates=d.z[i],
-        )  # fmt: skip
+            user=one.of("user"), group=one.of("group"), block=one.of("block"), levels=one.levels, covariates=one.z
+        )
         change = field.remove if forget else field.add
-        late = evidence.season - int(d.of("season")[i])
-        outcome = Outcome(vector=d.y[i], observed=d.observed[i])
-        evidence = change(evidence, offer_of(field, unit), d.of("arm")[i], outcome, late)
+        late = evidence.season - int(one.of("season")[0])
+        outcome = Outcome(vector=one.y, observed=one.observed)
+        evidence = change(evidence, offer_of(field, unit), one.of("arm"), outcome, late)
     return evidence
 
 
@@ -101,16 +98,14 @@ def asked(field: Field, evidence: FieldEvidence, groups: tuple[int, ...] = (0, 1
     return field.beliefs(evidence, offer_of(field, unit))
 
 
-def designed(name: str, field: Field, evidence: FieldEvidence) -> tuple[Structure, Scale, Design, FloatArray]:
-    """The structure with a level that brute force can bear, the design, and what each cell counts."""
+def designed(name: str, field: Field, evidence: FieldEvidence) -> tuple[Structure, Scale, Design]:
+    """The structure with a level that brute force can bear, and the design."""
     structure = field._structure(evidence.seen, METRICS[name])
     families = tuple(replace(f, variance=LEVEL) if f.name == "level" else f for f in structure.families)
     structure = replace(structure, families=families)
-    cells = field_cells.compact(evidence.cells, structure.cluster_place)
-    scale = field_design.measure(cells, structure.covariates, structure.ranges)
-    weight = field.discount ** (SIZES["season"] - 1 - cells.keys[:, 0]).astype(float)
-    design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise, weight=weight)
-    return structure, scale, design, weight
+    cells = evidence.cells.compact(structure.cluster_place)
+    scale = measure(cells, structure.covariates, structure.ranges)
+    return structure, scale, make_design(structure, cells, scale, field.discount)
 
 
 def by_brute_force(

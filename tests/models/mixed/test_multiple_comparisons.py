@@ -8,25 +8,25 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 from drimed.models.mixed import effects
-from drimed.models.mixed.effects import Found
+from drimed.models.mixed.effects import EffectPosterior
 
 
-def found(*mean: float, single: float = 0.0) -> Found:
+def found(*mean: float, single: float = 0.0) -> EffectPosterior:
     """Effects with a deviation of 1 and normal tails; Dunnett's bound alone, unless single outcomes tell something."""
     shape = (len(mean),)
-    return Found(np.array(mean), np.ones(shape), np.full(shape, 9.0), single=np.array(single))
+    return EffectPosterior(np.array(mean), np.ones(shape), np.full(shape, 9.0), single=np.array(single))
 
 
 def test_the_bounds_are_those_of_dunnetts_table() -> None:
     """One-sided, 5 %, correlation one half, any number of outcomes (Dunnett 1955, table 1a)."""
-    bounds = [effects.dunnett(arms) for arms in range(1, 10)]
+    bounds = [effects.dunnett_bound(arms) for arms in range(1, 10)]
     np.testing.assert_allclose(bounds, [1.64, 1.92, 2.06, 2.16, 2.23, 2.29, 2.34, 2.38, 2.42], atol=0.006)
 
 
 @pytest.mark.parametrize(("arms", "users"), [(1, 1), (4, 1), (4, 6), (7, 100_000)])
 def test_any_of_them_is_beyond_it_as_often_as_it_says(arms: int, users: int) -> None:
     """By the integral over the control on a fine grid, and never more often than counted one by one."""
-    bound = effects.dunnett(arms, users)
+    bound = effects.dunnett_bound(arms, users)
     z = np.linspace(-12, 12, 200_001)
     density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     any_beyond = float(np.trapezoid(density * (1 - ndtr(np.sqrt(2) * bound + z) ** arms), z))
@@ -36,20 +36,22 @@ def test_any_of_them_is_beyond_it_as_often_as_it_says(arms: int, users: int) -> 
 
 def test_arms_that_are_somebodys_only_control_count_where_others_have_another() -> None:
     old, new, drawn = np.eye(4)[0], np.eye(4)[1], np.array([0.5, 0.0, 0.5, 0.0])
-    assert effects.compared(np.array([old, old, old])) == 3
-    assert effects.compared(np.array([old, new])) == 4
-    assert effects.compared(np.array([drawn])) == 4, "half of the time the other arm: each of the two may be better"
+    assert effects.compared_arms(np.array([old, old, old])) == 3
+    assert effects.compared_arms(np.array([old, new])) == 4
+    assert effects.compared_arms(np.array([drawn])) == 4, (
+        "half of the time the other arm: each of the two may be better"
+    )
     may = np.array([[True, True, True, True], [False, True, True, True]])
-    assert effects.compared(np.array([old, new]), may) == 3, "whoever has another control cannot get the old arm"
-    assert effects.compared(np.broadcast_to(np.array([old, new]), (5, 2, 4)), np.array([may] * 5)) == 3
-    assert effects.compared(np.ones((2, 1))) == 1, "one arm alone"
+    assert effects.compared_arms(np.array([old, new]), may) == 3, "whoever has another control cannot get the old arm"
+    assert effects.compared_arms(np.broadcast_to(np.array([old, new]), (5, 2, 4)), np.array([may] * 5)) == 3
+    assert effects.compared_arms(np.ones((2, 1))) == 1, "one arm alone"
 
 
 def test_more_arms_and_more_users_need_more() -> None:
     pairs = ((1, 1), (2, 1), (9, 1), (9, 2), (9, 1000))
-    bounds = [effects.dunnett(arms, users) for arms, users in pairs]
+    bounds = [effects.dunnett_bound(arms, users) for arms, users in pairs]
     assert bounds == sorted(set(bounds))
-    bounds = [float(effects.bound(np.array(5.0), arms * users)) for arms, users in pairs]
+    bounds = [float(effects.density_bound(np.array(5.0), arms * users)) for arms, users in pairs]
     assert bounds == sorted(set(bounds))
 
 
@@ -59,17 +61,17 @@ def test_at_the_bound_no_difference_is_less_plausible_by_as_much_as_there_are_co
     known: float, comparisons: int
 ) -> None:
     """The density of an effect at 0 if one outcome of each arm were all that is known, and as it is."""
-    z = float(effects.bound(np.array(known), comparisons))
+    z = float(effects.density_bound(np.array(known), comparisons))
     assert norm.pdf(0, scale=np.sqrt(1 + known)) / norm.pdf(0, loc=z) == pytest.approx(comparisons, rel=1e-9)
 
 
 def test_the_more_is_known_the_more_deviations_are_needed() -> None:
     """Outcomes that differ by a tenth of what is open ask for Dunnett's bound, by ten times as much for more."""
-    assert effects.stands(found(2.2, single=0.1), None, 4, 1).all()
-    assert not effects.stands(found(2.2, 2.7, single=10.0), None, 4, 1).any()
-    assert effects.stands(found(2.75, single=10.0), None, 4, 1).all(), "the root of 2 log 4 + log 101 is 2.72"
-    assert effects.stands(found(1.0), found(2.2, single=0.1), 4, 6).all()
-    assert not effects.stands(found(1.0), found(2.2, single=10.0), 4, 6).any()
+    assert effects.is_significant(found(2.2, single=0.1), None, 4, 1).all()
+    assert not effects.is_significant(found(2.2, 2.7, single=10.0), None, 4, 1).any()
+    assert effects.is_significant(found(2.75, single=10.0), None, 4, 1).all(), "the root of 2 log 4 + log 101 is 2.72"
+    assert effects.is_significant(found(1.0), found(2.2, single=0.1), 4, 6).all()
+    assert not effects.is_significant(found(1.0), found(2.2, single=10.0), 4, 6).any()
 
 
 def test_a_user_stands_with_all_users_on_the_same_side_or_alone() -> None:
@@ -79,16 +81,16 @@ def test_a_user_stands_with_all_users_on_the_same_side_or_alone() -> None:
         (-2.3, [False, True, False, True, True, True]),
         (2.0, [False, False, False, False, True, True]),
     ):
-        assert effects.stands(own, found(together), 4, 6).tolist() == expected
-    assert effects.stands(own, None, 4, 6).tolist() == [False, False, False, False, True, True]
+        assert effects.is_significant(own, found(together), 4, 6).tolist() == expected
+    assert effects.is_significant(own, None, 4, 6).tolist() == [False, False, False, False, True, True]
 
 
 def test_uncertain_variances_need_more() -> None:
-    few = Found(np.array([2.2]), np.ones(1), np.ones(1), np.array([6.0]))
-    assert effects.stands(found(2.2), None, 4, 1).all()
-    assert not effects.stands(few, None, 4, 1).any()
+    few = EffectPosterior(np.array([2.2]), np.ones(1), np.ones(1), np.array([6.0]))
+    assert effects.is_significant(found(2.2), None, 4, 1).all()
+    assert not effects.is_significant(few, None, 4, 1).any()
 
 
 def test_an_arm_that_is_the_control_stands_for_nothing() -> None:
-    nothing = Found(np.zeros(1), np.zeros(1), np.zeros(1), single=np.full(1, 3.0))
-    assert not effects.stands(nothing, nothing, 4, 6).any()
+    nothing = EffectPosterior(np.zeros(1), np.zeros(1), np.zeros(1), single=np.full(1, 3.0))
+    assert not effects.is_significant(nothing, nothing, 4, 6).any()

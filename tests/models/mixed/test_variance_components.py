@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from drimed.models.mixed.learner import Field
-from drimed.models.mixed.likelihood import Design, evaluate
+from drimed.models.mixed.likelihood import Design, posterior
 from drimed.models.mixed.terms import Structure
-from drimed.models.mixed.variance_components import descend, downhill, learn, log_posterior, log_posterior_curved
+from drimed.models.mixed.variance_components import (
+    log_posterior,
+    log_posterior_curved,
+    minimise,
+    newton_step,
+    posterior_mode,
+)
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics.arrays import FloatArray, IntArray
-from tests.models.field_models import METRICS, MODELS, data, designed, started, told
+from tests.models.mixed.examples import METRICS, MODELS, data, designed, started, told
 
 SIGNS = ((1, 1), (1, -1), (-1, 1), (-1, -1))
 
@@ -25,11 +31,11 @@ def made(name: str) -> tuple[Structure, Design]:
         y = np.sin(users)[:, None] + rng.normal(size=(120, 1))
         start = field.start(Shape(d=3, K=3, M=1, H=60), episodes=1)
         evidence = field.add(start, offer, rng.integers(0, 3, 120), Outcome(vector=y))
-        structure, _, design, _ = designed("one metric", field, evidence)
+        structure, _, design = designed("one metric", field, evidence)
         assert design.family.size < 60
         return structure, design
     field, start = started(name)
-    structure, _, design, _ = designed(name, field, told(field, start, data(name)))
+    structure, _, design = designed(name, field, told(field, start, data(name)))
     return structure, design
 
 
@@ -64,7 +70,7 @@ def test_a_column_that_no_cell_has_keeps_its_prior_and_changes_nothing(model: tu
     x = somewhere(structure)
     v, R = p.variances(x), p.residual(x)
     wider = design._replace(family=np.append(design.family, design.family[-1]))
-    narrow, wide = evaluate(design, v, R), evaluate(wider, v, R)
+    narrow, wide = posterior(design, v, R), posterior(wider, v, R)
     np.testing.assert_array_equal(wide.theta[:, :-1], narrow.theta)
     np.testing.assert_array_equal(wide.covariance[:, :-1, :, :-1], narrow.covariance)
     assert not wide.theta[:, -1].any()
@@ -76,7 +82,7 @@ def test_members_of_a_batch_do_not_wait_for_each_other() -> None:
     """Each ends where it ends alone, whatever the others need."""
     name = "two metrics, one covariate, noise by arm"
     field, start = started(name)
-    structure, _, first, _ = designed(name, field, told(field, start, data(name)))
+    structure, _, first = designed(name, field, told(field, start, data(name)))
     scales = np.array([1.0, 0.01, 30.0])  # of outcomes: far from the centre, and near it
     slots = np.ones(first.T.shape[-1])
     members = []
@@ -85,19 +91,19 @@ def test_members_of_a_batch_do_not_wait_for_each_other() -> None:
         members.append(first._replace(T=first.T * slots[:, None] * slots))
     shared = {"slot", "zslot", "family", "zfamily", "touched"}
     parts = {k: a if k in shared else np.stack([getattr(m, k) for m in members]) for k, a in first._asdict().items()}
-    together = learn(structure.parameters, Design(**parts), (3,))
+    together = posterior_mode(structure.parameters, Design(**parts), (3,))
     for i, member in enumerate(members):
-        alone = learn(structure.parameters, member, ())
-        np.testing.assert_allclose(together.x[i], alone.x, rtol=0, atol=1e-11)
-        np.testing.assert_allclose(together.hessian[i], alone.hessian, rtol=0, atol=1e-7)
+        alone = posterior_mode(structure.parameters, member, ())
+        np.testing.assert_allclose(together[0][i], alone[0], rtol=0, atol=1e-11)
+        np.testing.assert_allclose(together[1][i], alone[1], rtol=0, atol=1e-7)
 
 
 def test_a_step_goes_downhill_where_the_curvature_is_negative() -> None:
     H = np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.5], [0.0, 0.5, -3.0]])
     g = np.array([0.3, -1.0, 0.2])
     assert np.linalg.eigvalsh(H).min() < 0
-    assert g @ downhill(H, g) < 0
-    np.testing.assert_allclose(downhill(H @ H, g), -np.linalg.solve(H @ H, g), rtol=1e-12)
+    assert g @ newton_step(H, g) < 0
+    np.testing.assert_allclose(newton_step(H @ H, g), -np.linalg.solve(H @ H, g), rtol=1e-12)
 
 
 def test_the_search_finds_the_least_value_inside_and_at_a_bound() -> None:
@@ -108,7 +114,7 @@ def test_the_search_finds_the_least_value_inside_and_at_a_bound() -> None:
 
     start = np.array([[3.0, 2.0], [-2.0, 0.7]])
     bounds = np.array([-9.0, 0.5]), np.array([9.0, 9.0])
-    x, found = descend(objective, start, bounds, 1e-6)
+    x, found = minimise(objective, start, bounds, 1e-6)
     np.testing.assert_allclose(x[:, 1], 0.5)
     np.testing.assert_allclose(x[:, 0], 0.0, atol=1e-4)
     np.testing.assert_allclose(found[1], np.exp(x) - 1)

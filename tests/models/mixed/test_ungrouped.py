@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from drimed.models.mixed.cells import FACTORS
 from drimed.models.mixed.learner import Field, FieldEvidence
+from drimed.models.mixed.terms import FACTORS
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics.arrays import FloatArray
-from tests.models.field_models import METRICS, MODELS, SIZES, Data, asked, data, told
+from tests.models.mixed.examples import METRICS, MODELS, SIZES, Data, asked, data, told
 
 GROUP, USER = FACTORS.index("group"), FACTORS.index("user")
 PEOPLE = ("users", "some in no group")
@@ -49,9 +49,9 @@ def test_whoever_is_in_no_group_is_known_as_a_group_of_one_would_be(name: str) -
     """Level, effects and variances are the same: only where they are computed is another. So ranges are no narrower."""
     field = MODELS[name]
     alone, groups = (learned(name, field, d) for d in (mixed(name), of_one(mixed(name))))
-    assert field.structure(alone).alone
-    assert not field.structure(groups).alone
-    np.testing.assert_allclose(alone.learned.mode, groups.learned.mode, atol=1e-7)
+    assert field.structure(alone).ungrouped
+    assert not field.structure(groups).ungrouped
+    np.testing.assert_allclose(alone.fitted.mode, groups.fitted.mode, atol=1e-7)
     grouped = (0, 1, 0, 1, 0)
     found = asked(field, alone, (*grouped, *[-1] * 8)), asked(field, groups, (*grouped, *range(2, 10)))  # the last: new
     for part in ("mean", "covariance", "prior", "residual", "freedom"):
@@ -68,10 +68,10 @@ def test_more_people_in_no_group_are_no_more_columns_and_each_of_their_outcomes_
     keys[:, USER], keys[:, GROUP] = 12 + np.arange(40), -1
     evidence = field.ready(told(field, first, replace(more, keys=keys)))
     assert field.structure(evidence) is field.structure(first)
-    assert evidence.learned.theta.shape == first.learned.theta.shape
+    assert evidence.fitted.theta.shape == first.fitted.theta.shape
     assert evidence.sizes[USER] == first.sizes[USER]  # nothing was added up anew
-    anew = field.ready(replace(evidence, stepped=-1))
-    np.testing.assert_allclose(evidence.learned.theta, anew.learned.theta, atol=1e-7)
+    anew = field.ready(replace(evidence, included=-1))
+    np.testing.assert_allclose(evidence.fitted.theta, anew.fitted.theta, atol=1e-7)
 
 
 def test_one_group_differs_from_those_who_are_in_none() -> None:
@@ -95,7 +95,7 @@ def test_where_nobody_is_in_a_group_the_model_is_the_one_of_groups_of_one_to_the
         keys[:, GROUP] = group
         found.append(learned("users", field, replace(d, keys=keys)))
     assert field.structure(found[0]) is field.structure(found[1])
-    np.testing.assert_array_equal(found[0].learned.covariance, found[1].learned.covariance)
+    np.testing.assert_array_equal(found[0].fitted.covariance, found[1].fitted.covariance)
 
 
 def holds(groups: int, alone: int, *, vary: float) -> dict[str, FloatArray]:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from drimed.models.linear_regression import Learner
-from drimed.models.mixed import cells
-from drimed.models.mixed.cells import FACTORS, Cells, Rows
-from drimed.models.mixed.effects import is_confirmed, seasons, seasons_of_both
+from drimed.models.mixed.effects import has_enough_seasons, seasons_of_arms, seasons_with_both_arms
 from drimed.models.mixed.learner import Field, FieldEvidence
+from drimed.models.mixed.observations import Cells, Rows
+from drimed.models.mixed.terms import FACTORS
 from drimed.models.offer import Offer, Shape
 from drimed.numerics.arrays import FloatArray
 
@@ -23,12 +23,12 @@ def told(*outcomes: tuple[int, int, int]) -> Cells:
     for row, (season, arm, _) in zip(keys, outcomes, strict=True):
         row[FACTORS.index("season")], row[FACTORS.index("arm")] = season, arm
     rows = Rows(keys, np.array([pattern for _, _, pattern in outcomes]), np.ones((len(outcomes), M)))
-    return cells.add(cells.init(M), rows)
+    return Cells.empty(M).add(rows)
 
 
 def evidence(learner: Field, found: Cells) -> FieldEvidence:
     start = learner.start(Shape(K=K, M=M, d=K * M, H=2))
-    return FieldEvidence(found, start.learned, start.sizes, start.seen, 0, 0, 3)
+    return FieldEvidence(found, start.fitted, start.sizes, start.seen, 0, 0, 3)
 
 
 def offers(*control: list[float], preference: FloatArray | None = None) -> Offer:
@@ -39,17 +39,17 @@ def offers(*control: list[float], preference: FloatArray | None = None) -> Offer
 
 def test_seasons_are_counted_once_for_each_metric_that_was_observed() -> None:
     found = told((0, 1, BOTH), (0, 1, BOTH), (2, 1, FIRST), (1, 2, 0))
-    assert seasons(found, K, M).tolist() == [[0, 0], [2, 1], [0, 0]]
-    assert seasons(found, K, M, before=2).tolist() == [[0, 0], [1, 1], [0, 0]]
-    merged = cells.compact(found)
-    assert seasons(merged, K, M).tolist() == [[0, 0], [2, 1], [0, 0]]
+    assert seasons_of_arms(found, K, M).tolist() == [[0, 0], [2, 1], [0, 0]]
+    assert seasons_of_arms(found, K, M, before=2).tolist() == [[0, 0], [1, 1], [0, 0]]
+    merged = found.compact()
+    assert seasons_of_arms(merged, K, M).tolist() == [[0, 0], [2, 1], [0, 0]]
 
 
 def test_an_outcome_that_was_taken_back_counts_no_more() -> None:
     found = told((0, 1, BOTH), (1, 1, BOTH))
     keys = found.keys[1:2]
-    found = cells.remove(found, Rows(keys, np.array([BOTH]), np.ones((1, M))))
-    assert seasons(found, K, M)[1].tolist() == [1, 1]
+    found = found.remove(Rows(keys, np.array([BOTH]), np.ones((1, M))))
+    assert seasons_of_arms(found, K, M)[1].tolist() == [1, 1]
 
 
 def test_members_of_a_batch_are_counted_apart() -> None:
@@ -57,28 +57,28 @@ def test_members_of_a_batch_are_counted_apart() -> None:
     names = ("keys", "pattern", "n", "mean", "scatter")
     keys, pattern, n, mean, scatter = (np.stack([getattr(c, name) for c in (one, other)]) for name in names)
     batch = Cells(keys, pattern, n, mean, scatter, one.used)
-    np.testing.assert_array_equal(seasons(batch, K, M), [seasons(c, K, M) for c in (one, other)])
+    np.testing.assert_array_equal(seasons_of_arms(batch, K, M), [seasons_of_arms(c, K, M) for c in (one, other)])
 
 
 def test_the_fewer_of_arm_and_control_count_and_for_the_reward_the_metric_seen_in_fewest() -> None:
     seen = [(s, 1, BOTH) for s in range(3)] + [(0, 0, BOTH), (1, 0, FIRST)] + [(0, 2, BOTH), (1, 2, BOTH)]
     learner = Field()
     there = evidence(learner, told(*seen))
-    found = seasons_of_both(learner, there, offers([1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 0.5]))
+    found = seasons_with_both_arms(learner, there, offers([1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.5, 0.0, 0.5]))
     assert found is not None
     of_arm_1 = found[:, 1].tolist()  # (reward, first metric, second metric)
     assert of_arm_1 == [[1, 2, 1], [2, 2, 2], [1, 2, 1]]
     only_first = np.tile([1.0, 0.0], (1, 1))
-    found = seasons_of_both(learner, there, offers([1.0, 0.0, 0.0], preference=only_first))
+    found = seasons_with_both_arms(learner, there, offers([1.0, 0.0, 0.0], preference=only_first))
     assert found is not None
     assert found[0, 1].tolist() == [2, 2, 1]
-    may = is_confirmed(learner, there, offers([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]))
+    may = has_enough_seasons(learner, there, offers([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]))
     assert may[:, 1].tolist() == [False, True]
 
 
 @pytest.mark.parametrize("learner", [Field(seasons=False), Field(kind="people"), Field(kind="people", seasons=False)])
 def test_seasons_do_not_count_where_none_does_anything_to_an_arm_alone(learner: Field) -> None:
     there = evidence(learner, told((0, 1, BOTH)))
-    assert seasons_of_both(learner, there, offers([1.0, 0.0, 0.0])) is None
-    assert is_confirmed(learner, there, offers([1.0, 0.0, 0.0])).all()
-    assert is_confirmed(Learner(), None, offers([1.0, 0.0, 0.0])).all()
+    assert seasons_with_both_arms(learner, there, offers([1.0, 0.0, 0.0])) is None
+    assert has_enough_seasons(learner, there, offers([1.0, 0.0, 0.0])).all()
+    assert has_enough_seasons(Learner(), None, offers([1.0, 0.0, 0.0])).all()

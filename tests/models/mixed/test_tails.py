@@ -11,34 +11,36 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import t
 
 from drimed.models.mixed import effects, prediction
-from drimed.models.mixed.effects import Known
+from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.learner import Field
-from drimed.models.mixed.prediction import learn_again
-from drimed.models.mixed.terms import Unmet
+from drimed.models.mixed.observations import make_design
+from drimed.models.mixed.terms import UnseenEffects
+from drimed.models.mixed.variance_components import refit
 from drimed.models.offer import Fit
 from drimed.numerics import probability
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards.base import radius
-from tests.models.field_models import METRICS, MODELS, asked, data, started, told
-from tests.models.test_field_report import offers_of
+from tests.models.mixed.examples import METRICS, MODELS, asked, data, started, told
+from tests.models.mixed.test_summaries import offers_of
 
 LEVEL = 0.99
 
 
-def known_of(field: Field, name: str, n: int) -> Known:
+def known_of(field: Field, name: str, n: int) -> FittedModel:
     field, evidence = started(name, field)
-    return effects.know(field, told(field, evidence, data(name, n)), offers_of(field, METRICS[name]))
+    return effects.extend_to(field, told(field, evidence, data(name, n)), offers_of(field, METRICS[name]))
 
 
-def at_nodes(known: Known, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+def at_nodes(known: FittedModel, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Means and deviations of combinations, fitted at each node by itself: (B, n) twice."""
-    learned = known.evidence.learned
+    learned = known.evidence.fitted
     found = []
     for node in learned.nodes:
         one = replace(learned, nodes=node[None])
-        cells, fitted = learn_again(known.structure, known.evidence.cells, one, known.learner.discount)
-        evidence = replace(known.evidence, cells=cells, learned=fitted, stepped=cells.used)
-        found.append(effects.know(known.learner, evidence, offers_of(known.learner, 1)).of(rows)[:2])
+        cells = known.evidence.cells.compact(known.structure.cluster_place)
+        fitted = refit(known.structure, make_design(known.structure, cells, one.scale), one)
+        evidence = replace(known.evidence, cells=cells, fitted=fitted, included=cells.used)
+        found.append(effects.extend_to(known.learner, evidence, offers_of(known.learner, 1)).posterior(rows)[:2])
     means, deviations = zip(*found, strict=True)
     return np.stack(means), np.stack(deviations)
 
@@ -53,12 +55,12 @@ def reached(mean: FloatArray, deviation: FloatArray) -> float:
 def test_the_range_of_an_effect_reaches_as_far_as_the_mixture(n: int) -> None:
     """A normal of the same variance falls short by more, wherever it falls short by much."""
     known = known_of(Field(), "one metric", n)
-    rows = effects.effect_rows(known, offers_of(known.learner, 1))[:3, 1:].reshape(-1, 1, len(known.layout.family))
+    rows = known.effect_rows(offers_of(known.learner, 1))[:3, 1:].reshape(-1, 1, len(known.layout.family))
     rows = rows[np.abs(rows).max((-2, -1)) > 0]
-    found = known.of(known.unit[:, None] * rows)
+    found = known.posterior(known.unit[:, None] * rows)
     means, deviations = at_nodes(known, known.unit[:, None] * rows)
     exact = np.array([reached(m, s) for m, s in zip(means.T, deviations.T, strict=True)]) - found.mean
-    by_student = np.log(probability.quantile(LEVEL, found.freedom) * found.deviation / exact)
+    by_student = np.log(probability.student_quantile(LEVEL, found.freedom) * found.deviation / exact)
     by_normal = np.log(ndtri(LEVEL) * found.deviation / exact)
     assert np.abs(by_student).mean() < np.abs(by_normal).mean()
     assert by_student.min() > by_normal.min()
@@ -69,27 +71,29 @@ def test_where_the_data_told_nothing_the_tails_are_those_of_the_prior() -> None:
     variance = np.array([0.5, 1.0, 2.0, 4.5])[:, None, None]  # of one family and one metric, at four nodes
     spread = variance.var() / variance.mean() ** 2
     squares = np.ones((1, 2, 1))
-    found = prediction.freedom_tails(squares, variance, np.full((1, 2, 1), variance.mean()))
+    found = prediction.degrees_of_freedom(squares, variance, np.full((1, 2, 1), variance.mean()))
     np.testing.assert_allclose(found, 4 + 2 / spread)
     both = np.repeat(variance, 2, -2)  # two metrics that vary together
-    np.testing.assert_allclose(prediction.of_sums(squares, both, np.full(1, 2 * variance.mean())), 4 + 2 / spread)
+    np.testing.assert_allclose(
+        prediction.degrees_of_freedom_of_sums(squares, both, np.full(1, 2 * variance.mean())), 4 + 2 / spread
+    )
 
 
 def test_what_the_data_told_shortens_the_tails_down_to_a_normals() -> None:
     variance = np.array([0.5, 1.0, 2.0, 4.5])[:, None, None]
     shares = np.array([1.0, 0.5, 0.1, 0.01])
     found = [
-        float(prediction.freedom_tails(np.ones((1, 1, 1)), variance, np.full((1, 1, 1), 2 * share))[0])
+        float(prediction.degrees_of_freedom(np.ones((1, 1, 1)), variance, np.full((1, 1, 1), 2 * share))[0])
         for share in shares
     ]
     assert (np.diff(found) > 0).all()
     assert found[-1] > 1000
-    assert prediction.freedom_tails(np.ones((1, 1, 1)), variance, np.full((1, 1, 1), 1e-9)) == np.inf
+    assert prediction.degrees_of_freedom(np.ones((1, 1, 1)), variance, np.full((1, 1, 1), 1e-9)) == np.inf
 
 
 def test_known_variances_leave_a_normal() -> None:
     known = known_of(Field(integrated=False), "one metric", 20)
-    assert (effects.of_users(known, offers_of(known.learner, 1)).freedom == np.inf).all()
+    assert (effects.effects_of_users(known, offers_of(known.learner, 1)).freedom == np.inf).all()
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -111,11 +115,11 @@ def test_arms_are_compared_with_the_mean_of_all_arms() -> None:
     weight = rng.normal(size=(K, 2))
     D = np.eye(K) - 1 / K
     for by_arm in (True, False):
-        unmet = Unmet(family=1, by_arm=by_arm, weight=weight)
+        unmet = UnseenEffects(family=1, by_arm=by_arm, weight=weight)
         together = weight @ weight.T
         covariance = (rows * v[layout.family]) @ rows.T + v[1] * (together * np.eye(K) if by_arm else together)
         wanted = np.diagonal(D @ covariance @ D)
-        np.testing.assert_allclose(prediction.squares(layout, rows, [unmet]) @ v, wanted)
+        np.testing.assert_allclose(prediction.centred_squares(layout, rows, [unmet]) @ v, wanted)
         table = covariance.reshape(K, 1, K, 1)
         np.testing.assert_allclose(prediction.centred_variance(table)[:, 0], wanted)
 
@@ -124,9 +128,9 @@ def test_arms_are_compared_with_the_mean_of_all_arms() -> None:
 def test_quantiles_are_students_at_a_variance_of_one(level: float) -> None:
     nu = np.array([2.5, 4.0, 7.0, 100.0, np.inf])
     wanted = [*(t.ppf(level, nu[:-1]) * np.sqrt((nu[:-1] - 2) / nu[:-1])), ndtri(level)]
-    np.testing.assert_allclose(probability.quantile(level, nu), wanted)
-    assert probability.quantile(level, float(nu[2])) == pytest.approx(wanted[2])
-    assert probability.quantile(level, np.inf) == ndtri(level)
+    np.testing.assert_allclose(probability.student_quantile(level, nu), wanted)
+    assert probability.student_quantile(level, float(nu[2])) == pytest.approx(wanted[2])
+    assert probability.student_quantile(level, np.inf) == ndtri(level)
 
 
 def test_a_level_reaches_further_where_the_tails_are_long_and_all_times_do_not_change() -> None:

@@ -8,23 +8,21 @@ import numpy as np
 import pytest
 
 from drimed.models.mixed import effects, summaries
-from drimed.models.mixed.cells import FACTORS, Rows
-from drimed.models.mixed.effects import Known
+from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.learner import Field, FieldEvidence
-from drimed.models.mixed.observations import UNKNOWN
-from drimed.models.mixed.prediction import make_rows
-from drimed.models.mixed.summaries import evenly, residuals
-from drimed.models.mixed.terms import category
+from drimed.models.mixed.observations import UNKNOWN, Rows, make_rows
+from drimed.models.mixed.summaries import evenly_spaced, whitened_residuals
+from drimed.models.mixed.terms import FACTORS, category
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray
-from tests.models.field_models import METRICS, MODELS, data, offer_of, started, told
+from tests.models.mixed.examples import METRICS, MODELS, data, offer_of, started, told
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    known: Known
+    known: FittedModel
     offers: Offer
 
     @property
@@ -48,11 +46,11 @@ def case(request: pytest.FixtureRequest) -> Case:
     name = request.param
     field, evidence = started(name, replace(MODELS[name], discount=1.0))
     offers = offers_of(field, METRICS[name])
-    return Case(name, effects.know(field, told(field, evidence, data(name)), offers), offers)
+    return Case(name, effects.extend_to(field, told(field, evidence, data(name)), offers), offers)
 
 
 def by_brute_force(
-    known: Known, on_theta: FloatArray, on_own: FloatArray | None = None, cluster: int = -1,
+    known: FittedModel, on_theta: FloatArray, on_own: FloatArray | None = None, cluster: int = -1,
     without: BoolArray | None = None, nodes: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Mean and deviation, in standardised units, of rows (M, P) on theta and (M, q) on one cluster's effects."""
@@ -67,7 +65,7 @@ def by_brute_force(
     if without is not None:
         there = there & ~without[:, None]
     means, variances = [], []
-    for x in evidence.learned.nodes if nodes is None else nodes:
+    for x in evidence.fitted.nodes if nodes is None else nodes:
         v, R = structure.parameters.variances(x), structure.parameters.residual(x)
         C, k, prior = np.zeros((n, M, n, M)), np.zeros((n, M)), 0.0
         for m in range(M):
@@ -88,22 +86,22 @@ def by_brute_force(
     return np.mean(means), np.sqrt(np.mean(variances) + np.var(means))
 
 
-def data_of(known: Known) -> Rows:
+def data_of(known: FittedModel) -> Rows:
     """The outcomes one by one, as rows."""
     name = _name(known)
     cells = told(known.learner, started(name, known.learner)[1], data(name)).cells.live()  # nothing is merged yet
     return Rows(cells.keys, cells.pattern, cells.mean)
 
 
-def _name(known: Known) -> str:
+def _name(known: FittedModel) -> str:
     return next(name for name, field in MODELS.items() if replace(field, discount=1.0) == known.learner)
 
 
 def test_effects_of_several_users_are_the_mean_of_their_rows(case: Case) -> None:
     """Against each one's own control, with users of a group that nobody has seen, on the reward and a metric."""
     known, offers = case.known, case.offers
-    found = effects.together(known, offers, case.everybody)
-    X = effects.effect_rows(known, offers)  # (H, K, P)
+    found = effects.effects_together(known, offers, case.everybody)
+    X = known.effect_rows(offers)  # (H, K, P)
     assert offers.preference is not None
     on_reward = np.einsum("hm,hkp->kmp", offers.preference * known.unit, X) / len(X)
     M = known.structure.metrics
@@ -118,8 +116,8 @@ def test_effects_of_several_users_are_the_mean_of_their_rows(case: Case) -> None
 def test_effects_of_one_user_are_those_of_the_offer(case: Case) -> None:
     """With all that is its own: for people that is more than what is common to all."""
     known, offers = case.known, case.offers
-    found = effects.of_users(known, offers)
-    keys, z = known.asked(offers)
+    found = effects.effects_of_users(known, offers)
+    keys, z = known.prediction_rows(offers)
     people = known.structure.cluster == "user"
     assert offers.preference is not None
     for h in range(4):
@@ -137,29 +135,29 @@ def test_an_arm_counts_for_those_who_can_get_it(case: Case) -> None:
     known, offers = case.known, case.offers
     possible = case.everybody
     possible[1:, 2] = False
-    found = effects.together(known, offers, possible)
-    alone = effects.together(known, offers.take([0]), case.everybody[:1])
-    whole = effects.together(known, offers, case.everybody)
+    found = effects.effects_together(known, offers, possible)
+    alone = effects.effects_together(known, offers.take([0]), case.everybody[:1])
+    whole = effects.effects_together(known, offers, case.everybody)
     np.testing.assert_allclose(found.mean[2], alone.mean[2])
     np.testing.assert_allclose(found.deviation[:2], whole.deviation[:2])
 
 
 def test_many_users_are_taken_a_few_at_a_time(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     known, offers = case.known, case.offers
-    whole = [effects.together(known, offers, case.everybody), effects.of_users(known, offers)]
+    whole = [effects.effects_together(known, offers, case.everybody), effects.effects_of_users(known, offers)]
     monkeypatch.setattr(effects, "AT_ONCE", 3)
-    parts = [effects.together(known, offers, case.everybody), effects.of_users(known, offers)]
+    parts = [effects.effects_together(known, offers, case.everybody), effects.effects_of_users(known, offers)]
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 def test_ranges_are_the_posteriors_and_those_of_all_times(case: Case) -> None:
-    found = effects.of_users(case.known, case.offers)
+    found = effects.effects_of_users(case.known, case.offers)
     low, high = found.likely
-    np.testing.assert_allclose(high - low, 2 * probability.quantile(0.975, found.freedom) * found.deviation)
+    np.testing.assert_allclose(high - low, 2 * probability.student_quantile(0.975, found.freedom) * found.deviation)
     first, last = found.at_all_times(0.05)
     open_ = found.deviation > 0
-    wanted = effects.anytime(found.mean[open_], found.deviation[open_] ** 2, found.prior[open_] ** 2, 0.05)
+    wanted = effects.anytime_range(found.mean[open_], found.deviation[open_] ** 2, found.prior[open_] ** 2, 0.05)
     np.testing.assert_allclose(first[open_], np.maximum(wanted[0], -UNKNOWN))
     np.testing.assert_allclose(last[open_], np.minimum(wanted[1], UNKNOWN))
     assert (first[~open_] == 0).all()
@@ -170,8 +168,11 @@ def test_ranges_are_the_posteriors_and_those_of_all_times(case: Case) -> None:
 def test_before_any_outcome_nothing_is_known() -> None:
     field, evidence = started("one metric")
     offers = offers_of(field, 1)
-    known = effects.know(field, evidence, offers)
-    for found in (effects.together(known, offers, np.ones((4, 3), bool)), effects.of_users(known, offers)):
+    known = effects.extend_to(field, evidence, offers)
+    for found in (
+        effects.effects_together(known, offers, np.ones((4, 3), bool)),
+        effects.effects_of_users(known, offers),
+    ):
         low, high = found.at_all_times()
         assert low.min() == -UNKNOWN
         assert high.max() == UNKNOWN
@@ -196,7 +197,7 @@ def test_what_cannot_be_told_apart_is_no_component() -> None:
     field, evidence = started("one metric")
     d = data("one metric")
     d.keys[:, 0] = 0
-    known = effects.know(field, told(field, evidence, d), offers_of(field, 1))
+    known = effects.extend_to(field, told(field, evidence, d), offers_of(field, 1))
     names = {c.family for c in summaries.components(known)}
     assert {"group", "group x arm", summaries.RESIDUAL} <= names
     assert not any("season" in name or name == "block" for name in names)
@@ -204,8 +205,8 @@ def test_what_cannot_be_told_apart_is_no_component() -> None:
 
 def test_levels_of_groups_agree_with_brute_force(case: Case) -> None:
     known, offers = case.known, case.offers
-    found = summaries.levels(known, offers, [[0, 1], [3]])
-    keys, z = known.asked(offers)
+    found = summaries.group_levels(known, offers, [[0, 1], [3]])
+    keys, z = known.prediction_rows(offers)
     X = np.einsum("hk,hkp->hp", offers.control, known.rows(keys, z, without=("season",)))
     for i, some in enumerate(([0, 1], [3])):
         for m in range(known.structure.metrics):
@@ -220,7 +221,7 @@ def test_levels_of_seasons_agree_with_brute_force(case: Case) -> None:
     offers = offers_of(known.learner, known.structure.metrics, groups=(0, 1, 2, 3))
     seasons, found = summaries.season_levels(known, offers)
     assert seasons.tolist() == list(range(6))
-    keys, z = known.asked(offers)
+    keys, z = known.prediction_rows(offers)
     standard = (z - known.scale.centre[: z.shape[-1]]) / known.scale.unit[: z.shape[-1]]
     M = known.structure.metrics
     for season in (0, 4):
@@ -241,7 +242,7 @@ def test_a_season_is_shown_as_its_outcomes_met_it(case: Case) -> None:
     """A covariate and a category as each of its outcomes had them: the mean over these, for all users alike."""
     known, d = case.known, data(case.name)
     offers = offers_of(known.learner, known.structure.metrics, groups=(0, 1, 2, 3))
-    reading = known.learner._reading
+    reading = known.learner.features
     numbers, categories = [0][: len(reading.covariates)], [0][: len(reading.categories)]
     seasons, found = summaries.season_levels(known, offers, numbers, categories)
     assert offers.unit is not None
@@ -267,14 +268,14 @@ def test_a_line_along_a_covariate_is_the_effect_at_each_value() -> None:
     name = "two metrics, one covariate, noise by arm"
     field, evidence = started(name)
     offers = offers_of(field, 2)
-    known = effects.know(field, told(field, evidence, data(name)), offers)
+    known = effects.extend_to(field, told(field, evidence, data(name)), offers)
     everybody = np.ones((4, 3), bool)
     values = np.array([-1.0, 0.5, 2.0])
-    found = summaries.along(known, offers, 0, values, everybody)
+    found = summaries.effects_along(known, offers, 0, values, everybody)
     assert offers.unit is not None
     for i, value in enumerate(values):
         there = replace(offers, unit=replace(offers.unit, covariates=np.full((4, 1), value)))
-        wanted = effects.together(known, there, everybody)
+        wanted = effects.effects_together(known, there, everybody)
         np.testing.assert_allclose(found.mean[i], wanted.mean)
         np.testing.assert_allclose(found.deviation[i], wanted.deviation)
     slopes = np.diff(found.mean[:, 1, 0]) / np.diff(values)
@@ -285,13 +286,13 @@ def test_a_line_along_a_covariate_is_the_effect_at_each_value() -> None:
 def test_levels_of_a_category_have_effects_of_their_own() -> None:
     field, evidence = started("everything")
     offers = offers_of(field, 1)
-    known = effects.know(field, told(field, evidence, data("everything")), offers)
+    known = effects.extend_to(field, told(field, evidence, data("everything")), offers)
     everybody = np.ones((4, 3), bool)
-    found = summaries.by_level(known, offers, 0, 3, everybody)
+    found = summaries.effects_by_level(known, offers, 0, 3, everybody)
     assert offers.unit is not None
     for level in range(3):
         there = replace(offers, unit=replace(offers.unit, levels=np.full((4, 1), level)))
-        np.testing.assert_allclose(found.mean[level], effects.together(known, there, everybody).mean)
+        np.testing.assert_allclose(found.mean[level], effects.effects_together(known, there, everybody).mean)
     assert category(0) in known.structure.factors
 
 
@@ -299,11 +300,11 @@ def test_residuals_are_one_step_ahead(case: Case) -> None:
     """Each outcome minus its expectation given those before it, over the deviation that is left."""
     known = case.known
     rows = data_of(known)
-    found = residuals(known.learner, known.evidence, rows)
+    found = whitened_residuals(known.learner, known.evidence, rows)
     M, c = known.structure.metrics, known.structure.covariates
     there = ((rows.pattern[:, None] >> np.arange(M)) & 1).astype(bool)
     assert (np.isnan(found) == ~there).sum() == found.size - M, "all but the first of each metric"
-    x = known.evidence.learned.mode[None]
+    x = known.evidence.fitted.mode[None]
     standard = (rows.values - known.scale.centre) / known.scale.unit
     X = known.layout.rows(rows.keys, standard[:, :c])
     Z = known.structure.own.rows(rows.keys, standard[:, :c])
@@ -330,13 +331,13 @@ def test_residuals_of_a_right_model_are_standard_normal() -> None:
         for h in np.tile(np.arange(S), 2):
             a = int(rng.integers(3))
             value = 60 + site[h] + season[now] + effect[h, a] + 10 * rng.normal()
-            offer = Offer(features=np.eye(3), control=np.eye(3)[0], unit=Unit(user=int(h), group=int(h)))
-            evidence = field.add(evidence, offer, np.array(a), Outcome(vector=np.array([value])))
+            offer = Offer(features=np.eye(3), control=np.eye(3)[0], unit=Unit(user=np.array([h]), group=np.array([h])))
+            evidence = field.add(evidence, offer, np.array([a]), Outcome(vector=np.array([[value]])))
             keys = np.vstack([keys, [now, 0, h, h, a, 0]])
             y.append([value])
     evidence = field.ready(evidence)
-    rows = make_rows(field.structure(evidence), keys, np.array(y), np.zeros((len(y), 0)))
-    found = residuals(field, evidence, rows)[1:, 0]
+    rows = make_rows(keys, np.zeros((len(y), 0)), np.array(y), None, (len(FACTORS), 0, 1))
+    found = whitened_residuals(field, evidence, rows)[1:, 0]
     n = len(found)
     assert abs((found**2).mean() - 1) < 3.9 * np.sqrt(2 / n)
     assert abs(found.mean()) < 3.9 / np.sqrt(n)
@@ -344,7 +345,7 @@ def test_residuals_of_a_right_model_are_standard_normal() -> None:
 
 
 def test_of_many_outcomes_evenly_spaced_ones_are_looked_at() -> None:
-    assert evenly(5, 2).tolist() == [0, 1, 2, 3, 4]
-    some = evenly(100_000, 2)
+    assert evenly_spaced(5, 2).tolist() == [0, 1, 2, 3, 4]
+    some = evenly_spaced(100_000, 2)
     assert (len(some), some[0], some[-1]) == (1000, 0, 99_999)
     assert np.ptp(np.diff(some)) <= 1

@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.models.mixed import cells as field_cells
-from drimed.models.mixed import observations as field_design
-from drimed.models.mixed import variance_components as field_average
+from drimed.models.mixed import variance_components
 from drimed.models.mixed.learner import Field, FieldEvidence
-from drimed.models.mixed.likelihood import evaluate, posterior
+from drimed.models.mixed.likelihood import posterior, posterior_at_nodes
+from drimed.models.mixed.observations import make_design, measure
 from drimed.models.mixed.prediction import as_fit
 from drimed.models.mixed.terms import Family, Structure, factors_of
-from drimed.models.mixed.variance_components import learn, log_posterior
+from drimed.models.mixed.variance_components import log_posterior, posterior_mode
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics import ridge
 from drimed.numerics.arrays import FloatArray
-from tests.models.field_models import (
+from tests.models.mixed.examples import (
     METRICS,
     MODELS,
     Data,
@@ -62,10 +61,10 @@ def beliefs(field: Field, evidence: FieldEvidence) -> tuple[FloatArray, FloatArr
 
 def test_elimination_agrees_with_the_covariance_of_all_outcomes(case: Case) -> None:
     field = replace(case.field, discount=1.0)
-    structure, scale, design, _ = designed(case.name, field, case.told)
+    structure, scale, design = designed(case.name, field, case.told)
     x = some_parameters(structure)
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
-    found = evaluate(design, v, R)
+    found = posterior(design, v, R)
     value, theta, covariance = by_brute_force(structure, case.told, scale, v, R)
     assert float(found.value) == pytest.approx(value, abs=1e-8)
     np.testing.assert_allclose(found.theta, theta, atol=1e-8)
@@ -73,19 +72,19 @@ def test_elimination_agrees_with_the_covariance_of_all_outcomes(case: Case) -> N
 
 
 def test_nodes_side_by_side_are_nodes_one_by_one(case: Case) -> None:
-    structure, _, design, _ = designed(case.name, case.field, case.told)
+    structure, _, design = designed(case.name, case.field, case.told)
     x = np.stack([some_parameters(structure, seed) for seed in range(5)])
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
     v[2, :, 1:] = 0.0  # what is zero at one node is not at the others
-    one_by_one = [evaluate(design, *node) for node in zip(v, R, strict=True)]
-    for found, single in zip(posterior(design, v, R), zip(*one_by_one, strict=True), strict=True):
+    one_by_one = [posterior(design, *node) for node in zip(v, R, strict=True)]
+    for found, single in zip(posterior_at_nodes(design, v, R), zip(*one_by_one, strict=True), strict=True):
         np.testing.assert_array_equal(found, single)
 
 
 def test_a_pair_of_equal_cells_is_one_cell_whatever_else_there_is(case: Case) -> None:
     pairs = told(case.field, case.evidence, case.data.part(np.r_[0:20, 0:20]))
     more = told(case.field, pairs, case.data.part(np.full(3, 20)))
-    few, many = (field_cells.compact(evidence.cells) for evidence in (pairs, more))
+    few, many = (evidence.cells.compact() for evidence in (pairs, more))
     other = (many.keys == many.keys[many.n == 3]).all(-1)
     assert few.used == many.used - 1 == (few.n == 2).sum()
     for a, b in ((few.keys, many.keys), (few.mean, many.mean), (few.scatter, many.scatter)):
@@ -93,7 +92,7 @@ def test_a_pair_of_equal_cells_is_one_cell_whatever_else_there_is(case: Case) ->
 
 
 def test_the_gradient_is_that_of_the_value(case: Case) -> None:
-    structure, _, design, _ = designed(case.name, case.field, case.told)
+    structure, _, design = designed(case.name, case.field, case.told)
     x = some_parameters(structure)
     _, gradient = log_posterior(structure.parameters, design, x)
     steps = 1e-5 * np.eye(len(x))
@@ -102,22 +101,22 @@ def test_the_gradient_is_that_of_the_value(case: Case) -> None:
 
 
 def test_a_variance_of_zero_leaves_its_family_out(case: Case) -> None:
-    structure, _, design, _ = designed(case.name, case.field, case.told)
+    structure, _, design = designed(case.name, case.field, case.told)
     x = some_parameters(structure)
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
     v[..., 1:] = 0.0
-    found, tiny = evaluate(design, v, R), evaluate(design, v + 1e-13 * (v == 0), R)
+    found, tiny = posterior(design, v, R), posterior(design, v + 1e-13 * (v == 0), R)
     assert float(found.value) == pytest.approx(float(tiny.value), abs=1e-8)
     np.testing.assert_allclose(found.theta, tiny.theta, atol=1e-8)
     assert not found.theta[:, 1:].any()
 
 
 def test_the_search_ends_at_a_stationary_point(case: Case) -> None:
-    structure, _, design, _ = designed(case.name, case.field, case.told)
-    found = learn(structure.parameters, design, ())
-    _, gradient = log_posterior(structure.parameters, design, found.x)
+    structure, _, design = designed(case.name, case.field, case.told)
+    mode, hessian = posterior_mode(structure.parameters, design, ())
+    _, gradient = log_posterior(structure.parameters, design, mode)
     assert np.abs(gradient).max() < 1e-8
-    assert np.linalg.eigvalsh(found.hessian).min() > 0
+    assert np.linalg.eigvalsh(hessian).min() > 0
 
 
 def test_the_order_of_outcomes_does_not_matter(case: Case) -> None:
@@ -159,7 +158,7 @@ def test_the_units_of_covariates_do_not_matter() -> None:
     found = []
     for unit, level in ((1.0, 0.0), (1e3, -7.0)):
         known = field.ready(told(field, evidence, replace(d, z=unit * d.z + level)))
-        where = Unit(user=2, group=2, covariates=np.full(2, unit * 0.5 + level))
+        where = Unit(user=np.array([2]), group=np.array([2]), covariates=np.full((1, 2), unit * 0.5 + level))
         found.append(field.beliefs(known, offer_of(field, where)))
     np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-7)
     np.testing.assert_allclose(found[0].covariance, found[1].covariance, rtol=1e-5, atol=1e-8)
@@ -169,31 +168,31 @@ def test_a_batch_is_its_members_side_by_side(case: Case) -> None:
     field, parts = case.field, [data(case.name, seed=s) for s in range(3)]
     together = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), (3,), 6)
     for i in range(len(case.data.y)):
-        rows = [p.part(i) for p in parts]
+        rows = [p.part(slice(i, i + 1)) for p in parts]
         keys = np.stack([r.keys for r in rows])
         unit = Unit(
-            user=keys[:, 3], group=keys[:, 2], block=keys[:, 1],
+            user=keys[..., 3], group=keys[..., 2], block=keys[..., 1],
             levels=np.stack([r.levels for r in rows]), covariates=np.stack([r.z for r in rows]),
         )  # fmt: skip
         outcome = Outcome(vector=np.stack([r.y for r in rows]), observed=np.stack([r.observed for r in rows]))
-        together = field.add(together, offer_of(field, unit), keys[:, 4], outcome, int(i % 6))
+        together = field.add(together, offer_of(field, unit), keys[..., 4], outcome, int(i % 6))
     together = field.ready(together)
     for j, d in enumerate(parts):
         seasons = d.keys.copy()
         seasons[:, 0] = 5 - np.arange(len(d.y)) % 6
         alone = field.ready(told(field, case.evidence, replace(d, keys=seasons)))
-        np.testing.assert_allclose(together.learned.theta[j], alone.learned.theta, atol=1e-8)
-        np.testing.assert_allclose(together.learned.covariance[j], alone.learned.covariance, atol=1e-8)
+        np.testing.assert_allclose(together.fitted.theta[j], alone.fitted.theta, atol=1e-8)
+        np.testing.assert_allclose(together.fitted.covariance[j], alone.fitted.covariance, atol=1e-8)
 
 
 def test_those_who_join_change_nothing_for_the_others_and_need_no_new_fit(case: Case) -> None:
     """A group, user and level that nobody has seen is like one whose column nobody has touched."""
     field = replace(case.field, growth=10.0)
     known = field.ready(case.told)
-    new = Unit(user=7, group=6, block=0, levels=np.array([5]), covariates=np.full(2, 0.3))
+    new = Unit(user=np.array([7]), group=np.array([6]), levels=np.array([[5]]), covariates=np.full((1, 2), 0.3))
     before = field.beliefs(known, offer_of(field, new))
     wider = replace(
-        known, seen=np.maximum(known.seen, [1, 1, 7, 8, 1, 1, *[6] * len(field._reading.categories), 0]), stepped=-1
+        known, seen=np.maximum(known.seen, [1, 1, 7, 8, 1, 1, *[6] * len(field.features.categories), 0]), included=-1
     )
     after = field.beliefs(field.ready(wider, variances=False), offer_of(field, new))
     np.testing.assert_allclose(before.mean, after.mean, rtol=1e-8)
@@ -222,11 +221,11 @@ def test_without_other_families_it_is_the_paper_s_ridge() -> None:
     """Arms alone, known variances: V = lambda I + sum x x' with whitened rows."""
     field, evidence = started("one metric")
     d = replace(data("one metric"), observed=np.ones((40, 1), bool))
-    structure, scale, _, _ = designed("one metric", field, told(field, evidence, d))
+    structure, scale, _ = designed("one metric", field, told(field, evidence, d))
     structure = replace(structure, families=(Family("arm", ("arm",), variance=4.0),))
-    cells = field_cells.compact(told(field, evidence, d).cells, 0)
-    design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise)
-    found = evaluate(design, np.array([[4.0]]), np.array([[[0.7]]]))
+    cells = told(field, evidence, d).cells.compact(0)
+    design = make_design(structure, cells, scale)
+    found = posterior(design, np.array([[4.0]]), np.array([[[0.7]]]))
     x = np.eye(3)[d.of("arm")] / np.sqrt(0.7)
     y = (d.y[:, 0] - scale.centre[0]) / scale.unit[0] / np.sqrt(0.7)
     state = ridge.observe(ridge.init(3, 0.25), x, y, 0.25)
@@ -244,15 +243,13 @@ def test_it_starts_without_data(case: Case, n: int) -> None:
 
 def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
     structure = case.field.structure(case.evidence)
-    cells = field_cells.compact(case.evidence.cells, structure.cluster_place)
-    scale = field_design.measure(cells, structure.covariates, structure.ranges)
-    design = field_design.build(cells, scale, structure.common, structure.own, noise=structure.noise)
-    found = field_average.learn_average(
-        structure.parameters, design, scale, (), integrated=True, each=structure.cluster == "user", pair=np.zeros(1)
-    )
-    np.testing.assert_allclose(case.evidence.learned.nodes, found.nodes, atol=1e-6)
-    np.testing.assert_allclose(case.evidence.learned.theta, found.theta, atol=1e-6)
-    np.testing.assert_allclose(case.evidence.learned.covariance, found.covariance, rtol=1e-6, atol=1e-6)
+    cells = case.evidence.cells.compact(structure.cluster_place)
+    scale = measure(cells, structure.covariates, structure.ranges)
+    design = make_design(structure, cells, scale)
+    found = variance_components.fit(structure, design, scale, (), np.zeros(1), integrated=True)
+    np.testing.assert_allclose(case.evidence.fitted.nodes, found.nodes, atol=1e-6)
+    np.testing.assert_allclose(case.evidence.fitted.theta, found.theta, atol=1e-6)
+    np.testing.assert_allclose(case.evidence.fitted.covariance, found.covariance, rtol=1e-6, atol=1e-6)
 
 
 def test_nothing_is_certified_while_the_noise_is_unknown() -> None:
@@ -272,8 +269,8 @@ def test_variances_stand_still_until_they_are_due() -> None:
     d = data("one metric")
     first = field.ready(told(field, evidence, d.part(np.arange(38))))
     more = field.ready(told(field, first, d.part(np.arange(38, 40))))
-    np.testing.assert_array_equal(first.learned.nodes, more.learned.nodes)
-    assert more.fitted == 38
+    np.testing.assert_array_equal(first.fitted.nodes, more.fitted.nodes)
+    assert more.fitted_count == 38
     assert field.ready(more) is more
 
 
@@ -285,10 +282,10 @@ def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
     first = field.ready(told(field, evidence, d.part(np.arange(30))))
     more = told(field, first, d.part(np.arange(30, 40)))
     quick = field.ready(more)
-    anew = field.ready(replace(more, stepped=-1))
-    assert quick.stepped == more.cells.used
-    np.testing.assert_allclose(quick.learned.theta, anew.learned.theta, atol=1e-8)
-    np.testing.assert_allclose(quick.learned.covariance, anew.learned.covariance, atol=1e-8)
+    anew = field.ready(replace(more, included=-1))
+    assert quick.included == more.cells.used
+    np.testing.assert_allclose(quick.fitted.theta, anew.fitted.theta, atol=1e-8)
+    np.testing.assert_allclose(quick.fitted.covariance, anew.fitted.covariance, atol=1e-8)
 
 
 def test_an_outcome_of_a_new_user_is_a_step_like_any_other() -> None:
@@ -300,10 +297,10 @@ def test_an_outcome_of_a_new_user_is_a_step_like_any_other() -> None:
     field = replace(MODELS["users"], seasons=False, growth=10.0)
     first = field.ready(told(field, field.start(shape, episodes=6), d.part(np.arange(30))))
     more = told(field, first, d.part(np.arange(30, 40)))
-    quick, anew = field.ready(more), field.ready(replace(more, stepped=-1))
-    assert quick.sizes[3] == first.sizes[3], "no new columns"
+    quick, anew = field.ready(more), field.ready(replace(more, included=-1))
+    assert field.structure(quick) is field.structure(first), "no new columns"
     for name in ("theta", "covariance", "each_theta", "each_covariance"):
-        np.testing.assert_allclose(getattr(quick.learned, name), getattr(anew.learned, name), atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(getattr(quick.fitted, name), getattr(anew.fitted, name), atol=1e-8, err_msg=name)
 
 
 def test_two_futures_of_one_state_do_not_disturb_each_other() -> None:
@@ -335,11 +332,10 @@ def test_control_plots_are_outcomes_of_the_control() -> None:
 def test_a_discount_is_older_outcomes_that_count_less() -> None:
     field, evidence = started("everything")
     evidence = told(field, evidence, data("everything"))
-    structure, _, design, weight = designed("everything", field, evidence)
-    assert (weight < 1).any()
+    structure, _, design = designed("everything", field, evidence)
     x = some_parameters(structure)
-    found = evaluate(design, structure.parameters.variances(x), structure.parameters.residual(x))
-    none = evaluate(
+    found = posterior(design, structure.parameters.variances(x), structure.parameters.residual(x))
+    none = posterior(
         designed("everything", replace(field, discount=1.0), evidence)[2],
         structure.parameters.variances(x),
         structure.parameters.residual(x),
@@ -349,27 +345,30 @@ def test_a_discount_is_older_outcomes_that_count_less() -> None:
 
 
 def test_a_radius_for_all_times_grows_with_what_was_learned(case: Case) -> None:
-    found = asked(case.field, case.field.ready(case.told)).of(0)
+    found = asked(case.field, case.field.ready(case.told), (0,))
     size = 3 * METRICS[case.name]
-    prior, now = found.prior.reshape(size, size), found.table
+    prior, now = found.prior.reshape(size, size), found.table[0]
     assert np.linalg.eigvalsh(prior - now).min() > -1e-6
-    fit = as_fit(found, np.zeros(3), 1, 0.01)
+    fit = as_fit(found, np.zeros((1, 3)), 1, 0.01)
     gained = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(now)[1]
-    assert float(fit.radius) ** 2 > gained > 0
-    np.testing.assert_allclose(fit.theta, found.mean.ravel())
+    assert float(fit.radius[0]) ** 2 > gained > 0
+    np.testing.assert_allclose(fit.theta[0], found.mean.ravel())
 
 
 def test_wrong_input_is_refused() -> None:
     field, evidence = started("two metrics, one covariate, noise by arm")
-    plain = Offer(features=np.eye(3), control=np.eye(3)[0], user=1)
+    plain = Offer(features=np.eye(3), control=np.eye(3)[0], user=np.array([1]))
     with pytest.raises(InputError, match="uses 1 covariates: give the offer a unit"):
-        field.add(evidence, plain, np.asarray(0), Outcome(vector=np.zeros(2)))
-    unit = Unit(user=0, group=0, covariates=np.array([np.nan]))
+        field.add(evidence, plain, np.zeros(1, np.intp), Outcome(vector=np.zeros((1, 2))))
+    unit = Unit(user=np.zeros(1, np.intp), group=np.zeros(1, np.intp), covariates=np.array([[np.nan]]))
     with pytest.raises(InputError, match="finite"):
-        field.add(evidence, offer_of(field, unit), np.asarray(0), Outcome(vector=np.zeros(2)))
+        field.add(evidence, offer_of(field, unit), np.zeros(1, np.intp), Outcome(vector=np.zeros((1, 2))))
     with pytest.raises(InputError, match=r"give them as offer\.attributes"):
         Field(attributes=2).add(
-            Field(attributes=2).start(Shape(d=3, K=3, M=1, H=1)), plain, np.asarray(0), Outcome(vector=np.zeros(1))
+            Field(attributes=2).start(Shape(d=3, K=3, M=1, H=1)),
+            plain,
+            np.zeros(1, np.intp),
+            Outcome(vector=np.zeros((1, 1))),
         )
     for settings, words in (
         ({"kind": "forest"}, "kind must be one of"),

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.models.mixed import cells as field_cells
-from drimed.models.mixed import observations
-from drimed.models.mixed.cells import Cells, Rows
-from drimed.models.mixed.observations import Range, Scale
+from drimed.models.mixed.observations import Cells, Rows, Scale, add_binary_pseudo_outcomes
+from drimed.models.mixed.terms import Range
 from drimed.models.mixed.variance_components import log_posterior, log_posterior_curved
 from drimed.numerics.arrays import FloatArray
 from drimed.records import Decision
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.models.field_models import METRICS, MODELS, data, designed, started, told
+from tests.models.mixed.examples import METRICS, MODELS, data, designed, started, told
 
 YES_OR_NO = (0.0, 1.0)
 ANY = (-np.inf, np.inf)
@@ -30,12 +28,12 @@ def cells_of(*values: float, merged: bool = False, missing: int = 0) -> Cells:
     pattern = np.ones(n, np.intp)
     pattern[:missing] = 0
     rows = Rows(keys, pattern, np.where(pattern > 0, values, 0.0)[:, None])
-    return field_cells.compact(field_cells.add(field_cells.init(1), rows))
+    return Cells.empty(1).add(rows).compact()
 
 
 def pair(cells: Cells, ends: Range = ANY, unit: float = 1.0) -> float:
     scale = Scale(np.zeros(1), np.array([unit]), np.ones(()))
-    return float(observations.pair(cells, scale, 0, (ends,))[0])
+    return float(add_binary_pseudo_outcomes(cells, scale, 0, (ends,))[0])
 
 
 @pytest.mark.parametrize("merged", [True, False])
@@ -52,8 +50,8 @@ def test_more_than_two_values_count_alone() -> None:
     assert pair(cells_of(0.0, 1.0, 0.5), YES_OR_NO) == 0
     assert pair(cells_of(1.0, 2.0, 3.0, 2.0)) == 0
     assert pair(cells_of(1.0, 2.0)) == 0, "no value has come twice"
-    both = field_cells.add(cells_of(0.0, 1.0), Rows(np.zeros((1, 6), np.intp), np.ones(1, np.intp), np.full((1, 1), 2)))
-    assert pair(field_cells.compact(both)) == 0
+    both = cells_of(0.0, 1.0).add(Rows(np.zeros((1, 6), np.intp), np.ones(1, np.intp), np.full((1, 1), 2)))
+    assert pair(both.compact()) == 0
 
 
 def test_a_metric_that_never_varied_may_have_the_other_end_of_its_range() -> None:
@@ -71,7 +69,7 @@ def test_a_missing_value_is_no_value() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_counted_besides_has_the_slope_and_the_bend_of_its_value(name: str) -> None:
     field, evidence = started(name)
-    structure, _, design, _ = designed(name, field, told(field, evidence, data(name)))
+    structure, _, design = designed(name, field, told(field, evidence, data(name)))
     parameters = structure.parameters
     x = parameters.centre + 0.3 * np.random.default_rng(1).standard_normal(parameters.size)
     besides = np.array([7.0, 0.0])[: METRICS[name]]
