@@ -43,10 +43,10 @@ def field(seeds: Any = (3, 4), **setting: Any) -> FieldWorld:
     return FieldWorld(FieldSetting(**({"seasons": 3, "sites": 3, "arms": 3} | setting)), seeds)
 
 
-def own_effects(policy: Policy, state: Any, offers: Offer) -> effects.Found:
+def own_effects(policy: Policy, state: Any, offers: Offer) -> effects.EffectPosterior:
     assert isinstance(policy.learner, Field)
-    model = effects.know(policy.learner, state.evidence, offers)
-    return effects.of_users(model, offers).at((..., slice(1, None), 0))
+    model = effects.extend_to(policy.learner, state.evidence, offers)
+    return effects.effects_of_users(model, offers).at((..., slice(1, None), 0))
 
 
 def run(text: str, world: AnyWorld) -> RunRecord:
@@ -183,13 +183,8 @@ def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones(m
     called = (mean - 1.959964 * deviation > 0).any((-2, -1))
     np.testing.assert_array_equal(said["look.likely.wrong"][:, 0], called)
     assert (said["look.likely.right"] == 0).all()
-<<<<<<< HEAD
-    monkeypatch.setattr(effects, "bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
-    said = Looks(offers, np.full(mean.shape, -1.0)).take(policy, state)
-=======
     monkeypatch.setattr(effects, "density_bound", lambda known, _: np.where(known > 0, 99.0, 0.0))
-    said = Looks(offers, np.full(mean.shape, -1.0)).taken(policy, state)
->>>>>>> 55d944a (The mixed model is ten modules named after its page; linear regression learns on evidence alone, and the noise is estimated by one kernel)
+    said = Looks(offers, np.full(mean.shape, -1.0)).take(policy, state)
     assert (said["look.likely.wrong"] == 0).all(), "what is known counts"
     assert not Looks(offers, mean).take(make("uniform"), make("uniform").init(world.shape, (4,)))
 

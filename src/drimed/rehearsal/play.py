@@ -21,11 +21,7 @@ from scipy.special import ndtri
 from drimed import streams
 from drimed.evaluation import propensity_effects, regression_effects
 from drimed.models.mixed import effects
-<<<<<<< HEAD
 from drimed.models.mixed.effects import ALPHA, LIKELY
-=======
-from drimed.models.mixed.effects import ALPHA, LIKELY, has_enough_seasons
->>>>>>> 55d944a (The mixed model is ten modules named after its page; linear regression learns on evidence alone, and the noise is estimated by one kernel)
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Floor, Offer, Outcome
 from drimed.numerics import probability
@@ -296,15 +292,17 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         wide, every = endless[:, 0], np.ones(endless[:, 0].shape, bool)
         return Look(unknown, endless, unknown[:, 0], wide, -wide, wide, every, every)
     estimate, half = policy.effects(state, offers, ONE_SIDE)
-    confirmed = np.broadcast_to(effects.is_confirmed(policy.learner, state.evidence, offers), estimate.shape).all(-2)
+    confirmed = np.broadcast_to(effects.has_enough_seasons(policy.learner, state.evidence, offers), estimate.shape).all(
+        -2
+    )
     if isinstance(policy.learner, Field):
         possible = np.ones(offers.control.shape, bool) if offers.available is None else offers.available
-        model = effects.know(policy.learner, state.evidence, offers)
-        together = effects.together(model, offers, possible).at((..., 0))
+        model = effects.extend_to(policy.learner, state.evidence, offers)
+        together = effects.effects_together(model, offers, possible).at((..., 0))
         low, high = together.at_all_times(ALPHA)
-        arms = effects.compared(offers.control, offers.available)
-        mean, likely = together.mean, together.beyond(ONE_SIDE)
-        significant = effects.stands(together, None, arms, 1)
+        arms = effects.compared_arms(offers.control, offers.available)
+        mean, likely = together.mean, together.quantile(ONE_SIDE)
+        significant = effects.is_significant(together, None, arms, 1)
     else:  # the paper's model: its guaranteed range, as in a report
         fit = policy.fit(state)
         group = regression_effects.group_effects(fit, offers, range(offers.control.shape[-2]))
@@ -319,54 +317,9 @@ def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:
     control = offers.control[0]
     mine = np.ones(len(control), bool) if some is None else some
     possible = np.ones(control.shape, bool) if offers.available is None else offers.available[0]
-<<<<<<< HEAD
     out = np.zeros(control.shape)
-    out[mine] = effects.weights(possible[mine])
+    out[mine] = effects.mean_weights(possible[mine])
     return out
-=======
-    found = np.zeros(control.shape)
-    found[mine] = effects.mean_weights(possible[mine])
-    return found
-
-
-def look(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
-    """At a settled state, of offers (S, H) in a typical context; NaN and infinite where a policy estimates no effects.
-
-    Policies of the published algorithms estimate reward over noise.
-    """
-    if not isinstance(policy, Policy):
-        shape = offers.control.shape
-        nothing, endless = np.full(shape, np.nan), np.full(shape, np.inf)
-        wide = endless[:, 0]
-        all_of_them = np.ones(wide.shape, bool)
-        return Look(nothing, endless, nothing[:, 0], wide, -wide, wide, all_of_them, all_of_them)
-    estimate, half = policy.effects(state, offers, ONE_SIDE)
-    together = (_field if isinstance(policy.learner, Field) else _regression)(policy, state, offers)
-    confirmed = np.broadcast_to(has_enough_seasons(policy.learner, state.evidence, offers), estimate.shape).all(-2)
-    return Look(estimate, half, *together, np.asarray(confirmed))
-
-
-def _field(policy: Policy, state: Any, offers: Offer) -> Together:
-    """All users together: the mean of their rows on what lasts."""
-    learner: Any = policy.learner
-    possible = np.ones(offers.control.shape, bool) if offers.available is None else offers.available
-    found = effects.effects_together(effects.extend_to(learner, state.evidence, offers), offers, possible).at((..., 0))
-    low, high = found.at_all_times(ALPHA)
-    arms = effects.compared_arms(offers.control, offers.available)
-    return found.mean, found.quantile(ONE_SIDE), low, high, effects.is_significant(found, None, arms, 1)
-
-
-def _regression(policy: Policy, state: Any, offers: Offer) -> Together:
-    """The same for the paper's model: its guaranteed range, as a report has it."""
-    fit = policy.fit(state)
-    found = regression_effects.group_effects(fit, offers, range(offers.control.shape[-2]))
-    share = np.asarray(ndtri(ONE_SIDE) * fit.noise_bound / fit.radius)[..., None]
-    half = share * (found.estimate - found.low)
-    return found.estimate, half, found.low, found.high, np.ones(half.shape, bool)
-
-
-# The stopping rules of the trial file in simulated trials: each is looked at as a live trial looks at itself.
->>>>>>> 55d944a (The mixed model is ten modules named after its page; linear regression learns on evidence alone, and the noise is estimated by one kernel)
 
 
 @dataclass

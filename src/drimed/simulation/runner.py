@@ -33,7 +33,7 @@ from scipy.special import ndtri
 from drimed import streams
 from drimed.errors import ConfigError, InputError
 from drimed.models.mixed import effects
-from drimed.models.mixed.effects import Found
+from drimed.models.mixed.effects import EffectPosterior
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
@@ -450,15 +450,17 @@ class Looks:
             beyond = mean - half > 0  # of the last one, LIKELY
         learner: Any = policy.learner
         confirmed = np.broadcast_to(
-            effects.is_confirmed(learner, state.evidence, self._offers), self._offers.control.shape
+            effects.has_enough_seasons(learner, state.evidence, self._offers), self._offers.control.shape
         )
         confirmed = confirmed[..., 1:]
         called = beyond & confirmed
         if hasattr(learner, "beliefs"):
-            model = effects.know(learner if isinstance(learner, Field) else learner.inner, state.evidence, self._offers)
-            own = effects.of_users(model, self._offers).at((..., slice(1, None), 0))
+            model = effects.extend_to(
+                learner if isinstance(learner, Field) else learner.inner, state.evidence, self._offers
+            )
+            own = effects.effects_of_users(model, self._offers).at((..., slice(1, None), 0))
             if isinstance(learner, Field):
-                together = effects.together(model, self._offers, np.ones(self._offers.control.shape, bool))
+                together = effects.effects_together(model, self._offers, np.ones(self._offers.control.shape, bool))
                 called, of_all = self._significant(called, confirmed, own, together)
                 values |= _judged("likely_together", of_all, self._true.mean(-2, keepdims=True))
             values |= self._at_all_times(own, confirmed)
@@ -466,19 +468,19 @@ class Looks:
         return {LOOK + name: np.asarray(each, np.float64)[:, None] for name, each in values.items()}
 
     def _significant(
-        self, called: BoolArray, confirmed: BoolArray, own: Found, together: Found
+        self, called: BoolArray, confirmed: BoolArray, own: EffectPosterior, together: EffectPosterior
     ) -> tuple[BoolArray, BoolArray]:
         """Claims at each site, (S, I, K - 1), and for all sites together, (S, 1, K - 1), among all comparisons."""
-        sites, arms = self._true.shape[-2], effects.compared(self._offers.control)
+        sites, arms = self._true.shape[-2], effects.compared_arms(self._offers.control)
         together = together.at((slice(None), None, slice(1, None), 0))
-        of_all = (together.likely[0] > 0) & effects.stands(together, None, arms, 1) & confirmed[:, :1]
-        return called & effects.stands(own, together, arms, sites), of_all
+        of_all = (together.likely[0] > 0) & effects.is_significant(together, None, arms, 1) & confirmed[:, :1]
+        return called & effects.is_significant(own, together, arms, sites), of_all
 
-    def _at_all_times(self, own: Found, confirmed: BoolArray) -> dict[str, Any]:
+    def _at_all_times(self, own: EffectPosterior, confirmed: BoolArray) -> dict[str, Any]:
         mean, variance, prior = own.mean, own.deviation**2, own.prior**2
-        low, high = effects.anytime(mean, variance, prior, 1 - LIKELY)
+        low, high = effects.anytime_range(mean, variance, prior, 1 - LIKELY)
         self._held &= (low <= self._true) & (self._true <= high)
-        certain = (effects.anytime(mean, variance, prior, 1 - CERTAIN)[0] > 0) & confirmed
+        certain = (effects.anytime_range(mean, variance, prior, 1 - CERTAIN)[0] > 0) & confirmed
         wrong, right = _judged("certainly", certain, self._true).values()
         self._certainly_wrong |= wrong
         finite = np.isfinite(low) & np.isfinite(high)
