@@ -671,7 +671,7 @@ async def looks(request: Request, trial: TrialName, limit: Limit = 100, before: 
 
 _EXPORT = _described(READ, list[dict[str, Any]], None, 200, READING)
 _EXPORT["responses"][200] |= {
-    "description": "One record for each decision (data dictionary: docs/trial.md).",
+    "description": "One record for each decision (its data dictionary is in every export of the command line).",
     "content": {
         "text/csv": {"schema": {"type": "string"}},
         tables.MEDIA: {"schema": {"type": "string", "format": "binary"}},

@@ -613,7 +613,7 @@ def _reason(error: DBAPIError) -> str:
         "unable to open": "; check that the folder exists and is writable",
         "not a database": "; it is not a SQLite file: choose another path",
         "disk is full": "; free some space, nothing was written",
-        "malformed": "; restore a backup (docs/trial.md)",
+        "malformed": "; restore a backup (docs/verify.md)",
         "refused": "; is the server running?",
     }
     return text + next((more for part, more in advice.items() if part in text), "")

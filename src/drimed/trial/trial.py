@@ -103,7 +103,7 @@ class Trial:
         clock: Callable[[], str] = now,
         anchors: Path | None = None,
     ) -> Trial:
-        """A trial that exists; `anchors` is a file that gets its hash with every episode (docs/trial.md)."""
+        """A trial that exists; `anchors` is a file that gets its hash with every episode (docs/verify.md)."""
         trial = Trial(name, store, actor=actor, clock=clock, anchors=anchors)
         trial.state()
         return trial
