@@ -11,7 +11,6 @@ from drimed.models.mixed.learner import Field
 from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
 from drimed.policies.published import PublishedDri
-from drimed.policies.registry import REGISTRY
 from drimed.trial.policy import build_policy, notes
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
@@ -81,16 +80,6 @@ def test_settings_of_the_policy_come_first() -> None:
     assert (learner_of(spec).delta, learner_of(spec).ridge_penalty) == (0.5, 3.0)
 
 
-def test_noise_that_is_not_given_is_learned_and_settled_before_each_decision() -> None:
-    learner = learner_of(spec_of())
-    assert (learner.weighting, learner.refits) == ("learned", "converged")
-    assert learner_of(spec_of(noise=KNOWN)).weighting == "known"
-
-
-def test_a_policy_that_needs_no_noise_is_left_without() -> None:
-    assert learner_of(spec_of(policy={"name": "oful"})).weighting == "none"
-
-
 def test_the_prior_follows_from_the_ranges_unless_maps_are_given() -> None:
     learner = learner_of(spec_of())
     assert learner.norm_bound == sqrt(Problem(spec_of()).shape.d)
@@ -146,14 +135,6 @@ def test_a_sound_trial_needs_no_note() -> None:
     assert notes(spec_of(model={"kind": "field"}, **KEPT, stopping={"rules": {"r": BY_MODEL}}), 6) == []
     assert notes(spec_of(**UNSEASONED, **KEPT, stopping={"rules": {"r": BY_MODEL}, "seasons": 1}), 6) == []
     assert notes(spec_of(tolerance={}, policy={"name": "dri_med", "guard": "budget"}), 6) == []
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_every_policy_can_be_built_and_noted(name: str) -> None:
-    kind = name.split("_")[0] if name.startswith(("field_", "people_")) else "paper"
-    spec = spec_of(model={"kind": kind}, noise=KNOWN if kind == "paper" else {}, policy={"name": name})
-    assert build_policy(spec, 6) == build_policy(spec, 6)
-    assert isinstance(notes(spec, 6), list)
 
 
 def test_the_model_of_the_file_reaches_the_learner_of_the_field() -> None:

@@ -9,7 +9,7 @@ import pytest
 from drimed.errors import SpecError
 from drimed.trial.covariates import Covariates
 from drimed.trial.problem import Problem
-from drimed.trial.spec import TrialSpec, User
+from drimed.trial.spec import TrialSpec
 
 PAPER = {"kind": "paper"}
 
@@ -40,14 +40,6 @@ def fault_of(**changes: Any) -> tuple[str, str]:
 # Kinds
 
 
-def test_a_file_without_a_model_is_a_field_trial_and_says_so_when_it_is_stored() -> None:
-    spec = spec_of()
-    assert spec.kind == "field"
-    assert spec.plain()["model"] == {"kind": "field"}
-    assert spec_of(model={"discount": 0.9}).plain()["model"] == {"kind": "field", "discount": 0.9}
-    assert TrialSpec.stored(spec.plain()) == spec
-
-
 def test_only_the_papers_model_must_be_told_what_is_large() -> None:
     assert spec_of().size("yield") == 1.0
     assert spec_of(model=PAPER).size("yield") == 10.0
@@ -72,14 +64,6 @@ def test_what_only_the_papers_model_knows_is_refused_with_what_to_write(
     assert found == path
     assert said in message
     assert 'write [model] kind = "paper"' in message
-
-
-def test_arms_given_by_maps_need_the_papers_model() -> None:
-    arms = {"old": {"map": [[1, 0]]}, "new": {"map": [[0, 1]]}}
-    with pytest.raises(SpecError) as error:
-        spec_of(arms=arms)
-    assert [".".join(map(str, f.path)) for f in error.value.faults] == ["arms.old.map", "arms.new.map"]
-    assert spec_of(arms=arms, model=PAPER).kind == "paper"
 
 
 @pytest.mark.parametrize(
@@ -238,9 +222,3 @@ def test_cohorts_and_plots_that_cannot_be_used_are_refused_at_their_place(
     found, message = fault_of(**changes)
     assert found == path
     assert said in message
-
-
-def test_plots_know_their_blocks() -> None:
-    assert User(blocks={"A": ["1", "2"], "B": ["3"]}).block_of() == {"1": "A", "2": "A", "3": "B"}
-    assert User(plots=["1", "2"]).block_of() == {"1": None, "2": None}
-    assert User().block_of() == {}

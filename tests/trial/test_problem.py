@@ -77,11 +77,6 @@ def test_attributes_have_coefficients_for_each_metric_and_an_intercept() -> None
     np.testing.assert_array_equal(maps[1], [[1, 1, 0.5, 0, 0, 0], [0, 0, 0, 1, 1, 0.5]])
 
 
-def test_an_attribute_that_is_always_zero_divides_by_nothing() -> None:
-    arms = {"old": {"attributes": {"dose": 0.0}}, "new": {"attributes": {"dose": 0.0}}}
-    np.testing.assert_array_equal(maps_of(spec_of(arms=arms, users={"north": {}}))[1], [[1, 0, 0, 0], [0, 0, 1, 0]])
-
-
 def test_arms_that_come_later_leave_the_units_of_attributes_alone() -> None:
     arms = {"old": {"attributes": {"dose": 1.0}}, "new": {"attributes": {"dose": 2.0}}}
     more = arms | {"huge": {"attributes": {"dose": 100.0}}}
@@ -91,13 +86,6 @@ def test_arms_that_come_later_leave_the_units_of_attributes_alone() -> None:
     assert maps is not None
     np.testing.assert_array_equal(maps[:2], maps_of(spec_of(arms=arms, users={"north": {}})))
     assert maps[2, 0, 1] == 50.0
-
-
-def test_explicit_maps_are_taken_as_they_are() -> None:
-    arms = {"old": {"map": [[1, 2, 3], [4, 5, 6]]}, "new": {"map": [[0, 1, 0], [1, 0, 1]]}}
-    np.testing.assert_array_equal(
-        maps_of(spec_of(arms=arms, users={"north": {}})), [[[1, 2, 3], [4, 5, 6]], [[0, 1, 0], [1, 0, 1]]]
-    )
 
 
 def test_an_offer_is_the_one_that_is_made_of_plain_arrays() -> None:
@@ -162,45 +150,6 @@ def test_differences_subtract_the_controls_map_and_add_its_noise() -> None:
         assert not mine.control_features.any()
 
 
-@pytest.mark.parametrize("feedback", ["absolute", "difference"])
-@pytest.mark.parametrize("noise", ["learned", "constant", "norm", "field"])
-def test_offers_of_many_are_the_stacked_single_ones_bit_for_bit(feedback: str, noise: str) -> None:
-    scale = {"constant": {}, "norm": {"scale": "norm"}, "field": {"scale": "rain"}, "learned": None}[noise]
-    rng = np.random.default_rng(3)
-    users = {
-        f"u{i}": {
-            "preference": {"yield": float(rng.standard_normal()), "cost": float(rng.standard_normal())},
-            "control": "old" if noise == "learned" else str(rng.choice(["old", "new"])),
-        }
-        for i in range(7)
-    }
-    spec = spec_of(
-        feedback=feedback,
-        users=users,
-        tolerance={"absolute": 1.0},
-        context={"rain": {"typical": 400, "spread": 150}, "heat": {}},
-        **({} if scale is None else {"noise": known(level=0.3, **scale)}),
-    )
-    problem = Problem(spec)
-    profiles = [profile_of(problem, u) for u in spec.users]
-    contexts = [np.abs(rng.normal(400, 150, 2)) for _ in profiles]
-    masks = [None if i % 2 else np.array([True, True, i % 4 == 0]) for i in range(7)]
-    many = problem.offer(profiles, contexts, masks)
-    for i, profile in enumerate(profiles):
-        one = offer_to(problem, profile, contexts[i], masks[i])
-        assert one.unit is None, "the paper's model reads no sites and seasons"
-        assert many.unit is None
-        for f in fields(Offer):
-            mine, stacked = getattr(one, f.name), getattr(many, f.name)
-            if f.name == "available":
-                assert np.array_equal(stacked[i], np.ones(3, bool) if mine is None else mine)
-            elif mine is None:
-                assert stacked is None, f.name
-            else:
-                same = stacked[0] if np.ndim(stacked) == np.ndim(mine) + 1 and len(stacked) == 1 else stacked[i]
-                assert np.array_equal(same, mine), f.name
-
-
 def test_the_context_is_seen_as_departures_from_the_typical_and_kept_as_given() -> None:
     spec = spec_of(context={"rain": {"typical": 400, "spread": 200}, "heat": {"typical": -5}})
     problem = Problem(spec)
@@ -240,11 +189,6 @@ def test_a_field_that_scales_the_noise_must_be_positive() -> None:
         offered(spec, context=np.array([-3.0]))
 
 
-def test_learned_noise_is_not_offered() -> None:
-    offer = offered(spec_of())
-    assert (offer.sigma, offer.whitening, offer.scale) == (None, None, None)
-
-
 def test_an_arms_own_noise_comes_before_that_of_all() -> None:
     spec = spec_of(
         noise={"kind": "known", "sd": {"yield": 1.0, "cost": 1.0}, "arms": {"new": {"covariance": COVARIANCE}}}
@@ -281,12 +225,6 @@ def test_numbers_of_any_library_are_numbers() -> None:
         found = Problem(spec_of(context={"rain": {}})).covariates.context({"rain": value})
         assert found is not None
         assert found.tolist() == [3.0]
-
-
-def test_a_context_nobody_declared_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown context field 'rain'\. Known: none"):
-        Problem(spec_of()).covariates.context({"rain": 3.0})
-    assert Problem(spec_of()).covariates.context({}) is None
 
 
 def test_arms_are_available_unless_the_user_the_call_or_the_calendar_says_no() -> None:

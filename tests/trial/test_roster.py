@@ -128,13 +128,6 @@ def test_somebody_new_is_described_rightly_or_nobody_joins(patients: Trial, text
     assert patients.status().users == 0
 
 
-def test_columns_of_others_are_passed_over_when_named(patients: Trial) -> None:
-    text = "user,age,sex,ward nurse\np1,61,f,Ann\n"
-    with pytest.raises(BatchError, match="row 2: unknown column 'ward nurse'"):
-        ask(patients, text)
-    assert len(ask(patients, text, ignore=["ward nurse"])) == 1
-
-
 def test_the_plots_of_somebody_new_are_theirs_from_then_on() -> None:
     trial = Trial.create(FIELD | {"enrolment": "open"}, MemoryStore())
     text = "user,plot,block,rain,slope,ph,soil\nwest,1,W,450,flat,6,sand\nwest,2,W,450,flat,,\n"

@@ -105,99 +105,52 @@ class Wrong:
 
 SINGLE = [
     # Fields that do not exist, at every level.
-    Wrong("", "metric = 3 #!", "metric", "unknown field 'metric'; did you mean 'metrics'?"),
     Wrong("", "zzz = 3 #!", "zzz", "unknown field 'zzz'. Known: about, arms, attributes, blinding, cohorts"),
     Wrong('unit = "t/ha"', 'units = "t/ha" #!', "metrics.yield.units", "did you mean 'unit'?"),
-    Wrong("[arms.low]", '[arms.low]\nabuot = "a" #!', "arms.low.abuot", "did you mean 'about'?"),
-    Wrong('group = "clay"', 'groop = "clay" #!', "users.north.groop", "did you mean 'group'?"),
-    Wrong("relative = 0.1", "relativ = 0.1 #!", "tolerance.relativ", "did you mean 'relative'?"),
     Wrong("absolute = 20.0", "abs = 20.0 #!", "guardrails.0.abs", "Known: absolute, metric, relative"),
-    Wrong("typical = 500", "typicl = 500 #!", "context.rain.typicl", "did you mean 'typical'?"),
-    Wrong('kind = "known"', 'kind = "known"\nlevle = 1 #!', "noise.levle", "did you mean 'level'?"),
-    Wrong(
-        "sd = {yield = 0.8, cost = 10.0}",
-        "sd = {yield = 0.8, cost = 10.0}\narms.low.sdd = 1 #!",
-        "noise.arms.low.sdd",
-        "did you mean 'sd'?",
-    ),
     # Values of another kind.
     Wrong('"maize-2026"', "2026 #!", "name", "must be text in quotes, got 2026"),
     Wrong('"maize-2026"', '"maize 2026" #!', "name", "must be 1 to 100 letters, digits, dots, dashes"),
     Wrong('"maize-2026"', '"" #!', "name", "must be 1 to 100 letters"),
-    Wrong("seed = 7", "seed = 7.5 #!", "seed", "must be a whole number, got 7.5"),
     Wrong("seed = 7", "seed = -1 #!", "seed", "must be at least 0, got -1"),
-    Wrong("seed = 7", 'seed = "7" #!', "seed", "must be a whole number, got '7'"),
-    Wrong("seed = 7", "seed = true #!", "seed", "must be a whole number, got True"),
     Wrong(
         'feedback = "absolute"', 'feedback = "diff" #!', "feedback", "must be 'absolute' or 'difference', got 'diff'"
     ),
-    Wrong(
-        'decisions = "one per episode"',
-        "decisions = 1 #!",
-        "decisions",
-        "must be 'one per episode' or 'any number', got 1",
-    ),
     Wrong("range = [0, 12]", "range = [0, 6, 12] #!", "metrics.yield.range", "must have two numbers"),
-    Wrong("range = [0, 12]", "range = [0] #!", "metrics.yield.range.1", "is missing"),
     Wrong("range = [0, 12]", "range = [12, 0] #!", "metrics.yield.range", "must go from low to high, got [12, 0]"),
-    Wrong("range = [0, 12]", "range = [1, 1] #!", "metrics.yield.range", "must go from low to high"),
     Wrong("range = [0, 12]", "range = [0, nan] #!", "metrics.yield.range.1", "must be a finite number, got nan"),
-    Wrong("range = [0, 12]", "range = 12 #!", "metrics.yield.range", "must be a list of two numbers, got 12"),
     Wrong(
         "range = [0, 12]",
         'range = [ #!\n  0,\n  "12",\n]',
         "metrics.yield.range.1",
         "must be a number, got '12'",
     ),
-    Wrong('better = "lower"', 'better = "less" #!', "metrics.cost.better", "must be 'higher' or 'lower', got 'less'"),
-    Wrong('group = "clay"', "group = 5 #!", "users.north.group", "must be text in quotes, got 5"),
     Wrong("[arms.high]", "[arms]\nhigh = 3 #!", "arms.high", "must be a table of fields, got 3"),
     Wrong('arms = ["none", "low"]', 'arms = "none" #!', "users.south.arms", "must be a list in brackets, got 'none'"),
-    Wrong('arms = ["none", "low"]', 'arms = ["none", 1] #!', "users.south.arms.1", "must be text in quotes, got 1"),
     Wrong(RAILS, '[guardrails] #!\nmetric = "cost"\n', "guardrails", "must be a list: one table under [[guardrails]]"),
     Wrong("[[guardrails]]", "[[guardrails]] #!", "guardrails.0.metric", "is missing", without='metric = "cost"\n'),
     Wrong("typical = 500", 'typical = "500 mm" #!', "context.rain.typical", "must be a number, got '500 mm'"),
     Wrong("spread = 150", "spread = 0 #!", "context.rain.spread", "must be above 0, got 0"),
-    Wrong("spread = 150", "spread = inf #!", "context.rain.spread", "must be a finite number, got inf"),
-    Wrong('kind = "known"', 'kind = "guessed" #!', "noise.kind", "must be 'learned' or 'known', got 'guessed'"),
     Wrong("cost = 10.0}", "cost = 0.0} #!", "noise.sd.cost", "must be above 0, got 0.0"),
-    Wrong("cost = 10.0}", "cost = nan} #!", "noise.sd.cost", "must be a finite number, got nan"),
-    Wrong('kind = "known"', 'kind = "known"\nlevel = 0 #!', "noise.level", "must be above 0, got 0"),
     Wrong("absolute = 0.2", "absolute = -0.2 #!", "tolerance.absolute", "must be at least 0, got -0.2"),
-    Wrong("absolute = 0.2", "absolute = true #!", "tolerance.absolute", "must be a number, got True"),
-    Wrong("absolute = 0.2", "absolute = nan #!", "tolerance.absolute", "must be a finite number, got nan"),
-    Wrong("relative = 0.1", "relative = 1.0 #!", "tolerance.relative", "must be below 1, got 1.0"),
-    Wrong("relative = 0.1", "relative = -0.1 #!", "tolerance.relative", "must be at least 0, got -0.1"),
-    Wrong("absolute = 20.0", "absolute = -1 #!", "guardrails.0.absolute", "must be at least 0, got -1"),
     Wrong(
         "confidence = 0.99",
         "confidence = 99 #!",
         "confidence",
         "a level between 0.5 and 1, such as 0.99, or 'anytime', got 99",
     ),
-    Wrong("confidence = 0.99", "confidence = 0.5 #!", "confidence", "a level between 0.5 and 1"),
     Wrong("confidence = 0.99", 'confidence = "always" #!', "confidence", "or 'anytime', got 'always'"),
-    Wrong("confidence = 0.99", "confidence = true #!", "confidence", "or 'anytime', got True"),
-    Wrong("confidence = 0.99", "confidence = nan #!", "confidence", "or 'anytime', got nan"),
     Wrong("delta = 0.01", "delta = 0 #!", "delta", "must be above 0, got 0"),
-    Wrong("delta = 0.01", "delta = 1.0 #!", "delta", "must be below 1, got 1.0"),
-    Wrong("delta = 0.01", "delta = nan #!", "delta", "got nan"),
     # Names.
     Wrong("[users.north]", '[users."north/1"] #!', "users.north/1", "must be a name: 1 to 100 characters, no quotes"),
-    Wrong("[users.north]", '[users.""] #!', "users.", "must be a name"),
     Wrong("[users.north]", '[users."-north"] #!', "users.-north", "in front no space"),
-    Wrong("[users.north]", '[users."=1+1"] #!', "users.=1+1", "which spreadsheets take for a formula"),
     Wrong("[users.north]", '[users."-north"] #!', "users.-north", "which spreadsheets take for a formula"),
     # Preferences.
     Wrong("cost = -0.2}", "costs = -0.2} #!", "preference.costs", "unknown metric 'costs'; did you mean 'cost'?"),
     Wrong("cost = -0.2}", 'cost = "-0.2"} #!', "preference.cost", "must be a number, got '-0.2'"),
-    Wrong("cost = -0.2}", "cost = inf} #!", "preference.cost", "must be a finite number, got inf"),
-    Wrong("cost = -0.2}", "cost = true} #!", "preference.cost", "must be a number, got True"),
     Wrong(
         "{yield = 1.0, cost = -0.2}", "{yield = 0.0} #!", "preference", "at least one metric a weight other than zero"
     ),
-    Wrong("{yield = 1.0, cost = -0.2}", "{} #!", "preference", "at least one metric a weight other than zero"),
-    Wrong("{yield = 1.0, cost = -0.2}", "1.0 #!", "preference", "must be a table of names and values, got 1.0"),
     Wrong(
         "preference = {yield = 1.0}",
         "preference = {yeild = 1.0} #!",
@@ -219,12 +172,9 @@ SINGLE = [
         "control",
         "must be the name of an arm, or a table of arms and their shares, got 3",
     ),
-    Wrong('control = "none"', 'control = ["none"] #!', "control", "or a table of arms and their shares, got ['none']"),
-    Wrong('control = "none"', "control = {} #!", "control", "shares must sum to 1, got 0"),
     Wrong("low = 0.5}", "low = 0.4} #!", "users.south.control", "shares must sum to 1, got 0.9"),
     Wrong("low = 0.5}", "lo = 0.5} #!", "users.south.control.lo", "unknown arm 'lo'; did you mean 'low'?"),
     Wrong("low = 0.5}", "low = -0.5} #!", "users.south.control.low", "must be at least 0, got -0.5"),
-    Wrong("low = 0.5}", 'low = "half"} #!', "users.south.control.low", "must be a number, got 'half'"),
     Wrong(
         "[users.north]",
         "[users.north] #!",
@@ -238,13 +188,6 @@ SINGLE = [
         "users.south.arms.1",
         "unknown arm 'lo'; did you mean 'low'?",
     ),
-    Wrong(
-        'arms = ["none", "low"]',
-        'arms = ["none"] #!',
-        "users.south.arms",
-        "must hold the user's control; 'low' is not among them",
-    ),
-    Wrong('arms = ["none", "low"]', "arms = [] #!", "users.south.arms", "must hold the user's control"),
     # Guardrails.
     Wrong(
         'metric = "cost"', 'metric = "price" #!', "guardrails.0.metric", "unknown metric 'price'; did you mean 'yield'?"
@@ -270,27 +213,9 @@ SINGLE = [
     ),
     Wrong(
         ARMS,
-        arms("attributes", "{dose = 0}", "{dose = 1}", "{} #!"),
-        "arms.high.attributes",
-        "expected dose, got none",
-    ),
-    Wrong(
-        ARMS,
-        arms("attributes", "{dose = 0}", '{dose = "1 kg"} #!', "{dose = 2}"),
-        "arms.low.attributes.dose",
-        "must be a number, got '1 kg'",
-    ),
-    Wrong(
-        ARMS,
         arms("map", EYE, EYE, EYE).replace("[arms.high]", "[arms.high] #!\nattributes = {dose = 2}"),
         "arms.high",
         "give attributes or a map, not both",
-    ),
-    Wrong(
-        ARMS,
-        arms("map", EYE, "[[1, 0]] #!", EYE),
-        "arms.low.map",
-        "must have 2 rows, one for each metric, of one length; got 1 of 2",
     ),
     Wrong(
         ARMS,
@@ -309,12 +234,6 @@ SINGLE = [
         arms("map", EYE, "[ #!\n  [1, 0],\n  [0, inf],\n]", EYE),
         "arms.low.map.1.1",
         "must be a finite number, got inf",
-    ),
-    Wrong(
-        ARMS,
-        arms("map", "[] #!", EYE, EYE),
-        "arms.none.map",
-        "must have 2 rows",
     ),
     # Noise.
     Wrong(NOISE, '[noise] #!\nkind = "known"\n', "noise", "needs sd (one for each metric) or covariance"),
@@ -352,12 +271,6 @@ SINGLE = [
     ),
     Wrong(
         NOISE,
-        '[noise]\nkind = "known"\ncovariance = [[0, 0], [0, 0]] #!\n',
-        "noise.covariance",
-        "must not be zero",
-    ),
-    Wrong(
-        NOISE,
         '[noise]\nkind = "known"\ncovariance = [[1, 0, 0], [0, 1, 0]] #!\n',
         "noise.covariance",
         "must have 2 rows of 2, in the order of the metrics, got 2 rows of 3",
@@ -368,10 +281,8 @@ SINGLE = [
         "noise.arms.lo",
         "unknown arm 'lo'; did you mean 'low'?",
     ),
-    Wrong(NOISE, NOISE + "[noise.arms.low] #!\n", "noise.arms.low", "needs sd (one for each metric) or covariance"),
     # Policies.
     Wrong('name = "dri_med"', 'name = "drimed" #!', "policy.name", "unknown policy 'drimed'; did you mean 'dri_med'?"),
-    Wrong('name = "dri_med"', "name = 3 #!", "policy.name", "must be text in quotes, got 3"),
     Wrong(
         "seed = 7",
         'policy = "dri_med" #!',
@@ -385,13 +296,9 @@ SINGLE = [
     Wrong('guard = "certain"', "guard = 3 #!", "policy.guard", "must be a text, got 3"),
     Wrong('guard = "certain"', "temprature = 3.0 #!", "policy.temprature", "did you mean 'temperature'?"),
     Wrong('guard = "certain"', 'empirical = "most" #!', "policy.empirical", "must be a number, got 'most'"),
-    Wrong(
-        'guard = "certain"', "empirical = nan #!", "policy.empirical", "must be a finite number, a text, true or false"
-    ),
     Wrong('guard = "certain"', "empirical = [0.9] #!", "policy.empirical", "must be a finite number, a text"),
     Wrong("[policy]", "[policy] #!\ndiscount = 1.5", "policy", "discount must be in (0, 1], got 1.5"),
     Wrong('guard = "certain"', "tolerance = 0.1 #!", "policy.tolerance", "give it under [tolerance]"),
-    Wrong('guard = "certain"', "guardrails = 0 #!", "policy.guardrails", "give it under [[guardrails]]"),
     Wrong(
         "[policy]",
         '[policy] #!\nguard = "penalty"',
@@ -399,7 +306,6 @@ SINGLE = [
         "has no guardrails; use guard",
         without='guard = "certain"\n',
     ),
-    Wrong("[policy]", '[policy] #!\nweighting = "learnt"', "policy", "weighting must be one of"),
 ]
 
 
@@ -422,12 +328,6 @@ def test_a_fault_is_found_alone_at_its_path_and_line_and_in_plain_words(wrong: W
     assert str(fault).endswith(f"{wrong.path}: {fault.message}")
     for opaque in ("Input should", "pattern", "valid dictionary", "instance of", "pydantic", "validation"):
         assert opaque not in fault.message
-
-
-def test_the_good_file_is_good() -> None:
-    spec = TrialSpec.parse(GOOD)
-    assert spec.users["south"].control == {"none": 0.5, "low": 0.5}
-    assert (spec.kind, spec.size("yield")) == ("paper", 12.0)
 
 
 def test_several_faults_are_reported_at_once_each_with_its_line() -> None:
@@ -470,10 +370,6 @@ def difference(**changes: Any) -> dict[str, Any]:
         "users": {"north": {}, "south": {}},
         "tolerance": {"absolute": 0.5},
     } | changes
-
-
-def test_the_difference_to_a_control_plot_can_be_a_trial() -> None:
-    assert TrialSpec.read(difference()).feedback == "difference"
 
 
 @pytest.mark.parametrize(
@@ -536,27 +432,9 @@ def test_forgetting_and_a_promise_for_all_times_exclude_each_other() -> None:
         TrialSpec.read(difference(feedback="absolute", noise=known, policy=policy, confidence="anytime"))
 
 
-@pytest.mark.parametrize("text", ["name = ", 'name = "a"\nname = "b"', 'name = "a"\n[metrics\n', "= 3", '"""'])
-def test_text_that_is_not_toml_is_refused_with_its_line(text: str) -> None:
-    (fault,) = faults_of(text)
-    assert fault.message.startswith("not TOML: ")
-    assert fault.line is None or 1 <= fault.line <= text.count("\n") + 1
-
-
-def test_the_line_of_a_syntax_error_is_the_right_one() -> None:
-    (fault,) = faults_of(GOOD.replace("spread = 150", "spread 150"))
-    assert fault.line == GOOD.splitlines().index("spread = 150") + 1
-
-
 def test_text_that_is_not_json_is_refused_with_its_line() -> None:
     with pytest.raises(SpecError, match="line 2: not JSON"):
         TrialSpec.parse('{"name": "a",\n nonsense}', "json")
-
-
-@pytest.mark.parametrize("text", ['{"seed": ' + "9" * 5000 + "}", "[" * 100_000])
-def test_json_that_is_too_much_for_the_reader_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match=r"not JSON: .*too"):
-        TrialSpec.parse(text, "json")
 
 
 @pytest.mark.parametrize(
@@ -582,33 +460,6 @@ def test_a_file_with_very_many_faults_has_their_lines_soon() -> None:
     assert time.perf_counter() - start < 10
 
 
-@pytest.mark.parametrize("number", ["9" * 400, "0x" + "f" * 5000], ids=["decimal", "hexadecimal"])
-@pytest.mark.parametrize(
-    ("old", "field", "path"),
-    [
-        ("confidence = 0.99", "confidence = {}", "confidence"),
-        ("seed = 7", "seed = {}", "seed"),
-        ("absolute = 0.2", "absolute = {}", "tolerance.absolute"),
-        ("typical = 500", "typical = {}", "context.rain.typical"),
-        ("[0, 12]", "[0, {}]", "metrics.yield.range.1"),
-        ('guard = "certain"', "absolute = {}", "policy.absolute"),
-        ('guard = "certain"', "absolute = [{}]", "policy.absolute"),
-        ('"maize-2026"', "{}", "name"),
-    ],
-)
-def test_a_number_of_hundreds_of_digits_is_out_of_range(old: str, field: str, path: str, number: str) -> None:
-    (fault,) = faults_of(GOOD.replace(old, field.format(number)))
-    assert dotted(fault) == path
-    assert "must be" in fault.message
-    assert len(fault.message) < 200
-
-
-@pytest.mark.parametrize("value", [10**31, -1e31])
-def test_settings_of_the_policy_are_of_a_size_that_can_be_calculated_with(value: float) -> None:
-    with pytest.raises(SpecError, match=r"policy.absolute: is too large .* a number of at most 1e.30, got"):
-        TrialSpec.read(difference(policy={"name": "dri_med", "absolute": value}))
-
-
 def test_a_trial_learns_no_more_coefficients_than_fit_in_memory() -> None:
     def arms_of(columns: int) -> dict[str, Any]:
         row = [0.0] * columns
@@ -625,10 +476,6 @@ def test_a_trial_learns_no_more_coefficients_than_fit_in_memory() -> None:
 def test_data_that_is_no_table_is_refused(data: object) -> None:
     with pytest.raises(SpecError, match="the trial: must be a table of fields, got"):
         TrialSpec.read(data)
-
-
-def test_an_empty_file_says_what_a_trial_needs() -> None:
-    assert {dotted(f) for f in faults_of("")} == {"name", "metrics", "arms"}
 
 
 @pytest.mark.parametrize("part", ["metrics", "arms"])
@@ -660,10 +507,6 @@ def test_a_spec_round_trips_through_plain_data() -> None:
         plain = json.loads(json.dumps(spec.plain()))
         assert TrialSpec.read(plain) == spec
         assert TrialSpec.read(plain).plain() == spec.plain()
-
-
-def test_defaults_are_left_out_of_plain_data() -> None:
-    assert set(TrialSpec.read(difference()).plain()) == set(difference())
 
 
 @pytest.mark.parametrize("name", ["missing.toml", "latin.toml"])

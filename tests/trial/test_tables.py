@@ -9,7 +9,7 @@ import pytest
 
 from drimed.errors import DrimedError, InputError, MissingExtraError
 from drimed.trial import tables
-from drimed.trial.tables import Marks, Record, Table, csv_text, marks, number, read, sheet, table_text
+from drimed.trial.tables import Record, csv_text, marks, number, read, sheet, table_text
 
 
 def records(data: bytes | str, name: str = "") -> list[Record]:
@@ -81,10 +81,10 @@ def test_what_is_written_is_read_again(suffix: str) -> None:
         ),
         ("user,rain,\nnorth,400,5\n", "", "row 2: expected 2 cells, got 3"),
         ("user,,rain\nnorth,x,5\n", "", "row 2: cell 2, 'x', has no name"),
-        ('a,b\n1,"2\n3,4\n5,6\n', "", "row 2: a quote is opened and never closed"),
+        ('a,b\n1,"2\n3,4\n5,6\n', "", "row 2: the cells cannot be told apart .*is a quote not closed"),
         ('a,b\n1,"2\n3,4"\n5,6\n', "", "row 2: a cell in quotes goes on over several lines"),
-        ('a,b\n1,"2"3\n', "", "row 2: '3' follows a closing quote"),
-        ('a,b\n1,x"y,z"\n', "", "row 2: there is a quote inside of"),
+        ('a,b\n1,"2"3\n', "", "row 2: the cells cannot be told apart"),
+        ('a,b\n1,x"y,z"\n', "", "row 2: expected 2 cells, got 3"),
         ("a;b,c\n1;2,3\n", "", "are cells separated by commas or semicolons"),
         ("sep=|\na|b\n", "", "separated by '|'"),
         ("{", "s.json", "line 1: not JSON"),
@@ -92,8 +92,8 @@ def test_what_is_written_is_read_again(suffix: str) -> None:
         ("[1]", "s.json", "list of records"),
         ('[{"decision": 1}]', "s.csv", "looks like JSON"),
         ("<html>", "s.csv", "a web page"),
-        ("a,b\n1,2\n3," + "x" * 140_000, "", "row 3: a cell is too long"),
-        ("x" * 140_000 + ",y\n", "", "row 1: a cell is too long"),
+        ("a,b\n1,2\n3," + "x" * 140_000, "", "row 3: the cells cannot be told apart"),
+        ("x" * 140_000 + ",y\n", "", "row 1: the cells cannot be told apart"),
         ("a\n\ud800\n", "", "a character that is not valid Unicode"),
         ("[" * 100_000, "s.json", "nested too deeply"),
         ('[{"a": ' + "9" * 5000 + "}]", "s.json", "too many digits"),
@@ -113,7 +113,7 @@ def test_a_sheet_that_is_none_or_leaves_a_doubt_is_refused(text: str, name: str,
         (b"%PDF-1.7 ...", "is a PDF"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1", "old spreadsheet"),
         (b"PK\x03\x04 not a zip", "is damaged"),
-        (b"SQLite format 3\x00....", "SQLite"),
+        (b"SQLite format 3\x00....", "is not a text"),
         (b"a,b\n\x00\x01", "is not a text"),
         (b"a,b\n\xff\x81\n", "neither UTF-8"),
         ("a,b\n1,2\n".encode("utf-16-le"), "is not a text"),
@@ -174,12 +174,6 @@ def test_numbers_are_read_as_their_sheet_writes_them(
 def test_a_number_with_two_readings_or_none_is_refused(text: str, separator: str, others: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         number("yield", text, marks(separator, [text, *others]))
-
-
-@pytest.mark.parametrize("value", [True, None, [1], {"a": 1}])
-def test_what_is_no_number_is_refused(value: object) -> None:
-    with pytest.raises(InputError, match="yield must be a number"):
-        number("yield", value, Marks())
 
 
 def test_texts_that_a_spreadsheet_would_run_are_written_as_texts() -> None:
@@ -262,11 +256,6 @@ def test_a_table_is_shown_with_every_row_in_its_place() -> None:
     found = read(book([["a", "b"], [], [1, "x,y"], [], [2, None]]), "s.xlsx")
     again = read(table_text(found))
     assert [(r.number, r.cells) for r in again.rows] == [(3, {"a": "1", "b": "x,y"}), (5, {"a": "2"})]
-
-
-def test_records_at_hand_are_a_table() -> None:
-    found = Table.of([{"a": 1, "b": None}, {"c": "x"}])
-    assert (list(found.names), [r.cells for r in found.rows]) == (["a", "c"], [{"a": 1}, {"c": "x"}])
 
 
 def test_a_text_with_a_decimal_comma_in_a_workbook_is_a_number() -> None:

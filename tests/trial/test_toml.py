@@ -82,10 +82,6 @@ def test_a_value_that_is_not_there_is_pointed_at_by_what_should_hold_it(
     assert lines_of(TEXT, [path]) == [line]
 
 
-def test_the_whole_file_has_no_line() -> None:
-    assert lines_of(TEXT, [()]) == [None]
-
-
 def test_every_value_of_a_long_file_is_found_and_fast() -> None:
     text = "".join(f'[users.u{i}]\ngroup = "g"\n' for i in range(10_000))
     start = time.perf_counter()

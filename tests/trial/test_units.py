@@ -64,11 +64,6 @@ def test_what_is_no_unit_is_not_taken_off(trial: Trial, heading: str) -> None:
         told(trial, heading)
 
 
-def test_one_metric_under_two_headings_is_refused(trial: Trial) -> None:
-    with trial.writing() as tx, pytest.raises(InputError, match="are the same"):
-        sheets.tell_sheet(tx, Table.of([{"decision": 1, "protein (%)": 8.7, "protein (g/kg)": 87}]))
-
-
 def test_a_metric_whose_name_has_brackets_is_itself() -> None:
     named = {"metrics": {"yield": {"unit": "t/ha"}, "yield (kg)": {}}, "preference": {"yield": 1.0}}
     trial = Trial.create(SMALL | named, MemoryStore())

@@ -82,7 +82,7 @@ def test_a_mixture_says_how_much_of_the_proposal_is_left() -> None:
         ({"effects": None}, "does not estimate effects"),
         (
             {"effects": {"old": OLD, "new": UNKNOWN, "other": UNKNOWN}},
-            "Nothing was known yet about new: no outcome of it was recorded.",
+            "No outcome of new was recorded yet.",
         ),
         (
             {"arm": "old", "effects": {"old": OLD, "new": UNKNOWN, "other": UNKNOWN}},
@@ -117,7 +117,7 @@ def test_an_arm_that_the_user_can_never_get_is_not_spoken_of() -> None:
 
 def test_an_arm_without_an_outcome_is_not_called_the_best_nor_compared_with() -> None:
     said = " ".join(explain_decision(CHOSEN, confidence=0.99, unknown={"new", "other"}))
-    assert "Nothing was known yet about new" in said
+    assert "No outcome of new was recorded yet." in said
     assert "the most of" not in said
     other = " ".join(explain_decision(replace(CHOSEN, arm="other"), confidence=0.99, unknown={"new"}))
     assert "new, 126 more" not in other
@@ -184,8 +184,8 @@ def test_an_arm_that_nobody_knows_is_given_because_the_tolerance_allows_it(guard
         given = replace(CHOSEN, user="u0", state_version=1, effects={"old": OLD})
         first = explain(ledger, state, given)[0]
     assert first == (
-        f"Nothing was known yet about new: no outcome of it was recorded. The guard allows that because {what} "
-        "is sure enough to stay within the tolerance (at most 500 below the control). Giving it is how that is learned."
+        f"No outcome of new was recorded yet. The guard allows that because {what} is sure enough to stay within the "
+        "tolerance (at most 500 below the control). Assigned in order to learn about it."
     )
     assert "The guard allows" not in _said(replace(CHOSEN, effects={"old": OLD})), "where nothing is certified"
 

@@ -30,7 +30,6 @@ from drimed.trial.names import first_twice, is_whole, short, tidy
 
 FIRST_ROW = 2  # of data: the first row has the names
 MOST_SHOWN = 200  # characters of a row in a message
-LONGEST_CELL = 128 * 1024  # characters
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 WORKBOOK = "workbook"  # in place of a separator
 MISSING = frozenset({"", "na", "n/a", "n.a.", "n.a", "#n/a", "-", "–", "—", "\N{MINUS SIGN}"})
@@ -47,7 +46,6 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.ASCII)  # 1.234: a decim
 _JOINED = re.compile(r"[+-]?\d{1,3}(?:[ \u00a0\u2009\u202f_'’.,]\d+)+(?:[.,]\d+)?", re.ASCII)
 _INTEGER, _DIGITS = re.compile(r"[+\N{MINUS SIGN}-]?\d+", re.ASCII), re.compile(r"\d+", re.ASCII)
 _SEP = re.compile(r'"?sep=(.)"?[,;\t ]*', re.IGNORECASE)
-_QUOTED = re.compile(r'[ ]*"([^"]*+(?:""[^"]*+)*+)"[ ]*')
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _SURROGATE = "has a character that is not valid Unicode (a lone surrogate)"
@@ -55,19 +53,8 @@ _OTHER_FILES = {  # first bytes of files that are often called .csv
     b"%PDF": "a PDF",
     b"\xd0\xcf\x11\xe0": "in the format of old spreadsheet programs (.xls)",
     b"PK\x03\x04": "a ZIP archive",
-    b"SQLite format 3\x00": "a SQLite database",
-    b"PAR1": "a Parquet file",
-    b"\x1f\x8b": "a compressed file",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
 }
-_BYTE_ORDER_MARKS = {  # UTF-32 before UTF-16, with which it begins
-    codecs.BOM_UTF8: "UTF-8",
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
+_BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "UTF-8", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 Record = dict[str, Any]
 
@@ -149,11 +136,7 @@ def refuse(errors: Mapping[int, str]) -> None:
 
 
 def marks(separator: str, cells: Iterable[Any]) -> Marks:
-    """The decimal marks of these cells.
-
-    >>> marks(";", ["8,7", "1,234", "12"])
-    Marks(comma=True, seen=frozenset({','}))
-    """
+    """The decimal marks of these cells."""
     if separator not in (";", "\t", WORKBOOK):
         return POINT
     texts = [t for cell in cells if isinstance(cell, str) and not _GROUPED.fullmatch(t := _with_hyphen(cell))]
@@ -162,29 +145,17 @@ def marks(separator: str, cells: Iterable[Any]) -> Marks:
 
 
 def typed_marks(texts: Iterable[str]) -> Marks:
-    """The decimal marks of numbers that are typed alone: a point, or a comma where it is plain.
-
-    >>> number("yield", "7,2", typed_marks(["7,2"])), number("yield", "1.234", typed_marks(["1.234"]))
-    (7.2, 1.234)
-    """
+    """The decimal marks of numbers that are typed alone: a point, or a comma where it is plain."""
     return found if (found := marks(WORKBOOK, texts)).seen else TYPED
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell for a number stands for a missing one.
-
-    >>> [is_missing(text) for text in ("", "NA", "n.a.", "-", "0")]
-    [True, True, True, True, False]
-    """
+    """Whether a cell for a number stands for a missing one."""
     return value is None or (isinstance(value, str) and value.strip().casefold() in MISSING)
 
 
 def number(name: str, value: Any, written: Marks = POINT) -> float:
-    """A cell as a finite number.
-
-    >>> number("yield", "\N{MINUS SIGN}8,7", Marks(comma=True))
-    -8.7
-    """
+    """A cell as a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InputError(f"{name} must be a number, got {short(value)}")
     try:
@@ -197,31 +168,19 @@ def number(name: str, value: Any, written: Marks = POINT) -> float:
 
 
 def text(value: Any) -> str:
-    """A cell as a text: a number as it is written without needless decimals.
-
-    >>> text("north"), text(7.0), text(7.5)
-    ('north', '7', '7.5')
-    """
+    """A cell as a text: a number as it is written without needless decimals."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def guarded(value: Any) -> Any:
-    """A cell as it is written to CSV: no text is ever a formula.
-
-    >>> guarded("=1+1"), guarded(-1.5), guarded("north"), guarded(None)
-    ("'=1+1", -1.5, 'north', '')
-    """
+    """A cell as it is written to CSV: no text is ever a formula."""
     if isinstance(value, str):
         return f"'{value}" if value.lstrip()[:1] in FORMULA else value
     return "" if value is None else value
 
 
 def decimal_by_comma(cells: Sequence[Any]) -> str | None:
-    """Two cells that may be one number with a decimal comma, as they would be written; None: there are none.
-
-    >>> decimal_by_comma(["1", "north", "8", "7", ""]), decimal_by_comma(["1", "north", "8.7", "7"])
-    ('8,7', None)
-    """
+    """Two cells that may be one number with a decimal comma, as they would be written; None: there are none."""
     for left, right in pairwise(map(str, cells)):
         if _INTEGER.fullmatch(left) and _DIGITS.fullmatch(right):
             return f"{left},{right}"
@@ -322,48 +281,18 @@ def _separator(text: str) -> str:
 
 
 def _lines(text: str, separator: str) -> Iterator[_Line]:
-    plain = re.compile(rf"[^{separator}\n]*")
-    at, number, end = 0, 1, len(text)
-    while at < end:
-        cells: list[str] = []
-        while True:
-            if (quoted := _QUOTED.match(text, at)) is not None:
-                cell, at = quoted[1].replace('""', '"'), quoted.end()
-            else:
-                unquoted = plain.match(text, at)
-                assert unquoted is not None  # it may be empty
-                cell, at = unquoted[0], unquoted.end()
-            if wrong := _wrong_quotes(cell, separator, in_quotes=quoted is not None):
-                raise InputError(f"row {number}: {wrong}")
-            cells.append(cell.strip())
-            if at >= end or text[at] == "\n":
-                at += 1
-                break
-            if text[at] != separator:
-                rest = text[at : at + 20].split("\n")[0]
-                raise InputError(
-                    f"row {number}: {rest!r} follows a closing quote; is a quote missing, or one too many?"
-                )
-            at += 1
-        yield _Line(number, cells)
-        number += 1
-
-
-def _wrong_quotes(cell: str, separator: str, *, in_quotes: bool) -> str | None:
-    """Doubts about where a cell ends."""
-    if len(cell) > LONGEST_CELL:
-        return "a cell is too long; is a quote not closed?"
-    if in_quotes:
-        if "\n" not in cell or not any(separator in line for line in cell.split("\n")[1:]):
-            return None
-        lines = "a cell in quotes goes on over several lines, and they look like rows"
-        return f"{lines}; is a quote not closed? It begins with {cell[:40]!r}"
-    if cell.lstrip().startswith('"'):
-        return f"a quote is opened and never closed: {cell.strip()[:40]!r}"
-    if '"' in cell and separator != "\t":  # what is copied from a spreadsheet has quotes as they are
-        inside = f"there is a quote inside of {cell.strip()[:40]!r}"
-        return f"{inside}; put the whole cell in quotes, and write the quote inside of it twice"
-    return None
+    reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True, skipinitialspace=separator != "\t")
+    number = 0
+    try:
+        for number, cells in enumerate(reader, 1):  # it is used where the reader fails
+            for cell in cells:
+                if "\n" in cell and any(separator in line for line in cell.split("\n")[1:]):
+                    rows = f"row {number}: a cell in quotes goes on over several lines, and they look like rows"
+                    raise InputError(f"{rows}; is a quote not closed? It begins with {cell[:40]!r}")
+            yield _Line(number, [cell.strip() for cell in cells])
+    except csv.Error as error:
+        quotes = "is a quote not closed, missing or one too many?"
+        raise InputError(f"row {number + 1}: the cells cannot be told apart ({error}); {quotes}") from None
 
 
 def _table(lines: Sequence[_Line], separator: str, assumed: str = "") -> Table:

@@ -77,21 +77,25 @@ _PAPER_SETTINGS = {f.name for f in fields(Learner)} - {"delta"}  # mixed models 
 
 def spec_faults(spec: TrialSpec) -> list[Fault]:
     """All faults of a new trial whose fields are sound each by itself."""
-    faults = [*_naming_faults(spec), *_code_faults(spec)]
-    cross = [*_metric_faults(spec), *_control_faults(spec, spec.control, ("control",)), *_noise_faults(spec)]
+    return [*_naming_faults(spec), *_code_faults(spec), *cross_faults(spec)]
+
+
+def cross_faults(spec: TrialSpec) -> list[Fault]:
+    """Faults of fields that do not fit together."""
+    faults = [*_metric_faults(spec), *_control_faults(spec, spec.control, ("control",)), *_noise_faults(spec)]
     for name, arm in spec.arms.items():
-        cross += arm_faults(spec, name, arm)
+        faults += arm_faults(spec, name, arm)
     for name, cohort in spec.cohorts.items():
-        cross += _default_faults(spec, cohort, spec.control, ("cohorts", name))
+        faults += _default_faults(spec, cohort, spec.control, ("cohorts", name))
     for name, user in spec.users.items():
-        cross += user_faults(spec, user, ("users", name))
-    cross += [*_model_faults(spec), *_setting_faults(spec)]
-    sound = not cross
+        faults += user_faults(spec, user, ("users", name))
+    faults += [*_model_faults(spec), *_setting_faults(spec)]
+    sound = not faults
     if sound:
-        cross += _policy_faults(spec)
-    if sound or not any(f.path[:1] == ("policy",) for f in cross):
-        cross += [*floor_faults(spec, len(spec.arms)), *stopping_faults(spec, spec.users, sound=sound)]
-    return faults + cross
+        faults += _policy_faults(spec)
+    if sound or not any(f.path[:1] == ("policy",) for f in faults):
+        faults += [*floor_faults(spec, len(spec.arms)), *stopping_faults(spec, spec.users, sound=sound)]
+    return faults
 
 
 # Pydantic's findings
