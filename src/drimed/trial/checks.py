@@ -376,7 +376,7 @@ def _check_arm(state: TrialState, _: Event, body: kinds.ArmAdded) -> None:
         raise InputError(f"an arm is not recorded as {body.to_json()}")
     raise_if_any(validation.arm_faults(state.spec, body.arm, arm))
     raise_if_any(validation.floor_faults(state.spec, len(state.problem.arms) + 1))
-    raise_if_any(validation.spec_faults(with_arm(state.spec, body)))
+    raise_if_any(validation.cross_faults(with_arm(state.spec, body)))
 
 
 def _check_retired(state: TrialState, _: Event, body: kinds.ArmRetired) -> None:
