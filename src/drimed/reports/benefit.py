@@ -167,7 +167,8 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
     allocation = np.zeros((L, K), np.intp)
     np.add.at(allocation, (place, data.arm), 1)
     if not len(data.arm):
-        gains = Gains(*np.zeros((4, 0)), Sums(*np.zeros((3, L))), None)
+        none, zero = np.zeros(0), np.zeros(L)
+        gains = Gains(none, none, none, none, Sums(zero, zero, zero), None)
     else:
         gains = mixed_gains(data, fit) if isinstance(fit, FittedModel) else _regression_gains(data, fit)
     guard = getattr(state.policy.guard, "tolerance", None) if isinstance(state.policy, Policy) else None
@@ -317,26 +318,23 @@ def _own_spreads(
     shift, noise, before = np.zeros((L, B)), np.zeros((L, B)), np.zeros(L)
     mine = None if users is None else (np.zeros(len(users)), np.zeros(len(users)))
     for h, at, effects in _effects_of_users(fit, decided):
+        totals = []
         for i, decisions in enumerate(at):
             parts = (effects.gain, effects.shift, effects.noise)
             offset, gain, rest = (part[i].reshape(B, own_prior.size, -1) for part in parts)
             when, which = np.unique(decided.episode[decisions], return_inverse=True)
             Z = np.zeros((len(when), own_prior.size))
             np.add.at(Z, which.reshape(-1), decided.own[decisions].reshape(len(decisions), -1))
-            through[when] -= np.moveaxis(np.matmul(Z, gain), 0, 1).reshape(len(when), *through.shape[1:])
-            shift[when] += Z @ offset[..., 0].T
-            running = Z.cumsum(0)  # later decisions of a user add to the earlier ones
-            variance = (np.matmul(running, rest) * running).sum(-1).T
+            steps = np.moveaxis(np.matmul(Z, gain), 0, 1).reshape(len(when), *through.shape[1:])
+            offsets, running = Z @ offset[..., 0].T, Z.cumsum(0)  # later decisions of a user add to the earlier ones
+            variance, prior = (np.matmul(running, rest) * running).sum(-1).T, running**2 @ own_prior.ravel()
+            through[when] -= steps
+            shift[when] += offsets
             noise[when] += np.diff(variance, axis=0, prepend=0.0)
-            before[when] += np.diff(running**2 @ own_prior.ravel(), prepend=0.0)
+            before[when] += np.diff(prior, prepend=0.0)
+            totals.append((-steps.sum(0), offsets.sum(0), variance[-1], prior[-1]))
         if users is not None and mine is not None:
-            total = np.stack([decided.own[decisions].sum(0) for decisions in at])  # (h, M, q)
-            of_users = (
-                -np.einsum("hmq,hbmqop->hbop", total, effects.gain),
-                np.einsum("hmq,hbmq->hb", total, effects.shift),
-                np.einsum("hmq,hbmqor,hor->hb", total, effects.noise, total, optimize=True),
-                (total**2 * own_prior).sum((-2, -1)),
-            )
+            of_users = (np.stack(part) for part in zip(*totals, strict=True))
             mine[0][h], mine[1][h] = _mixed_spread(fit, users[h], *of_users)
     sums = (part.cumsum(0) for part in (through, shift, noise, before))
     return _mixed_spread(fit, rows.cumsum(0), *sums), mine
