@@ -1,4 +1,4 @@
-"""What a report tells of stopping rules."""
+"""Stopping rules in reports: as sentences, with their looks and amendments."""
 
 from __future__ import annotations
 

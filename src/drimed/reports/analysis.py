@@ -13,14 +13,14 @@ from drimed.numerics.arrays import BoolArray
 from drimed.records import PENDING, STATES, Decision, Effect, Opening, Status
 from drimed.reports.benefit import Benefit, benefit
 from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
-from drimed.reports.effects import MODEL, Recommendation, all_effects, groups, may_get, recommendations
+from drimed.reports.effects import MODEL, Recommendation, all_effects, groups, recommendations
 from drimed.reports.regression import Inference, fit_now
 from drimed.reports.stopping import StoppingHistory, stopping_history
 from drimed.reports.variation import PastEffects, Variation, past_effects, variation
 from drimed.trial import ask, queries
 from drimed.trial.blinding import openings
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.estimates import REWARD, check_model, fitted_model, offers_now
+from drimed.trial.estimates import REWARD, check_model, fitted_model, may_get, offers_now
 from drimed.trial.events import now
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial

@@ -29,7 +29,7 @@ from drimed.models.noise_estimation import NoiseModel
 from drimed.numerics.arrays import FloatArray, IntArray, pick_shared
 from drimed.numerics.ridge import one_step_ahead
 from drimed.records import Alarm, Effect
-from drimed.reports.effects import EVERYBODY, MODEL, available, groups, long_range, may_get
+from drimed.reports.effects import EVERYBODY, MODEL, available, groups
 from drimed.reports.regression import Inference, evidence, fit_now, inference_learner, usable
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import (
@@ -42,6 +42,7 @@ from drimed.trial.estimates import (
     check_model,
     check_trial_residuals,
     fitted_model,
+    model_effects,
     model_free_effects,
     offers_now,
     serious_fault,
@@ -219,7 +220,7 @@ def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:
             alarms.append(Alarm(what, None, advice))
     if checks.calibration is not None and checks.calibration < ALPHA:
         what = "arms were not given as often as their logged probabilities say"
-        advice = "do not trust results from propensities; were decisions left out that nobody followed?"
+        advice = "do not trust results from propensities; were decisions left out that were not followed?"
         alarms.append(Alarm(what, None, advice))
     return alarms
 
@@ -254,29 +255,28 @@ class ScarceArm:
     unit: str = ""  # of the reward
 
     def describe(self) -> str:
-        """What is scarce, and what would change that."""
+        """The scarce plays, and the use of a floor."""
         start = f"Without the model nothing can be concluded about {self.arm} yet: "
         if self.scarce == "outcomes":
             return start + "its outcomes hardly differ from their predictions, or only a few do."
+        what = "the control" if self.scarce == "control" else self.arm
+        needed = f"{what} had chances that add up to {short(self.plays)} plays, and {PLAYS:g} are needed."
         if self.scarce == "both":
             both = f"where {self.arm} and the control both had a chance, the rarer of the two had"
             needed = f"{both} {short(self.plays)} plays in expectation, and {PLAYS:g} are needed."
-        else:
-            what = self.arm if self.scarce == "arm" else "the control"
-            needed = f"{what} had chances that add up to {short(self.plays)} plays, and {PLAYS:g} are needed."
-        if self.floor == 0:
-            return f"{start}{needed} {self.advice()}"
-        more = counted(max(1, int(np.ceil((PLAYS - self.plays) / self.floor))), "more decision")
-        return f"{start}{needed} With {'the floors' if self.scarce == 'both' else 'its floor'} that takes about {more}."
+        return f"{start}{needed} {self.advice()}"
 
     def advice(self) -> str:
-        """The use of a floor, where there is none."""
-        name = "control" if self.scarce == "control" else "arms"
-        guarded = "" if self.scarce == "control" else ", where the guard allows it"
+        """The effect of the present floor, or of one."""
+        if self.floor > 0:
+            more = counted(max(1, int(np.ceil((PLAYS - self.plays) / self.floor))), "more decision")
+            return f"With {'the floors' if self.scarce == 'both' else 'its floor'} that takes about {more}."
+        where = "control = {:g}" if self.scarce == "control" else "arms = {:g}, where the guard allows it"
+        floor = f"[floors] {where.format(FLOOR)}"
         if self.half is None:
-            return f"A floor would change that ([floors] {name} = {FLOOR:g}{guarded})."
+            return f"A floor would change that ({floor})."
         more, half = counted(self.decisions, "more decision"), amount(self.half, self.unit)
-        return f"With [floors] {name} = {FLOOR:g}{guarded}, {more} would give a range of about {half} to either side."
+        return f"With {floor}, {more} would give a range of about {half} to either side."
 
 
 @dataclass(frozen=True)
@@ -341,9 +341,7 @@ def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agree
         some = members[free.who]
         wide = model_free_effects(data, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm].ends
         if isinstance(fit, FittedModel):  # a guaranteed range is for all effects at once already
-            low, high = long_range(fit, offers_now(state), some, may_get(state, list(state.users)), alpha)
-            k = state.problem.arm(free.arm)
-            by_model = float(low[k]), float(high[k])
+            by_model = model_effects(state, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm].ends
         if _apart(wide, by_model):
             disagreements.append(Disagreement(free.who, free.arm, by_model, wide, state.spec.reward.unit))
     rate = RATE if isinstance(fit, FittedModel) else state.spec.delta + RATE / 2

@@ -26,7 +26,14 @@ from drimed.records import Effect
 from drimed.reports.regression import Inference
 from drimed.trial.dataset import Dataset
 from drimed.trial.estimates import REWARD as REWARD
-from drimed.trial.estimates import all_model_free_effects, fitted_model, known_end, offers_now
+from drimed.trial.estimates import (
+    all_model_free_effects,
+    effects_together,
+    fitted_model,
+    known_end,
+    may_get,
+    offers_now,
+)
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
@@ -79,7 +86,7 @@ def own_effects(
     if isinstance(model, FittedModel):
         if together:
             names = list(state.users)
-            everybody = _together(model, all_offers, range(len(names)), may_get(state, names)).at((..., 0))
+            everybody = effects_together(model, all_offers, range(len(names)), may_get(state, names)).at((..., 0))
         own = mixed.effects_of_users(model, offers).at((..., 0))  # (H, K)
         five, significant = _five(own), mixed.is_significant(own, everybody, compared_arms(state), len(state.users))
     else:
@@ -88,8 +95,8 @@ def own_effects(
     effects: list[Effect] = []
     for h, user in enumerate(users):
         one = Estimated(five[:, h, :, None], None if significant is None else significant[h, :, None])
-        told = None if seasons is None else seasons[h]
-        effects += _records(state, user, [REWARD], one, times[h], can[h], told)
+        both = None if seasons is None else seasons[h]
+        effects += _records(state, user, [REWARD], one, times[h], can[h], both)
     return effects
 
 
@@ -103,15 +110,17 @@ def all_effects(data: Dataset, fit: Inference) -> list[Effect]:
     together: list[Effect] = []
     for who, some in members.items():  # all users are the first
         if isinstance(fit, FittedModel):
-            found = _together(fit, offers, some, could)
-            everybody = everybody or found
+            posterior = effects_together(fit, offers, some, could)
+            everybody = everybody or posterior
             others = 1 if who == EVERYBODY else len(members) - 1
-            estimated = Estimated(_five(found), mixed.is_significant(found, everybody, compared_arms(state), others))
+            estimated = Estimated(
+                _five(posterior), mixed.is_significant(posterior, everybody, compared_arms(state), others)
+            )
         else:
             estimated = Estimated(group_ranges(state, fit, offers, some, could), None)
-        told = None if seasons is None else seasons[some].min(0)
+        both = None if seasons is None else seasons[some].min(0)
         possible = np.asarray(can[some].any(0))
-        records = _records(state, who, measures, estimated, times[some].sum(0), possible, told)
+        records = _records(state, who, measures, estimated, times[some].sum(0), possible, both)
         together += [x for x in records if x.on != REWARD or who not in state.users]
     own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
     on_reward = [x for x in together if x.on == REWARD]
@@ -169,7 +178,7 @@ def group_ranges(
 ) -> FloatArray:
     """Some users together, on the reward and each metric; `possible` is (H, K), of all: (5, K, 1 + M)."""
     if isinstance(fit, FittedModel):
-        return _five(_together(fit, offers, some, possible))
+        return _five(effects_together(fit, offers, some, possible))
     parts = [_of_regression(fit, regression_effects.group_effects(fit, offers, some))]
     for m, size in enumerate(state.problem.sizes):
         if offers.maps is None:
@@ -178,14 +187,6 @@ def group_ranges(
         one = regression_effects.group_effects(fit, Offer(features=maps, control=offers.control), some)
         parts.append(size * _of_regression(fit, one))
     return np.stack(parts, -1)
-
-
-def long_range(
-    fit: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray, alpha: float
-) -> tuple[FloatArray, FloatArray]:
-    """The range at all times of each arm on the reward, for some users together, at another level: (K,) twice."""
-    low, high = _together(fit, offers, some, possible).at_all_times(alpha)
-    return low[:, 0], high[:, 0]
 
 
 def groups(state: TrialState) -> dict[str, list[int]]:
@@ -231,52 +232,32 @@ def available(state: TrialState, users: Sequence[str]) -> BoolArray:
     return can
 
 
-def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
-    """Arms that each of these users may get, in this season or another, or might until they were retired: (H, K).
-
-    The evidence about an arm does not change when it is closed for a season, and stopping rules look at the same users.
-    """
-    may = np.ones((len(users), len(state.problem.arms)), bool)
-    for row, user in zip(may, users, strict=True):
-        allowed = state.profile(user).allowed
-        row &= True if allowed is None else allowed[: len(row)]
-    return may
-
-
 def _records(
-    state: TrialState, who: str, measures: Sequence[str], found: Estimated, times: IntArray, can: BoolArray,
+    state: TrialState, who: str, measures: Sequence[str], estimated: Estimated, times: IntArray, can: BoolArray,
     seasons: IntArray | None,
 ) -> list[Effect]:  # fmt: skip
     """Effects by arm and measure; seasons are (K, 1 + M)."""
-    estimate, low, high, likely_low, likely_high = found.five  # (K, 1 + M) each
+    estimate, low, high, likely_low, likely_high = estimated.five  # (K, 1 + M) each
     estimate = np.where(np.abs(estimate) > ROUND_OFF * (likely_high - likely_low), estimate, 0.0)
     effects = []
     for m, on in enumerate(measures):
         for k, arm in enumerate(state.problem.arms):
             a, b, c, d = (known_end(float(part[k, m])) for part in (low, high, likely_low, likely_high))
-            told = None if seasons is None else int(seasons[k, m])
-            sure = None if found.significant is None else bool(found.significant[k, m])
+            both = None if seasons is None else int(seasons[k, m])
+            sure = None if estimated.significant is None else bool(estimated.significant[k, m])
             value, n, possible = float(estimate[k, m]), int(times[k]), bool(can[k])
-            effects.append(Effect(who, arm, on, value, a, b, c, d, MODEL, n, possible, told, sure))
+            effects.append(Effect(who, arm, on, value, a, b, c, d, MODEL, n, possible, both, sure))
     return effects
 
 
-def _together(fit: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray) -> EffectPosterior:
-    """Each arm for some users together, on the reward and each metric: (K, 1 + M)."""
-    can = np.zeros((len(some), fit.structure.arms), bool)  # with room for arms that are still to come
-    can[:, : possible.shape[-1]] = possible[list(some)]
-    part = offers.take(list(some))
-    return mixed.effects_together(fit, part, can)
+def _five(posterior: EffectPosterior) -> FloatArray:
+    return np.stack([posterior.mean, *posterior.at_all_times(), *posterior.likely])
 
 
-def _five(found: EffectPosterior) -> FloatArray:
-    return np.stack([found.mean, *found.at_all_times(), *found.likely])
-
-
-def _of_regression(fit: Fit, found: regression_effects.Effects) -> FloatArray:
+def _of_regression(fit: Fit, effects: regression_effects.Effects) -> FloatArray:
     likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
-    half = likely * (found.estimate - found.low)
-    return np.stack([found.estimate, found.low, found.high, found.estimate - half, found.estimate + half])
+    half = likely * (effects.estimate - effects.low)
+    return np.stack([effects.estimate, effects.low, effects.high, effects.estimate - half, effects.estimate + half])
 
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:

@@ -42,27 +42,26 @@ MOST_USERS = 1000  # in the tables of the page; the files beside it have all
 MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
 
 _SEASON = {name: MEANING[name] for name in ("episode", "season", "date")}
-_LIKELY = {
-    "likely_low": "lower end of the likely range (95 %, at one look); empty: nothing is known yet",
-    "likely_high": "upper end of the likely range; empty: nothing is known yet",
-}
+_UNKNOWN = "empty: nothing is known yet"
 _EFFECT = {
     "arm": "the arm that is compared with the control",
     "on": "the reward or a metric, in its unit",
-    "estimate": "estimated difference between the arm and the control; empty: nothing is known yet",
-    **_LIKELY,
+    "estimate": f"estimated difference between the arm and the control; {_UNKNOWN}",
+    "likely_low": f"lower end of the likely range (95 %, at one look); {_UNKNOWN}",
+    "likely_high": f"upper end of the likely range; {_UNKNOWN}",
 }
+_LEVEL = {"low": "lower end of the likely range", "high": "upper end of the likely range"}
 TABLES: dict[str, dict[str, str]] = {
-    "effects": {
+    "effects": _EFFECT
+    | {
         "who": "all users, a group or a user",
-        **_EFFECT,
-        "low": "lower end of the range that holds at all times at once; empty: nothing is known yet",
-        "high": "upper end of the range that holds at all times at once; empty: nothing is known yet",
+        "low": f"lower end of the range that holds at all times at once; {_UNKNOWN}",
+        "high": f"upper end of the range that holds at all times at once; {_UNKNOWN}",
         "source": "the model, or the propensities alone",
         "decisions": "how often the arm was given here",
         "available": "whether a user here can get the arm now",
-        "seasons": "seasons with outcomes of the arm and of the control; with fewer than 2 the arm is not judged; "
-        "empty: it does not matter in this model, or for effects from the propensities alone",
+        "seasons": "seasons with outcomes of the arm and of the control; the arm is judged after two of them; empty: "
+        "seasons have no effects on single arms",
         "significant": "whether the likely range excludes 0 after adjusting for multiple comparisons; empty: none made",
         "retired": "whether the arm was retired: it is not given any more",
         "own_outcomes": "outcomes of the arm here; empty: not counted",
@@ -74,35 +73,34 @@ TABLES: dict[str, dict[str, str]] = {
         "effect": "estimated difference between the arm and the control",
         "effect_low": "lower end of the range of that effect that holds at all times at once",
         "effect_high": "upper end of the range of that effect that holds at all times at once",
-        **_LIKELY,
+        "likely_low": _EFFECT["likely_low"],
+        "likely_high": _EFFECT["likely_high"],
         "lead": "estimated lead over the next best arm; empty: no other arm has outcomes",
         "runner_up": "the next best arm with outcomes; empty: there is none",
         "p_best": "probability that the arm is the best of all for the user, by the model",
     },
     "allocation": _SEASON,
-    "over_time": {**_SEASON, **_EFFECT},
-    "varies": {
+    "over_time": _SEASON | _EFFECT,
+    "varies": _LEVEL
+    | {
         "metric": "the metric, in its unit",
         "family": "the term of the model",
         "text": "the same in words",
         "deviation": "standard deviation beyond the covariates' part, but for rows of a covariate itself",
-        "low": "lower end of its likely range; 0: it may be nothing",
-        "high": "upper end of its likely range",
         "identifiable": "whether the outcomes tell it from other components; if not, only `high` says something",
     },
-    "levels": {
+    "levels": _LEVEL
+    | {
         "of": "site or season",
         "metric": "the metric, in its unit",
         "name": "the site or season",
         "outcomes": "its number of outcomes",
         "estimate": "expected outcome under the control: at a site with a typical context, in a season with its own",
-        "low": "lower end of its likely range",
-        "high": "upper end of its likely range",
     },
-    "covariates": {
+    "covariates": _EFFECT
+    | {
         "covariate": "an attribute of users or a context",
         "value": "its value, in its unit, or its level",
-        **_EFFECT,
         "estimate": "the effect if all users had this value",
     },
 }
@@ -119,12 +117,12 @@ class PageView:
 
 
 def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
-    """The variables of the template `findings.html`, but for those that a live page adds."""
+    """The variables of the template `analysis.html`, but for those that a live page adds."""
     state, some = a.data.state, set(view.users)
     words, unit = words_of(a), units(state)
     history, withdrawn = a.stopping, a.checks.withdrawn
     metrics = [(m, unit[m], f"-{i + 1}" if i else "") for i, m in enumerate(state.problem.metrics)]
-    found = a.variation
+    variation = a.variation
     charts = {
         "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
         "over_time": [effect_charts.over_time(a, on, unit[on]) for on in view.on[:1]],
@@ -132,17 +130,17 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "varies": [],
         "levels": [],
     }
-    if found is not None:
+    if variation is not None:
         for m, u, n in metrics:
-            charts["varies"].append(progress.components(found.components, words, m, u, f"varies-chart{n}"))
-            charts["levels"].append(progress.site_levels(found.sites, words, m, u, f"sites-chart{n}"))
-            charts["levels"].append(progress.season_levels(found.seasons, words, m, u, f"seasons-chart{n}"))
-    titles = [] if found is None else [(f"{words.group}s", found.sites), ("seasons", found.seasons)]
+            charts["varies"].append(progress.components(variation.components, words, m, u, f"varies-chart{n}"))
+            charts["levels"].append(progress.site_levels(variation.sites, words, m, u, f"sites-chart{n}"))
+            charts["levels"].append(progress.season_levels(variation.seasons, words, m, u, f"seasons-chart{n}"))
+    titles = [] if variation is None else [(f"{words.group}s", variation.sites), ("seasons", variation.seasons)]
     return {
         **{name: [c for c in some_charts if c is not None] for name, some_charts in charts.items()},
         "a": a,
         "words": words,
-        "mixed": found is not None,
+        "mixed": variation is not None,
         "called": calendar(state),
         "summary": summary(a),
         "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
@@ -241,12 +239,12 @@ def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
             for x in past.effects
         ],
     }
-    if (found := a.variation) is not None:
+    if (variation := a.variation) is not None:
         words = words_of(a)
-        tables["varies"] = [asdict(c) | {"text": words.component(c.family)} for c in found.components]
-        levels = (("site", found.sites), ("season", found.seasons))
+        tables["varies"] = [asdict(c) | {"text": words.component(c.family)} for c in variation.components]
+        levels = (("site", variation.sites), ("season", variation.seasons))
         tables["levels"] = [{"of": of} | asdict(v) for of, part in levels for v in part]
-        tables["covariates"] = [row for x in found.covariates for row in x.rows()]
+        tables["covariates"] = [row for x in variation.covariates for row in x.rows()]
     return tables
 
 

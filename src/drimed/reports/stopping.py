@@ -42,8 +42,8 @@ def until(kind: str, then: str) -> str:
 
 def then_of(spec: TrialSpec, rule: str) -> str:
     """The consequence of a rule; one that is not in the file any more only advised."""
-    found = None if spec.stopping is None else spec.stopping.rules.get(rule)
-    return "advise" if found is None else found.then
+    current = None if spec.stopping is None else spec.stopping.rules.get(rule)
+    return "advise" if current is None else current.then
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from drimed.models.mixed.observations import Cells
 from drimed.models.mixed.terms import FACTORS
 from drimed.models.offer import Offer
 from drimed.records import Effect
-from drimed.reports.effects import EVERYBODY, MODEL, effects_at, groups, may_get
+from drimed.reports.effects import EVERYBODY, MODEL, effects_at, groups
 from drimed.reports.regression import Inference, fits_after
 from drimed.trial.dataset import Dataset
-from drimed.trial.estimates import REWARD, offers_now, outcome_rows
+from drimed.trial.estimates import REWARD, may_get, offers_now, outcome_rows
 from drimed.trial.seasons import label
 from drimed.trial.state import TrialState
 
@@ -154,13 +154,13 @@ def _seasons(state: TrialState, fit: FittedModel, offers: Offer) -> list[Level]:
     contexts = (
         [i for i, c in enumerate(some) if c.name in state.spec.context] for some in state.problem.covariates.counted
     )
-    seasons, found = summaries.season_levels(fit, offers, *contexts)
+    seasons, levels = summaries.season_levels(fit, offers, *contexts)
     counts = summaries.outcomes(fit, "season").sum(-1)
-    return _levels(state, [label(state, int(s) + 1) for s in seasons], [int(counts[s]) for s in seasons], found)
+    return _levels(state, [label(state, int(s) + 1) for s in seasons], [int(counts[s]) for s in seasons], levels)
 
 
-def _levels(state: TrialState, names: list[str], outcomes: list[int], found: EffectPosterior) -> list[Level]:
-    parts = (found.mean, *found.likely)
+def _levels(state: TrialState, names: list[str], outcomes: list[int], levels: EffectPosterior) -> list[Level]:
+    parts = (levels.mean, *levels.likely)
     return [
         Level(metric, name, outcomes[i], *(float(part[i, m]) for part in parts))
         for m, metric in enumerate(state.problem.metrics)
@@ -185,8 +185,8 @@ def _covariates(state: TrialState, fit: FittedModel, offers: Offer) -> list[Cova
     for i, c in enumerate(categories):
         texts = list(c.levels or ()) if c.name in state.spec.context else list(state.numbers.levels[c.name])
         if "effects" in c.roles.split() and len(texts) > 1:
-            found = summaries.effects_by_level(fit, offers, i, len(texts), possible)
-            lines.append((c.name, [float(v) for v in range(len(texts))], texts, found))
+            by_level = summaries.effects_by_level(fit, offers, i, len(texts), possible)
+            lines.append((c.name, [float(v) for v in range(len(texts))], texts, by_level))
     outcomes = summaries.outcomes(fit, "arm").sum(0)
     declared = state.spec.attributes | state.spec.context
     return [
@@ -197,12 +197,12 @@ def _covariates(state: TrialState, fit: FittedModel, offers: Offer) -> list[Cova
             on,
             values,
             texts,
-            *(part[:, k, m].tolist() for part in (found.mean, *found.likely)),
+            *(part[:, k, m].tolist() for part in (effects.mean, *effects.likely)),
         )
-        for name, values, texts, found in lines
+        for name, values, texts, effects in lines
         for m, on in enumerate((REWARD, *state.problem.metrics))
         for k, arm in enumerate(state.problem.arms)
-        if outcomes[k] > 0 and (found.deviation[:, k] > 0).any()
+        if outcomes[k] > 0 and (effects.deviation[:, k] > 0).any()
     ]
 
 

@@ -122,7 +122,7 @@ class Words:
 
 
 def words_of(a: Analysis) -> Words:
-    """The nouns of a trial; where nobody is in a group, the users of a field trial are its sites."""
+    """The nouns of a trial; without groups, the users of a field trial are its sites."""
     state, fit = a.data.state, a.fit
     if not isinstance(fit, FittedModel):
         return Words(count=len(state.users))
@@ -223,10 +223,10 @@ def _variation(a: Analysis, words: Words) -> list[str]:
         unit = units(a.data.state)[metric]
         of = {c.family: c for c in components if c.metric == metric}
         some = [of[family] for family in SUMMARISED if family in of]
-        known = [c for c in some if c.identifiable]
+        told_apart = [c for c in some if c.identifiable]
         clear = [c for c in of.values() if c.family.startswith(CATEGORY) and c.identifiable and c.low > 0]
-        levels = ", ".join(describe_component(c, words, unit) for c in known if " x " not in c.family)
-        effects = ", ".join(describe_component(c, words, unit) for c in known if " x " in c.family)
+        levels = ", ".join(describe_component(c, words, unit) for c in told_apart if " x " not in c.family)
+        effects = ", ".join(describe_component(c, words, unit) for c in told_apart if " x " in c.family)
         rest = "; ".join(filter(None, [levels, effects]))
         beyond = f"beyond {words.explained}, " if words.explained and rest else ""
         parts = [", ".join(describe_component(c, words, unit) for c in clear), beyond + rest, unidentified(some, words)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from drimed.formatting import RETIRED, amount, counted, measured, short, span
 from drimed.records import Effect
@@ -13,7 +13,6 @@ from drimed.reports.analysis import AT_ALL_TIMES, Analysis
 from drimed.reports.charts import svg
 from drimed.reports.charts.svg import Chart, Key, Panel, RangeRow, Series, Table
 from drimed.reports.effects import MODEL
-from drimed.reports.variation import CovariateEffect
 from drimed.reports.wording import Words
 from drimed.trial.estimates import EXACT
 from drimed.trial.seasons import calendar
@@ -191,45 +190,59 @@ def _reach(rows: Sequence[EffectRow]) -> tuple[float, float]:
     return svg.window(inner, outer, REACH)
 
 
+class _Course(NamedTuple):
+    """An arm's effects along an axis, as (estimate, low, high); None: no outcome yet."""
+
+    label: str
+    points: list[tuple[float, float, float] | None]
+
+
+def _panels(
+    id: str, title: str, courses: Sequence[_Course], names: Sequence[str], on: str, along: str, *, text: str,
+    at: Sequence[float] | None = None, listed: Sequence[int] | None = None, every_label: bool = False,
+) -> Chart:  # fmt: skip
+    """A panel for each arm, with likely ranges; `listed` are the places in the table, None: all."""
+    panels, rows = [], []
+    for label, points in courses:
+        low, high = ([0.0 if x is None else x[i] for x in points] for i in (1, 2))
+        numbers = ["no outcome yet" if x is None else f"{short(x[0])} ({span(x[1], x[2])})" for x in points]
+        tips = [f"{label}, {name}: {number}" for name, number in zip(names, numbers, strict=True)]
+        series = Series([None if x is None else x[0] for x in points], low, high, dots=at is None)
+        panels.append(Panel([series], names, tips, at=at, title=label, every_label=every_label))
+        for i in range(len(points)) if listed is None else listed:
+            x = points[i]
+            rows += [] if x is None else [[label, names[i], short(x[0]), span(x[1], x[2])]]
+    ends = svg.spread([0.0, *(v for c in courses for x in c.points if x is not None for v in x)])
+    looks = ("key-dot", "key-level") if at is None else ("key-gain", "key-band")
+    keys = [Key("effect against control", looks[0]), Key(LIKELY, looks[1])]
+    draw = svg.lines(panels, ends, f"{along}; effect on {on} against control", height=190.0)
+    return svg.chart(id, title, text, draw, Table(title, ["arm", along, "effect", "likely"], rows), keys)
+
+
 def over_time(a: Analysis, on: str, unit: str) -> Chart | None:
     """Effects on a measure after each season, for all users together; None before there are two seasons."""
     called = calendar(a.data.state)
-    courses: dict[str, list[tuple[int, Effect]]] = {}
+    courses: dict[str, dict[int, Effect]] = {}
     for i, past in enumerate(a.past):
         for x in past.effects:
             if x.on == on:
-                courses.setdefault(x.arm, []).append((i, x))
+                courses.setdefault(x.arm, {})[i] = x
     if not courses:
         return None
-    most = set(sorted(courses, key=lambda arm: -a.times[arm])[:MOST_PANELS])
+    most = sorted(courses, key=lambda arm: -a.times[arm])[:MOST_PANELS]
     arms = [arm for arm in a.data.state.problem.arms if arm in most]
-    names, what = [called.label(past.episode) for past in a.past], measured(on, unit)
-    panels, rows, texts = [], [], []
+    names = [called.label(past.episode) for past in a.past]
+    drawn, texts = [], []
     for arm in arms:
-        label, course = a.label(arm), dict(courses[arm])
-        points = [course.get(i) for i in range(len(names))]
-        low, high = ([0.0 if x is None else x.likely_ends[i] for x in points] for i in (0, 1))
-        series = Series([None if x is None else x.estimate for x in points], low, high, dots=True)
-        tips = [_tip(label, f"after {called.word} {n}", x) for n, x in zip(names, points, strict=True)]
-        panels.append(Panel([series], names, tips, title=label))
-        rows += [[label, names[i], short(x.estimate), span(*x.likely_ends)] for i, x in courses[arm]]
-        first_last = dict.fromkeys([courses[arm][0], courses[arm][-1]])
-        texts.append(f"{label}: {', '.join(f'{amount(x.estimate, unit)} after {names[i]}' for i, x in first_last)}")
+        course = courses[arm]
+        points = [(y.estimate, *y.likely_ends) if (y := course.get(i)) else None for i in range(len(names))]
+        drawn.append(_Course(a.label(arm), points))
+        ends = [f"{amount(course[i].estimate, unit)} after {names[i]}" for i in sorted({min(course), max(course)})]
+        texts.append(f"{a.label(arm)}: {', '.join(ends)}")
     left_out = f" ({len(arms)} of {counted(len(courses), 'arm')}, those given most)" if len(courses) > len(arms) else ""
+    what = measured(on, unit)
     title = f"Effects on {what} against control after each {called.word}: all users{left_out}"
-    axis = f"{called.word}; effect on {what} against control"
-    shown = [x for arm in arms for _, x in courses[arm]]
-    ends = svg.spread([0.0, *(v for x in shown for v in x.likely_ends)])
-    table = Table(title, ["arm", f"after {called.word}", "effect", "likely"], rows)
-    keys = [Key("effect against control", "key-dot"), Key(LIKELY, "key-level")]
-    draw = svg.lines(panels, ends, axis, height=190.0)
-    return svg.chart("over-time-chart", title, "; ".join(texts) + ".", draw, table, keys)
-
-
-def _tip(label: str, place: str, x: Effect | None) -> str:
-    if x is None:
-        return f"{label}, {place}: no outcome yet"
-    return f"{label}, {place}: {short(x.estimate)} ({span(*x.likely_ends)})"
+    return _panels("over-time-chart", title, drawn, names, what, called.word, text="; ".join(texts) + ".")
 
 
 def covariates(a: Analysis, on: str, unit: str, words: Words) -> list[Chart]:
@@ -238,33 +251,17 @@ def covariates(a: Analysis, on: str, unit: str, words: Words) -> list[Chart]:
     charts = []
     for i, name in enumerate(dict.fromkeys(x.covariate for x in effects)):
         some = [x for x in effects if x.covariate == name]
-        id = f"covariate-chart-{i + 1}" if i else "covariate-chart"
-        charts.append(_covariate(a, some, measured(on, unit), unit, words, id))
+        first, n = some[0], len(some[0].values)
+        names = first.levels or [amount(v, first.unit) for v in first.values]
+        texts, drawn = [], []
+        for x in some:
+            values = [f"{amount(x.estimate[j], unit)} at {names[j]}" for j in (range(n) if x.levels else (0, -1))]
+            texts.append(f"{a.label(x.arm)}: {', '.join(values) if x.levels else 'from ' + ' to '.join(values)}")
+            points = [(e, low, high) for e, low, high in zip(x.estimate, x.low, x.high, strict=True)]
+            drawn.append(_Course(a.label(x.arm), [*points]))
+        what, along = measured(on, unit), measured(name, first.unit)
+        title, text = f"Effects on {what} against control by {name}{words.scope}", "; ".join(texts) + "."
+        listed = None if first.levels else sorted({round(j * (n - 1) / (LISTED - 1)) for j in range(LISTED)})
+        at, id = None if first.levels else first.values, f"covariate-chart-{i + 1}" if i else "covariate-chart"
+        charts.append(_panels(id, title, drawn, names, what, along, text=text, at=at, listed=listed, every_label=True))
     return charts
-
-
-def _covariate(a: Analysis, effects: Sequence[CovariateEffect], on: str, unit: str, words: Words, id: str) -> Chart:
-    first = effects[0]
-    along, n = measured(first.covariate, first.unit), len(first.values)
-    names = first.levels or [amount(v, first.unit) for v in first.values]
-    listed = range(n) if first.levels else sorted({round(i * (n - 1) / (LISTED - 1)) for i in range(LISTED)})
-    panels, rows, texts = [], [], []
-    for x in effects:
-        label = a.label(x.arm)
-        numbers = [f"{short(e)} ({span(low, high)})" for e, low, high in zip(x.estimate, x.low, x.high, strict=True)]
-        tips = [f"{label}, {name}: {number}" for name, number in zip(names, numbers, strict=True)]
-        series = Series(x.estimate, x.low, x.high, dots=x.levels is not None)
-        at = None if x.levels else x.values
-        panels.append(Panel([series], names, tips, at=at, title=label, every_label=True))
-        rows += [[label, names[i], short(x.estimate[i]), span(x.low[i], x.high[i])] for i in listed]
-        told = range(n) if x.levels else (0, -1)
-        values = [f"{amount(x.estimate[i], unit)} at {names[i]}" for i in told]
-        texts.append(f"{label}: {', '.join(values) if x.levels else 'from ' + ' to '.join(values)}")
-    title = f"Effects on {on} by {first.covariate}{words.scope}"
-    caption = f"Effects on {on} against control by {first.covariate}{words.scope}"
-    table = Table(caption, ["arm", along, "effect", "likely"], rows)
-    looks = ("key-dot", "key-level") if first.levels else ("key-gain", "key-band")
-    keys = [Key("effect against control", looks[0]), Key(LIKELY, looks[1])]
-    ends = svg.spread([0.0, *(v for x in effects for v in (*x.low, *x.high) if math.isfinite(v))])
-    draw = svg.lines(panels, ends, f"{along}; effect on {on} against control", height=190.0)
-    return svg.chart(id, title, "; ".join(texts) + ".", draw, table, keys)

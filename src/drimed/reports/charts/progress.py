@@ -69,14 +69,14 @@ def reward(a: Analysis) -> Chart | None:
 
 def evidence(a: Analysis) -> Chart | None:
     """The evidence that effects have moved, with the level of an alarm."""
-    found, called = a.checks.mean, calendar(a.data.state)
-    if found is None:
+    drift, called = a.checks.mean, calendar(a.data.state)
+    if drift is None:
         return None
-    at = svg.thinned(len(found.evidence), MOST_POINTS)
+    at = svg.thinned(len(drift.evidence), MOST_POINTS)
     labels = [called.label(i + 1) for i in at]
-    values = [float(v) for v in found.evidence[at]]
+    values = [float(v) for v in drift.evidence[at]]
     texts = [short(v) if math.isfinite(v) else "none" for v in values]
-    drawn, alarm = np.maximum(values, LEAST_EVIDENCE).tolist(), math.log(1 / found.alpha)
+    drawn, alarm = np.maximum(values, LEAST_EVIDENCE).tolist(), math.log(1 / drift.alpha)
     tips = [
         f"{called.word} {name}: log evidence {v}; alarm at {short(alarm)}"
         for name, v in zip(labels, texts, strict=True)
@@ -166,15 +166,15 @@ def _stacked(counts: IntArray, arms: Sequence[str]) -> tuple[IntArray, list[Key]
     return np.concatenate([counts[:, own], counts[:, others].sum(-1, keepdims=True)], -1), keys
 
 
-def probabilities(given: Mapping[str, float], chosen: str) -> Chart:
+def probabilities(chances: Mapping[str, float], chosen: str) -> Chart:
     """The probability of each arm in one decision, and the arm that was drawn."""
     rows = [
         RangeRow(arm, f"{100 * p:.1f} %{' · given' if arm == chosen else ''}", f"{arm}: {100 * p:.2f} %",
                  thick=(0.0, p), strong=arm == chosen)
-        for arm, p in given.items()
+        for arm, p in chances.items()
     ]  # fmt: skip
-    listed = [[arm, f"{100 * p:.2f} %", "yes" if arm == chosen else ""] for arm, p in given.items()]
-    text = ", ".join(f"{arm} {100 * p:.1f} %" for arm, p in given.items()) + f"; {chosen} was given."
+    listed = [[arm, f"{100 * p:.2f} %", "yes" if arm == chosen else ""] for arm, p in chances.items()]
+    text = ", ".join(f"{arm} {100 * p:.1f} %" for arm, p in chances.items()) + f"; {chosen} was given."
     table = Table("The probability of each arm", ["arm", "probability", "given"], listed)
     draw = svg.ranges(rows, (0.0, 1.0), "probability")
     return svg.chart("probability-chart", "Probability of each arm", text, draw, table)
@@ -264,13 +264,13 @@ def describe_claim(claim: Claim, unit: str, then: str = "advise") -> str:
     return f"{short(claim.low)} to {amount(claim.high, unit)}, {away}{whole}"
 
 
-def components(found: Sequence[Component], words: Words, metric: str, unit: str, id: str) -> Chart | None:
+def components(all_components: Sequence[Component], words: Words, metric: str, unit: str, id: str) -> Chart | None:
     """Variance components of a metric, the largest first."""
 
     def order(c: Component) -> tuple[bool, bool, float]:
         return not c.identifiable, c.low == 0, -c.deviation if c.low > 0 else -c.high
 
-    mine = sorted((c for c in found if c.metric == metric), key=order)
+    mine = sorted((c for c in all_components if c.metric == metric), key=order)
     if not mine:
         return None
     rows, listed = [], []
