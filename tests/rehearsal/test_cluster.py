@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from drimed.cli.main import app
 from drimed.trial import template
-from tests.simulation.test_cluster import THIRD_PARTY_WARNINGS, DaskOnLoopback
+from tests.simulation.test_sweep import THIRD_PARTY_WARNINGS, DaskOnLoopback
 
 
 @THIRD_PARTY_WARNINGS

@@ -1,9 +1,17 @@
-"""Sweeps: nothing finished is run again, and neither processes nor order change a result."""
+"""Sweeps: nothing finished is run again, and neither processes, a Dask cluster nor a dead worker change a result."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +20,7 @@ from drimed.errors import ConfigError, InputError
 from drimed.policies.guards.margin import Tolerance
 from drimed.simulation.benchmark import PaperScenario
 from drimed.simulation.runner import Run, RunRecord
-from drimed.simulation.sweep import Progress, Task, batches, sweep
+from drimed.simulation.sweep import Cluster, Progress, Task, batches, sweep
 from drimed.simulation.worlds import Setting
 
 SHORT = PaperScenario(setting=Setting(episodes=10))
@@ -20,7 +28,7 @@ PLAN = {p: Run(policy=p, scenario=SHORT, seeds=(0, 1)) for p in ("oful", "lin_me
 PLAN_KEYS = {run.key(): policy for policy, run in PLAN.items()}
 
 
-def assert_same(one: RunRecord, other: RunRecord) -> None:
+def assert_same_record(one: RunRecord, other: RunRecord) -> None:
     assert one.curves.keys() == other.curves.keys()
     for name in one.curves:
         np.testing.assert_array_equal(one.curves[name], other.curves[name], err_msg=name)
@@ -32,7 +40,7 @@ def test_the_number_of_processes_does_not_change_any_result(tmp_path: Path) -> N
     two = sweep(PLAN, tmp_path / "two", jobs=2)
     assert one.keys() == two.keys()
     for key in one:
-        assert_same(one[key], two[key])
+        assert_same_record(one[key], two[key])
 
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
@@ -73,7 +81,7 @@ def test_many_seeds_are_computed_and_stored_in_blocks_and_give_the_same_record(
     told: list[bool] = []
     sweep({"block": run.blocks()[1]}, tmp_path / "blocks", jobs=1)
     found = sweep({"run": run}, tmp_path / "blocks", jobs=2, on_done=lambda done: told.append(done.stored))["run"]
-    assert_same(found, whole)
+    assert_same_record(found, whole)
     assert sorted(told) == [False, False, True]
     assert {p.stem for p in (tmp_path / "blocks").glob("*.npz")} == {block.key() for block in run.blocks()}
 
@@ -101,3 +109,142 @@ def test_runs_are_computed_together_only_if_nothing_but_the_drift_differs() -> N
     keyed: dict[str, Task[RunRecord]] = {run.key(): run for run in (*drifts, *others)}
     found = [list(batch.values()) for batch in batches(keyed, fewest=1)]
     assert found == [drifts, *([run] for run in others)]
+
+
+DASK_PLAN = {
+    (policy, drift): Run(
+        policy=policy,
+        scenario=PaperScenario(instances="random", setting=Setting(episodes=40, drift=drift)),
+        seeds=tuple(range(4)),
+    )
+    for policy in ("oful", "dri_med", "published_dri_med")
+    for drift in ("none", "gradual")
+}
+# Dask leaves sockets and deprecations of their own behind.
+THIRD_PARTY_WARNINGS = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning",
+    "ignore::ResourceWarning",
+    "ignore::FutureWarning",
+    "ignore::UserWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+LONG = {
+    seed: Run(
+        policy="lin_med", scenario=PaperScenario(instances="random", setting=Setting(episodes=400)), seeds=(seed,)
+    )
+    for seed in range(12)
+}
+
+
+def assert_same(found: Mapping[Any, RunRecord], expected: Mapping[Any, RunRecord]) -> None:
+    assert found.keys() == expected.keys()
+    for key, record in expected.items():
+        for name, curve in record.curves.items():
+            np.testing.assert_array_equal(found[key].curves[name], curve, err_msg=name)
+        np.testing.assert_array_equal(found[key].allocation, record.allocation)
+
+
+class DaskOnLoopback:
+    """A scheduler and workers as separate processes."""
+
+    def __init__(self) -> None:
+        self.scheduler = self._start(["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"])
+        self.address = self._address()
+        self.workers = [self.add_worker() for _ in range(2)]
+
+    def add_worker(self) -> subprocess.Popen[str]:
+        return self._start(
+            ["worker", self.address, "--nthreads", "1", "--no-dashboard", "--no-nanny", "--host", "127.0.0.1"]
+        )
+
+    def stop(self) -> None:
+        for process in [*self.workers, self.scheduler]:
+            process.kill()
+            process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
+
+    def _start(self, arguments: list[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_" + arguments[0], *arguments[1:]],
+            stderr=subprocess.PIPE if arguments[0] == "scheduler" else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def _address(self) -> str:
+        assert self.scheduler.stderr is not None
+        for line in self.scheduler.stderr:
+            found = re.search(r"Scheduler at:\s+(tcp://127\.0\.0\.1:\d+)", line)
+            if found:
+                return found[1]
+        raise AssertionError("the scheduler did not say where it listens")
+
+
+@pytest.fixture
+def dask() -> Iterator[DaskOnLoopback]:
+    running = DaskOnLoopback()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def long_here(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, RunRecord]:
+    return dict(sweep(LONG, tmp_path_factory.mktemp("here"), jobs=1))
+
+
+@THIRD_PARTY_WARNINGS
+def test_a_dask_cluster_gives_the_same_bits(dask: DaskOnLoopback, tmp_path: Path) -> None:
+    here = sweep(DASK_PLAN, tmp_path / "here", jobs=1)
+    there = sweep(DASK_PLAN, tmp_path / "there", cluster=Cluster.parse(f"dask={dask.address}"))
+    assert_same(there, here)
+
+
+@THIRD_PARTY_WARNINGS
+def test_a_killed_dask_worker_costs_time_and_no_result(
+    dask: DaskOnLoopback, long_here: dict[Any, RunRecord], tmp_path: Path
+) -> None:
+    killed: list[int] = []
+
+    def kill_one(block: Progress[RunRecord]) -> None:
+        del block
+        if not killed:
+            killed.append(dask.workers[0].pid)
+            os.kill(dask.workers[0].pid, signal.SIGKILL)
+
+    there = sweep(LONG, tmp_path / "there", cluster=Cluster.parse(f"dask={dask.address}"), on_done=kill_one)
+    assert killed
+    assert dask.workers[0].wait(timeout=10) == -signal.SIGKILL
+    assert_same(there, long_here)
+
+
+def test_a_killed_process_of_the_pool_costs_time_and_no_result(long_here: dict[Any, RunRecord], tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill_one(block: Progress[RunRecord]) -> None:
+        del block
+        if not killed:
+            children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+            pids = [int(pid) for file in children for pid in file.read_text().split()]
+            workers = [pid for pid in pids if b"LokyProcess" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            if workers:
+                killed.append(workers[0])
+                os.kill(workers[0], signal.SIGKILL)
+
+    there = sweep(LONG, tmp_path / "there", jobs=2, on_done=kill_one)
+    assert killed, "no worker process was found to kill"
+    assert_same(there, long_here)
+
+
+@pytest.mark.parametrize("text", ["", "dask", "dask=", "ray=local", "tcp://127.0.0.1:1"])
+def test_what_is_not_a_cluster_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="cluster must be dask="):
+        Cluster.parse(text)
+
+
+def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drimed.simulation.sweep.SCHEDULER_TIMEOUT", 1)
+    start = time.monotonic()
+    with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
+        sweep(DASK_PLAN, tmp_path, cluster=Cluster.parse("dask=tcp://127.0.0.1:1"))
+    assert time.monotonic() - start < 60

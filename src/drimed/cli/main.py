@@ -23,10 +23,10 @@ class Verb(NamedTuple):
 
 VERBS = {
     "reproduce": Verb(
-        "experiments", "sim", "Re-measure every experiment of the paper, and judge its claims one by one."
+        "simulate", "sim", "Re-measure every experiment of the paper, and judge its claims one by one."
     ),
-    "bench": Verb("experiments", "sim", "Measure regret, violations and speed of policies on a suite of worlds."),
-    "policies": Verb("policies", "", "List the policies, with their source and the information each one uses."),
+    "bench": Verb("simulate", "sim", "Measure regret, violations and speed of policies on a suite of worlds."),
+    "policies": Verb("simulate", "", "List the policies, with their source and the information each one uses."),
     "evaluate": Verb(
         "evaluate", "evaluation", "Estimate what other policies would have earned on the decisions of LOG."
     ),

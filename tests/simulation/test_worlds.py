@@ -1,3 +1,5 @@
+"""Batches of worlds: each member meets what its seed says, whatever its neighbours and blocks."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -69,13 +71,6 @@ def test_drifts_are_given_for_every_seed_or_for_none() -> None:
         replace(world(seeds=range(3)), drifts=["none", "abrupt"])
 
 
-def test_two_worlds_with_one_seed_are_alike_and_with_two_seeds_are_not() -> None:
-    one, same, other = (arrays(world(seeds=[s])) for s in (3, 3, 4))
-    assert_equal(one, same)
-    for name in ("contexts", "noise", "scale", "sigma"):
-        assert not np.array_equal(one[name], other[name]), name
-
-
 def test_contexts_and_noise_and_preferences_are_streams_of_their_own() -> None:
     fixed, drawn = arrays(world(episodes=5)), arrays(world(episodes=5, preferences="per episode"))
     for name in ("contexts", "noise", "scale"):
@@ -83,13 +78,6 @@ def test_contexts_and_noise_and_preferences_are_streams_of_their_own() -> None:
     assert not np.array_equal(fixed["preferences"], drawn["preferences"])
     # Another number of context coordinates does not move the noise.
     assert np.array_equal(fixed["noise"], arrays(world(episodes=5, context_dim=5))["noise"])
-
-
-def test_contexts_tell_nothing_about_the_noise() -> None:
-    """As many coordinates as metrics, 6000 pairs: their correlation is within 5 standard errors of none."""
-    drawn = arrays(world(episodes=400, seeds=range(5), drift="none", context_dim=SMALL.M, context_noise=1.0))
-    pairs = np.corrcoef(drawn["contexts"][..., 0].ravel(), drawn["noise"][..., 0].ravel())
-    assert abs(pairs[0, 1]) < 5 / np.sqrt(6000)
 
 
 def test_the_drift_scales_the_contexts_as_coded() -> None:
@@ -111,15 +99,6 @@ def test_the_drift_moves_the_mean_as_printed() -> None:
     directions = shift[1:] / f[1:, None, None, None]
     np.testing.assert_allclose(directions, np.broadcast_to(directions[:1, :1], directions.shape), atol=1e-9)
     assert len(np.unique(directions[0, 0].round(6), axis=0)) == 4  # one direction per seed
-
-
-def test_contexts_have_the_stated_spread() -> None:
-    """20,000 draws of N(0, 4): the mean is within .07 and the variance within .2, 5 standard errors each."""
-    c = arrays(world(episodes=1000, seeds=range(5), shape=Shape(d=2, K=2, M=2, H=2), drift="none", context_noise=2.0))
-    draws = c["contexts"].ravel()
-    assert draws.size == 20_000
-    assert abs(draws.mean()) < 5 * 2 / np.sqrt(20_000)
-    assert abs(draws.var() - 4) < 5 * 4 * np.sqrt(2 / 20_000)
 
 
 def test_sigma_is_the_spread_of_the_reward_under_the_users_preference() -> None:
@@ -162,16 +141,6 @@ def test_outcomes_have_the_stated_mean_and_covariance() -> None:
         largest = float(instance.covariances[a].diagonal().max())
         assert np.abs(draws.mean(0)).max() < 5 * np.sqrt(largest / 30_000)
         assert np.abs(draws.T @ draws / 30_000 - instance.covariances[a]).max() < 5 * largest * np.sqrt(2 / 30_000)
-
-
-def test_each_member_answers_from_its_own_instance() -> None:
-    instances = [draw_instance(s, SMALL) for s in range(3)]
-    it = world(seeds=range(3), instances=instances, reward_noise=1e-20, drift="none")
-    block = next(it.blocks())
-    outcome = block.respond(0, np.array([[2], [0], [3]]), slice(0, 1))
-    assert outcome.vector is not None
-    for s, a in enumerate((2, 0, 3)):
-        np.testing.assert_allclose(outcome.vector[s, 0], instances[s].maps[a] @ instances[s].theta, atol=1e-8)
 
 
 def test_a_whole_episode_answers_as_its_users_do() -> None:
@@ -218,25 +187,6 @@ def test_offers_of_an_episode_are_the_offers_of_its_users(setting: dict[str, Any
             )
 
 
-def test_an_offer_whitens_its_own_noise() -> None:
-    it = world(seeds=range(2))
-    offer = next(it.blocks()).offers(1, slice(1, 2))
-    assert offer.whitening is not None
-    assert offer.scale is not None
-    for s in range(2):
-        for a in range(SMALL.K):
-            W = offer.whitening[s, 0, a] / np.sqrt(offer.scale[s, 0])
-            np.testing.assert_allclose(
-                W @ (offer.scale[s, 0] * it.instances[0].covariances[a]) @ W.T, np.eye(3), atol=1e-8
-            )
-
-
-def test_preferences_stay_fixed_unless_drawn_per_episode() -> None:
-    fixed = arrays(world(episodes=5))["preferences"]
-    assert np.array_equal(fixed, np.broadcast_to(fixed[:1], fixed.shape))
-    assert np.array_equal(fixed[0, :, 0], world().instances[0].preferences)
-
-
 def test_preferences_per_episode_are_dirichlet_around_the_users_mean() -> None:
     """2000 episodes: each coordinate's mean is within 5 standard errors of its own, sqrt(m (1 - m) / (3 n))."""
     it = world(episodes=2000, preferences="per episode", preference_scale=2.0)
@@ -249,18 +199,6 @@ def test_preferences_per_episode_are_dirichlet_around_the_users_mean() -> None:
     # Var = m (1 - m) / (scale + 1); a sample variance of 2000 bounded draws is within a quarter of it.
     np.testing.assert_allclose(drawn.var(0), m * (1 - m) / 3, rtol=0.25, atol=1e-4)
     assert not np.array_equal(drawn[0], drawn[1])
-
-
-def test_preferences_per_episode_move_features_noise_and_means_together() -> None:
-    it = world(episodes=3, preferences="per episode")
-    block = next(it.blocks())
-    instance = it.instances[0]
-    for at in np.ndindex(3, SMALL.H, 1):
-        p = block.preferences[at]
-        np.testing.assert_allclose(block.means[at], instance.maps @ instance.theta @ p, atol=1e-12)
-        np.testing.assert_allclose(block.features[at], [m.T @ p for m in instance.maps], atol=1e-12)
-        variance = np.array([p @ c @ p for c in instance.covariances])
-        np.testing.assert_allclose(block.sigma[at], np.sqrt(block.scale[at] * variance), rtol=1e-6)
 
 
 INSTANCE = authors_instance()
@@ -298,11 +236,6 @@ def test_a_bad_world_is_refused(change: dict[str, Any], error: type[DrimedError]
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(InputError, match="seed must be a non-negative integer, got -1"):
         next(World(**(SOUND | {"seeds": [-1]})).blocks())
-
-
-def test_seeds_may_come_in_an_array() -> None:
-    one, other = (World(**(SOUND | {"seeds": seeds})) for seeds in (range(3), np.arange(3)))
-    assert_equal(arrays(one), arrays(other))
 
 
 def test_a_mixed_control_reaches_the_offers() -> None:

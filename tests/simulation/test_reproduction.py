@@ -1,4 +1,4 @@
-"""`drimed reproduce` in small: the files it promises, with the fields it promises."""
+"""The reproduction in small: files, fields, and agreement with the authors' numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from drimed.cli.main import app
 from drimed.cli.simulate import reproduce as command
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.simulation.reproduction import CLAIMS, DRIFTS, PARTS, Reproduction
+from drimed.simulation.reproduction import CLAIMS, DRIFTS, MAIN, PARTS, Reproduction
 from drimed.simulation.results_page import reproduce
 from drimed.simulation.sweep import seed_blocks
 
@@ -112,3 +113,33 @@ def test_the_help_of_the_command_names_every_part_and_its_default_is_the_papers_
     assert ", ".join(PARTS) in text
     assert Reproduction().seeds == inspect.signature(command).parameters["seeds"].default
     assert Reproduction().episodes == inspect.signature(command).parameters["episodes"].default
+
+
+CONTENDERS = {c.key: c for c in MAIN}
+
+
+def final_regret(key: str, drift: str = "gradual") -> np.ndarray:
+    run = Reproduction().on_authors(CONTENDERS[key], drift, seeds=16)
+    return run.run_with()[0].total("regret_as_published")
+
+
+@pytest.mark.parametrize(("key", "median"), [("oful", 331), ("lin_ts", 1294), ("lin_med", 1816), ("lin_imed", 1068)])
+def test_the_baselines_agree_with_the_authors_code(key: str, median: float) -> None:
+    assert np.median(final_regret(key)) == pytest.approx(median, rel=0.1)
+
+
+def test_dri_med_agrees_with_the_authors_code_although_its_design_is_mended() -> None:
+    low, high = np.quantile(final_regret("published_dri_med"), [0.05, 0.95])
+    assert low <= 102 <= high
+    assert low > 70
+    assert high < 170
+
+
+def test_dri_imed_agrees_with_the_authors_code() -> None:
+    low, high = np.quantile(final_regret("published_dri_imed"), [0.05, 0.95])
+    assert low <= 21 <= high
+    assert high < 110
+
+
+def test_lin_med_with_its_own_weights_is_below_100_where_the_swapped_ones_give_1800() -> None:
+    assert np.median(final_regret("lin_med_own_weights")) < 100
