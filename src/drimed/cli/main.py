@@ -22,9 +22,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "reproduce": Verb(
-        "simulate", "sim", "Re-measure every experiment of the paper, and judge its claims one by one."
-    ),
+    "reproduce": Verb("simulate", "sim", "Re-measure every experiment of the paper, and judge its claims one by one."),
     "bench": Verb("simulate", "sim", "Measure regret, violations and speed of policies on a suite of worlds."),
     "policies": Verb("simulate", "", "List the policies, with their source and the information each one uses."),
     "evaluate": Verb(
