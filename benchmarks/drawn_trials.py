@@ -109,7 +109,7 @@ def measured_in(size: Deviations, seeds: range, seasons: int, variances: str) ->
     if not isinstance(policy, Policy):
         raise TypeError("field_med is learner x rule x guard")
     if variances != LEARNED:
-        policy = replace(policy, learner=Known(size, 0.0, variances == KNOWN))
+        policy = replace(policy, learner=Known(deviations=size, correlation=0.0, from_start=variances == KNOWN))
     setting = FieldSetting(seasons=seasons, deviations=size, floor=FLOOR)
     blocks = [seeds[i : i + BLOCK] for i in range(0, len(seeds), BLOCK)]
     records = [simulate(policy, FieldWorld(setting, block), tolerance=TOLERANCE) for block in blocks]

@@ -13,9 +13,7 @@ from drimed.errors import ConfigError, InputError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.rules.base import Ask
-from drimed.policies.rules.simple import OFUL
-from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, unbatched
-from tests.strategies import arms, fits, masks
+from tests.examples import E1, E2, fit_of, r1_fit, r1_offer, unbatched
 
 NOISE = [0.5, 1.0, 2.0]
 RULES = [
@@ -65,14 +63,6 @@ def test_the_running_example_plays_its_worked_arms(deterministic: bool) -> None:
     for variant, arm in (("f", E1), ("ucb", E2)):
         p = IDS(variant=variant, deterministic=deterministic).propose(r1_fit(), offer, Ask())
         assert p.tolist() == arm.tolist()
-
-
-def test_the_width_may_be_set() -> None:
-    gap, _ = IDS(width_squared=0.0).trade_off(r1_fit(), r1_offer(), None)
-    np.testing.assert_allclose(gap, [0.0, 0.4, 0.12], atol=1e-15)
-    upper = OFUL(width_squared=2.0).index(r1_fit(), r1_offer())
-    gap, _ = IDS(width_squared=2.0).trade_off(r1_fit(), r1_offer(), None)
-    np.testing.assert_allclose(gap, upper.max() - (2 * r1_fit().mean(ARMS) - upper), atol=1e-14)
 
 
 def whole(rng: np.random.Generator, K: int, M: int, d: int) -> tuple[Offer, FloatArray]:
@@ -172,58 +162,12 @@ def test_no_distribution_has_a_smaller_ratio(data: st.DataObject) -> None:
     assert got == best_arm or got == pytest.approx(best_arm, rel=1e-12)
 
 
-def test_random_mixtures_of_many_arms_do_no_better() -> None:
-    rng = np.random.default_rng(4)
-    gap, information = rng.uniform(0.5, 2, 200), rng.uniform(0, 1, 200) ** 3
-    least = ratio(best_ratio(gap, information), gap, information)
-    for _ in range(2000):
-        assert ratio(rng.dirichlet(np.full(200, 0.02)), gap, information) >= least
-    assert least == pytest.approx(by_pairs(gap, information))
-
-
 def test_without_information_the_smallest_gap_is_played() -> None:
     gap = np.array([2.0, 1.0, 1.0])
     for deterministic in (False, True):
         assert best_ratio(gap, np.zeros(3), deterministic=deterministic).tolist() == E2.tolist()
     offer = unbatched(features=np.zeros((3, 2)), control=E1)
     assert IDS().propose(r1_fit(), offer, Ask()).tolist() == E1.tolist()
-
-
-def test_an_arm_without_regret_is_played() -> None:
-    for deterministic in (False, True):
-        p = best_ratio(np.array([1.0, 0.0]), np.array([5.0, 0.0]), deterministic=deterministic)
-        assert p.tolist() == [0.0, 1.0]
-
-
-def test_equal_arms_go_to_the_lowest_index() -> None:
-    for deterministic in (False, True):
-        assert best_ratio(np.ones(3), np.ones(3), deterministic=deterministic).tolist() == E1.tolist()
-
-
-def test_a_penalty_adds_to_the_gap() -> None:
-    offer = r1_offer(sigma=NOISE)
-    gap, information = IDS().trade_off(r1_fit(), offer, None)
-    penalty = np.array([0.0, 3.0, 1.0])
-    p = IDS().propose(r1_fit(), offer, Ask(penalty=penalty))
-    assert np.array_equal(p, best_ratio(gap + penalty, information))
-    assert p[1] < 1
-
-
-@pytest.mark.parametrize("rule", RULES)
-@given(data=st.data())
-def test_it_proposes_at_most_two_allowed_arms(rule: IDS, data: st.DataObject) -> None:
-    x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
-    fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
-    sigma = None
-    if data.draw(st.booleans()):
-        sigma = 10.0 ** np.array(data.draw(st.lists(st.floats(-4.0, 4.0), min_size=len(x), max_size=len(x))))
-    offer = unbatched(features=x, control=np.eye(len(x))[0], sigma=sigma)
-    p = rule.propose(fit, offer, Ask(mask=mask))
-    assert (p >= 0).all()
-    assert p.sum() == pytest.approx(1.0, abs=1e-12)
-    assert (p > 0).sum() <= (1 if rule.deterministic else 2)
-    if mask is not None:
-        assert not p[~mask].any()
 
 
 def stacked(members: list[Fit]) -> Fit:
@@ -236,22 +180,6 @@ def stacked(members: list[Fit]) -> Fit:
         members[0].round,
         1.0,
     )
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_a_batch_is_its_members(rule: IDS) -> None:
-    rng = np.random.default_rng(1)
-    members = [fit_of(np.diag(rng.uniform(1, 9, 3)), rng.standard_normal(3), K=3) for _ in range(3)]
-    x, sigma = rng.standard_normal((3, 3, 3)), rng.uniform(0.1, 2, (3, 3))
-    p = rule.propose(stacked(members), unbatched(features=x, sigma=sigma, control=E1), Ask())
-    for s in range(3):
-        one = unbatched(features=x[s], sigma=sigma[s], control=E1)
-        assert np.array_equal(p[s], rule.propose(members[s], one, Ask()))
-    # As many states as arms, and one offer for all of them.
-    shared = unbatched(features=x[0], sigma=sigma[0], control=E1)
-    p = rule.propose(stacked(members), shared, Ask())
-    for s in range(3):
-        assert np.array_equal(p[s], rule.propose(members[s], shared, Ask()))
 
 
 @pytest.mark.parametrize(

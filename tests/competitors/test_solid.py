@@ -8,14 +8,14 @@ import pytest
 
 from drimed.competitors import solid
 from drimed.competitors.solid import SOLID, Allocation
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
-from drimed.policies.rules.base import Ask, RemembersRounds
-from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, same, unbatched, with_users
-from tests.worlds import SMALL, steps, world
+from drimed.policies.rules.base import Ask
+from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, unbatched, with_users
+from tests.worlds import steps, world
 
 R1 = Shape(d=2, K=3, M=1, H=1)
 ALL_ARMS = np.ones((1, 3), bool)
@@ -59,11 +59,6 @@ def random_memory(seed: int, H: int = 3, K: int = 4, d: int = 2) -> tuple[Alloca
     ), fit
 
 
-def test_it_has_a_memory() -> None:
-    assert isinstance(SOLID(), RemembersRounds)
-    assert SOLID().init(SMALL, (5, 2)).log_omega.shape == (5, 2, SMALL.H, SMALL.K)
-
-
 def test_the_test_value_of_the_running_example() -> None:
     fit = r1_fit()
     ratio, shift = solid.nearest_alternative(ARMS[None], ALL_ARMS, fit.theta, fit.V_inv, fit.V_inv)
@@ -72,12 +67,6 @@ def test_the_test_value_of_the_running_example() -> None:
     np.testing.assert_allclose(other, [0.457143, 0.228571], atol=5e-7)
     assert other @ (ARMS[0] - ARMS[2]) == pytest.approx(0.0, abs=1e-15)
     assert shift @ np.diag([3.0, 2.0]) @ shift == pytest.approx(float(ratio))
-
-
-def test_the_second_arm_alone_is_farther() -> None:
-    fit, two = r1_fit(), np.array([[True, True, False]])
-    ratio, _ = solid.nearest_alternative(ARMS[None], two, fit.theta, fit.V_inv, fit.V_inv)
-    assert float(ratio) == pytest.approx(0.192)
 
 
 def test_the_nearest_alternative_is_over_all_users() -> None:
@@ -189,12 +178,6 @@ def test_while_exploring_it_plays_its_allocation() -> None:
         np.testing.assert_allclose(p, want / want.sum())
 
 
-def test_it_starts_uniformly() -> None:
-    rule = SOLID()
-    p = propose(rule, r1_fit(), r1_offer(), Ask(memory=rule.init(R1, ())))
-    np.testing.assert_allclose(p, 1 / 3)
-
-
 def test_when_nothing_is_in_doubt_it_is_greedy_and_stands_still() -> None:
     """The test value is 1000 times .038571; log 1000 + 2 log log 1000 is 10.8."""
     rule, offer = SOLID(), r1_offer()
@@ -230,13 +213,6 @@ def test_doubt_about_one_user_makes_it_explore_for_all() -> None:
     assert propose(rule, sure(), clear, Ask(memory=memory)).max() < 1.0
 
 
-def test_a_guard_that_masks_arms_does_not_change_whether_a_round_explores() -> None:
-    rule = SOLID()
-    close = unbatched(features=[[1.0, 0.0], [0.99, 0.049], [0.0, 1.0]], control=E1)
-    p = propose(rule, sure(), close, Ask(mask=np.array([True, False, True]), memory=rule.init(R1, ())))
-    np.testing.assert_allclose(p, [0.5, 0.0, 0.5])
-
-
 def test_arms_that_no_parameter_tells_apart_are_no_doubt() -> None:
     rule = SOLID()
     twins = unbatched(features=[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], control=E1)
@@ -261,22 +237,6 @@ def test_the_multiplier_stays_in_its_interval() -> None:
     assert float(memory.multiplier) == 0.0
 
 
-def test_an_arm_that_was_given_up_can_come_back() -> None:
-    rule = SOLID(radius="learner")
-    memory = rule.init(R1, ())
-    one, other = (
-        replace(fit_of(np.eye(2), theta, K=3, radius=1e4)) for theta in (np.array([9.0, 0.0]), np.array([-9.0, 0.0]))
-    )
-    offer = unbatched(features=[[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1]], control=E1)
-    for _ in range(100):
-        memory = commit(rule, memory, one, offer, PLAYED)
-    assert memory.log_omega[0, 1] < -800  # exp of it is 0 in doubles
-    assert np.isfinite(memory.log_omega).all()
-    for _ in range(110):
-        memory = commit(rule, memory, other, offer, PLAYED)
-    assert propose(rule, other, offer, Ask(memory=memory))[1] > 0.99
-
-
 def test_phases_end_after_their_rounds_of_exploration() -> None:
     memory = SOLID().init(R1, ())
     for restart in (True, False):
@@ -291,21 +251,6 @@ def test_phases_end_after_their_rounds_of_exploration() -> None:
             now = commit(rule, now, r1_fit(), r1_offer(), PLAYED)
         assert float(now.phase) == 1.0
         assert float(commit(rule, now, r1_fit(), r1_offer(), PLAYED).phase) == 2.0
-
-
-def test_the_steps_of_the_theory_shrink_with_the_phase() -> None:
-    rule = SOLID(accuracy=100.0, omega_step="theory", multiplier_step="theory")
-    memory = rule.init(R1, ())
-    after = commit(rule, memory, r1_fit(), r1_offer(), PLAYED)
-    want = commit(SOLID(omega_step=0.1, multiplier_step=0.1), memory, r1_fit(), r1_offer(), PLAYED)
-    assert same(after, want)
-
-
-def test_the_noise_of_unweighted_rows_is_their_bound() -> None:
-    rule = SOLID()
-    fit = replace(r1_fit(), noise_bound=1.92)
-    after = commit(rule, rule.init(R1, ()), fit, r1_offer(), PLAYED)
-    assert (after.sigma == 1.92).all()
 
 
 def all_at_once(policy: Policy, episodes: int) -> tuple[Any, Offer, FloatArray]:
@@ -342,32 +287,6 @@ def test_a_whole_episode_at_once_is_decided_like_its_users_one_by_one() -> None:
             assert np.array_equal(getattr(after.rule, f.name), getattr(one_by_one.rule, f.name)), f.name
 
 
-def test_a_batch_is_its_members() -> None:
-    rule = SOLID()
-    members = [random_memory(s)[0] for s in range(5)]
-    fits = [random_memory(s)[1] for s in range(5)]
-    memory = Allocation(*(np.stack([getattr(m, f.name) for m in members]) for f in fields(Allocation)))
-    fit = Fit(
-        np.stack([f.theta for f in fits]),
-        np.stack([f.V_inv for f in fits]),
-        np.stack([f.radius for f in fits]),
-        None,
-        np.stack([f.pulls for f in fits]),
-        20,
-        1.0,
-    )
-    x = np.random.default_rng(9).standard_normal((5, 4, 2))
-    offer = replace(unbatched(features=x, control=np.eye(4)[0]), user=np.asarray(2))
-    for _ in range(3):
-        p = propose(rule, fit, offer, Ask(memory=memory))
-        memory = commit(rule, memory, fit, offer, np.zeros(5, np.intp))
-        for s in range(5):
-            one = replace(unbatched(features=x[s], control=np.eye(4)[0]), user=np.asarray(2))
-            assert np.array_equal(p[s], propose(rule, fits[s], one, Ask(memory=members[s])))
-            members[s] = commit(rule, members[s], fits[s], one, PLAYED)
-            assert same(members[s], Allocation(*(getattr(memory, f.name)[s] for f in fields(Allocation))))
-
-
 def test_it_stops_exploring_an_easy_problem() -> None:
     policy = make("w_solid")
     it = world(seeds=range(4), episodes=150, drift="none", reward_noise=1e-4)
@@ -380,11 +299,6 @@ def test_it_stops_exploring_an_easy_problem() -> None:
             late += float(exploring)
     assert early > 4
     assert late == 0
-
-
-def test_without_its_memory_it_refuses() -> None:
-    with pytest.raises(InputError, match="SOLID needs its memory"):
-        propose(SOLID(), r1_fit(), r1_offer(), Ask())
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed import streams
-from drimed.errors import NumericalError, ShapeError, UnknownNameError
+from drimed.errors import NumericalError, ShapeError
 from drimed.models.linear_regression import Evidence, Learner
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.noise_estimation import absorb
@@ -42,6 +41,24 @@ POLICIES["dri_med, learned noise, certain"] = make("dri_med", weighting="learned
 POLICIES |= {f"{name}, {guard}": make(name, guard=guard) for name in ("med", "w_oful") for guard in GUARDS}
 SEEDS = range(7)
 ALL = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+
+
+def distinct_parts() -> dict[str, AnyPolicy]:
+    """One policy for each pair of rule and guard, and each kind of learner: weights alone change no arithmetic."""
+    first: dict[tuple[str, str, str], str] = {}
+    for name, policy in POLICIES.items():
+        traits = policy.traits
+        learned = "field" if in_the_field(policy) else traits.weighting if traits.weighting == "learned" else ""
+        first.setdefault((traits.rule, traits.guard, learned), name)
+    return {name: POLICIES[name] for name in first.values()}
+
+
+def in_the_field(policy: AnyPolicy) -> bool:
+    return isinstance(policy, Policy) and isinstance(policy.learner, Field)
+
+
+DISTINCT = distinct_parts()
+EACH = pytest.mark.parametrize("policy", DISTINCT.values(), ids=DISTINCT)
 
 
 def seven_worlds(episodes: int = 4, shape: Shape = SMALL, **setting: Any) -> World:
@@ -154,16 +171,6 @@ def test_a_stored_state_decides_and_learns_as_before(policy: AnyPolicy) -> None:
 
 
 @ALL
-def test_a_stored_decision_replays_from_its_seed_and_number_alone(policy: AnyPolicy) -> None:
-    it = world(seeds=[3], episodes=5)
-    for step in steps(policy, it):
-        draws = streams.uniforms(3, "policy", step.number, 1, policy.draws_needed(it.shape))
-        assert np.array_equal(draws[None], step.draws)
-        state = stored_and_loaded(policy, step.before, it.shape, (1,))
-        assert np.array_equal(policy.decide(state, step.offer, draws[None]).action, step.decision.action)
-
-
-@ALL
 def test_deciding_and_updating_leave_the_old_state_alone(policy: AnyPolicy) -> None:
     it = seven_worlds(episodes=2)
     for step in steps(policy, it):
@@ -181,16 +188,6 @@ def test_giving_out_and_learning_can_be_apart(policy: AnyPolicy) -> None:
         given = policy.commit(step.before, step.offer, step.decision)
         assert np.array_equal(policy.theta(given), policy.theta(step.before))
         assert same(policy.observe(given, step.offer, step.decision.action, step.outcome), step.after)
-
-
-@ALL
-def test_every_decision_is_counted_once(policy: AnyPolicy) -> None:
-    for step in steps(policy, seven_worlds(episodes=2)):
-        assert np.array_equal(step.after.pulls - step.before.pulls, np.eye(SMALL.K)[step.decision.action[:, 0]])
-        if isinstance(policy, Policy):
-            assert (step.before.round, step.after.round) == (step.number + 1, step.number + 2)
-        else:
-            assert step.after.user == step.number % SMALL.H + 2
 
 
 @ALL
@@ -297,29 +294,23 @@ def awkward() -> dict[str, Instance]:
 AWKWARD = awkward()
 
 
-@ALL
+@EACH
 @pytest.mark.parametrize("instance", AWKWARD.values(), ids=AWKWARD)
 def test_awkward_problems_are_no_problem(policy: AnyPolicy, instance: Instance) -> None:
-    it = world(instances=[instance], seeds=[0, 1, 2], episodes=6)
+    it = world(instances=[instance], seeds=[0, 1], episodes=3)
     for step in steps(policy, it):
         assert_distribution(step.decision.probabilities)
         for name, array in to_arrays(step.after).items():
             assert np.isfinite(array).all(), name
 
 
-@ALL
+@EACH
 @pytest.mark.parametrize("reward_noise", [1e-8, 1e8])
 def test_extreme_noise_leaves_everything_finite(policy: AnyPolicy, reward_noise: float) -> None:
     for step in steps(policy, seven_worlds(reward_noise=reward_noise)):
         assert_distribution(step.decision.probabilities)
         for name, array in to_arrays(step.after).items():
             assert np.isfinite(array).all(), name
-
-
-@ALL
-def test_the_same_seeds_give_the_same_run(policy: AnyPolicy) -> None:
-    for first, other in zip(steps(policy, seven_worlds()), steps(policy, seven_worlds()), strict=True):
-        assert same(first.decision, other.decision)
 
 
 @pytest.mark.parametrize("name", ["med", "w_ts", "w_oful", "dri_med", "dri_imed", "lin_med"])
@@ -336,10 +327,6 @@ def test_a_discount_near_one_decides_nearly_as_without(name: str) -> None:
 
 
 LEARNED_PARTS = ("evidence", "ridge")  # of a composed policy's state, and of a published one's
-
-
-def in_the_field(policy: AnyPolicy) -> bool:
-    return isinstance(policy, Policy) and isinstance(policy.learner, Field)
 
 
 def evidence(state: Any) -> dict[str, Any]:
@@ -550,18 +537,6 @@ def test_a_regression_for_inference_is_weighted_and_on_vectors(policy: AnyPolicy
     if found is not None:
         assert np.array_equal(found[0].theta, policy.theta(state))
         assert (found[1] is not None) == (policy.traits.weighting == "learned")
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_a_policy_accepts_the_settings_that_it_names_and_no_others(name: str) -> None:
-    policy = make(name)
-    parts = [getattr(policy, part, policy) for part in ("learner", "rule", "guard")]
-    parts += [getattr(parts[-1], "tolerance", None)]
-    for setting in policy.traits.settings - {"learner", "rule", "guard"}:
-        value = next(getattr(part, setting) for part in parts if hasattr(part, setting))
-        assert same(make(name, **{setting: value}), policy)
-    with pytest.raises(UnknownNameError, match="unknown setting"):
-        make(name, no_such_setting=1)
 
 
 @ALL

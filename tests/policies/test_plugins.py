@@ -14,7 +14,7 @@ from drimed.errors import ConfigError, UnknownNameError
 from drimed.models.linear_regression import Learner
 from drimed.policies import registry
 from drimed.policies.guards.base import Off
-from drimed.policies.guards.certified import Certain, Expected
+from drimed.policies.guards.certified import Expected
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, PolicySpec, find, guard_name, make, parse_list, register
 from drimed.policies.rules.simple import OFUL
@@ -155,25 +155,12 @@ def test_a_rule_alone_gets_the_learner_of_dri_med_and_no_guard(module: str) -> N
     assert policy.guard == Off()
 
 
-def test_a_rule_from_outside_takes_a_guard_and_settings_of_every_part(module: str) -> None:
-    policy = made(f"{module}:Epsilon", guard="certain", absolute=0.3, weighting="learned")
-    assert policy.learner.weighting == "learned"
-    assert isinstance(policy.guard, Certain)
-    assert policy.guard.tolerance.absolute == 0.3
-
-
 def test_rule_and_guard_of_any_policy_can_be_replaced_by_module_and_name(module: str) -> None:
     policy = made("dri_med", rule=f"{module}:Epsilon", epsilon=0.1, guard=f"{module}:Half", share=0.75)
     assert type(policy.rule).__name__ == "Epsilon"
     assert policy.guard.share == 0.75  # type: ignore[attr-defined]
     assert policy.traits.guard == f"{module}:Half" == guard_name(policy.guard)
     assert {"epsilon", "share", "discount"} <= policy.traits.settings
-
-
-def test_defaults_of_a_part_that_was_replaced_are_left_out(module: str) -> None:
-    policy = made("lin_med_swapped", rule=f"{module}:Epsilon")
-    assert policy.rule.epsilon == 0.2  # type: ignore[attr-defined]
-    assert policy.learner == made("lin_med").learner
 
 
 def test_parts_may_be_names_classes_and_instances() -> None:
@@ -201,13 +188,6 @@ def test_settings_that_a_function_does_not_take_go_to_the_parts_of_its_policy(mo
     assert policy.learner.norm_bound == 3.0
     with pytest.raises(UnknownNameError, match="unknown setting 'epsilom'; did you mean 'epsilon'"):
         make(f"{module}:mine", epsilom=0.1)
-
-
-def test_a_policy_that_is_an_instance_takes_settings_of_its_parts(module: str) -> None:
-    assert made(f"{module}:ready").rule.epsilon == 0.4  # type: ignore[attr-defined]
-    changed = made(f"{module}:ready", epsilon=0.5, discount=0.9, share=0.6)
-    assert (changed.rule.epsilon, changed.guard.share) == (0.5, 0.6)  # type: ignore[attr-defined]
-    assert changed.learner.discount == 0.9
 
 
 @pytest.mark.parametrize(
@@ -322,12 +302,6 @@ def test_a_process_that_names_its_modules_loads_no_others(module: str, monkeypat
     assert made(f"{module}:Epsilon").rule.epsilon == 0.2  # type: ignore[attr-defined]
 
 
-@pytest.mark.usefixtures("installed")
-def test_installed_packages_are_loaded_whatever_modules_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(registry.MODULES, "")
-    assert made("their_epsilon").guard == Off()
-
-
 @pytest.mark.parametrize("policy", ["Epsilon", "mine"])
 def test_the_fingerprint_changes_with_the_file(policy: str, module: str, tmp_path: Path) -> None:
     text = f"{module}:{policy}"
@@ -338,20 +312,3 @@ def test_the_fingerprint_changes_with_the_file(policy: str, module: str, tmp_pat
     file.write_text(MINE.replace("epsilon: float = 0.2", "epsilon: float = 0.25"), encoding="utf-8")
     policy_digest.cache_clear()
     assert policy_digest(text) != before
-
-
-@pytest.mark.usefixtures("installed")
-def test_the_fingerprint_knows_the_file_of_a_function_that_returns_a_policy_of_drimeds(
-    module: str, tmp_path: Path
-) -> None:
-    before = policy_digest("their_function")
-    (tmp_path / f"{module}.py").write_text(MINE + "# edited", encoding="utf-8")
-    policy_digest.cache_clear()
-    assert policy_digest("their_function") != before != code_digest()
-
-
-def test_modules_of_the_current_folder_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", ["/somewhere"])
-    registry.look_here()
-    registry.look_here()
-    assert sys.path == ["/somewhere", ""]

@@ -8,7 +8,7 @@
     OWN      a regression of its own for each person ("Standard" of Huch et al. 2024)
     BUMPS    the model of people, with bumps as covariates of the level
 
-All of them learn from the same offers and outcomes.
+All of them learn from the same offers and outcomes. Each wraps a learner and changes some of its methods.
 """
 
 from __future__ import annotations
@@ -30,15 +30,28 @@ from drimed.models.offer import Offer, Outcome, Seen, Shape, Unit
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.simulation.trial_world import DEPARTURE, RANGE, Deviations, maps_by_name
 
-# Regressions that share nothing: one for each site, or for each person.
+GRID, BUMP_WIDTH = 5, 0.4  # bumps along each axis of the square, and how wide they are
+LEAST_VARIANCE = 1e-12  # relative to the residual's: a family of variance 0 on a log scale
+PLOT_NOISE = 24.0  # of a plot around its site's mean: residual, block and season together, as the fields have it
+LEVELS = 3.0  # bound on all coefficients together
+PRIOR = 0.5  # deviation of a coefficient before any data, in units of the range: as in a live trial
+
+# Names of a field's deviations, by the family of the model that has them.
+DEVIATIONS = {
+    "arm": "arm",
+    "group": "site",
+    "group x arm": "site_arm",
+    "season": "season",
+    "season x group": "block",
+    "season x arm": "season_arm",
+}
 
 
-@final
-@dataclass(frozen=True)
-class Apart:
-    """A regression of its own for each user (or site); offers come for many users at once."""
+@dataclass(frozen=True, kw_only=True)
+class _Wrapper:
+    """Every method of a learner, passed on to the one inside."""
 
-    inner: Learner
+    inner: Any  # AnyLearner
     what: str
 
     keeps_features: ClassVar[bool] = False
@@ -46,201 +59,137 @@ class Apart:
 
     @property
     def feedback(self) -> str:
-        """What it learns from."""
-        return self.inner.feedback
+        return str(self.inner.feedback)
 
     @property
     def weighting(self) -> str:
-        """What it knows of the noise."""
-        return self.inner.weighting
+        return str(self.inner.weighting)
 
     @property
     def noise_bound(self) -> float:
-        """R."""
-        return self.inner.noise_bound
+        return float(self.inner.noise_bound)
 
     @property
     def discount(self) -> float:
-        """Per episode."""
-        return self.inner.discount
+        return float(self.inner.discount)
 
     @property
     def about(self) -> str:
-        """In a few words."""
         return f"{self.inner.about}, {self.what}"
 
-    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Evidence:
-        """The users are one more batch axis."""
-        return self.inner.start(replace(shape, H=1), (*batch, shape.H), episodes)
+    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
+        return self.inner.start(shape, batch, episodes)
 
-    def age(self, evidence: Evidence) -> Evidence:
-        """A new episode, for all."""
+    def age(self, evidence: Any) -> Any:
         return self.inner.age(evidence)
+
+    def add(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
+        return self.inner.add(evidence, offer, action, outcome, late)
+
+    def remove(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
+        del evidence, offer, action, outcome, late
+        raise ConfigError("learners of benchmarks take no outcome back; use them in simulations only")
+
+    def ready(self, evidence: Any) -> Any:
+        return self.inner.ready(evidence)
+
+    def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int) -> Seen:
+        seen: Seen = self.inner.see(evidence, offer, pulls, round)
+        return seen
+
+    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
+        return np.asarray(self.inner.usable(observed, preference))
+
+    def lost_digits(self, before: Any, after: Any) -> bool:
+        return bool(self.inner.lost_digits(before, after))
+
+    def theta(self, evidence: Any) -> FloatArray:
+        return np.asarray(self.inner.theta(evidence))
+
+    def coefficients(self, shape: Shape) -> int:
+        return int(self.inner.coefficients(shape))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Apart(_Wrapper):
+    """A regression of its own for each user (or site): users are one more batch axis of the evidence."""
+
+    inner: Learner
+
+    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Evidence:
+        return self.inner.start(replace(shape, H=1), (*batch, shape.H), episodes)
 
     def add(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
         """The first decision of each user, then the second, and so on."""
         users = np.asarray(offer.user)
-        for at in _rounds(users):
-            theirs, own = _at(evidence, users[at]), replace(offer.take(at).expand(), user=np.zeros(1, np.intp))
+        order = np.argsort(users, kind="stable")
+        ranked = users[order]
+        turn = np.empty(len(users), np.intp)
+        turn[order] = np.arange(len(users)) - np.searchsorted(ranked, ranked)
+        for t in range(int(turn.max(initial=-1)) + 1):
+            at = np.flatnonzero(turn == t)
+            own = replace(offer.take(at).expand(), user=np.zeros(1, np.intp))
             reward, vector = (None if y is None else y[:, at, None] for y in (outcome.reward, outcome.vector))
+            theirs = _take(evidence, users[at])
             more = self.inner.add(theirs, own, action[:, at, None], Outcome(reward, vector), late)
             evidence = _put(evidence, users[at], more)
         return evidence
 
-    def remove(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
-        """Nothing is taken back in a simulation."""
-        del evidence, offer, action, outcome, late
-        raise ConfigError("a learner of benchmarks takes nothing back")
-
-    def ready(self, evidence: Evidence) -> Evidence:
-        """The evidence to decide on."""
-        return self.inner.ready(evidence)
-
     def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
-        """A fit for each user."""
-        theirs = _at(evidence, np.asarray(offer.user))
+        theirs = _take(evidence, np.asarray(offer.user))
         alone = self.inner.view(theirs, replace(offer, user=np.zeros(1, np.intp)).expand())
         sigma = None if alone.sigma is None else alone.sigma[..., 0, :]
         view = replace(offer, sigma=sigma, whitening=None, scale=None, unit=None, attributes=None)
         return Seen(self.inner.fit(theirs, pulls[..., None, :], round), view, view)
 
-    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        """Whether such outcomes can be used."""
-        return self.inner.usable(observed, preference)
 
-    def lost_digits(self, before: Evidence, after: Evidence) -> bool:
-        """Whether `remove` left round-off."""
-        return self.inner.lost_digits(before, after)
-
-    def theta(self, evidence: Evidence) -> FloatArray:
-        """Of every user: (..., H, d)."""
-        return self.inner.theta(evidence)
-
-    def coefficients(self, shape: Shape) -> int:
-        """The length of a fit's theta."""
-        return self.inner.coefficients(shape)
-
-
-def _rounds(users: IntArray) -> list[IntArray]:
-    """The places of the first decision of each user, of the second, and so on."""
-    order = np.argsort(users, kind="stable")
-    ranked = users[order]
-    turn = np.empty(len(users), np.intp)
-    turn[order] = np.arange(len(users)) - np.searchsorted(ranked, ranked)
-    return [np.flatnonzero(turn == t) for t in range(int(turn.max(initial=-1)) + 1)]
-
-
-def _at(evidence: Any, users: IntArray) -> Any:
+def _take(evidence: Any, users: IntArray) -> Any:
     """The evidence of some users, which are the second batch axis."""
-    parts = {f.name: _part(getattr(evidence, f.name), users) for f in fields(evidence)}
+    parts = {f.name: getattr(evidence, f.name) for f in fields(evidence)}
+    for name, value in parts.items():
+        if is_dataclass(value):
+            parts[name] = _take(value, users)
+        elif isinstance(value, np.ndarray):
+            parts[name] = value[:, users]
     return replace(evidence, **parts)
-
-
-def _part(value: Any, users: IntArray) -> Any:
-    if is_dataclass(value):
-        return _at(value, users)
-    return value[:, users] if isinstance(value, np.ndarray) else value
 
 
 def _put(evidence: Any, users: IntArray, theirs: Any) -> Any:
     """The evidence with that of some users replaced."""
-    parts = {}
-    for f in fields(evidence):
-        old, new = getattr(evidence, f.name), getattr(theirs, f.name)
+    parts = {f.name: getattr(theirs, f.name) for f in fields(evidence)}
+    for name, new in parts.items():
+        old = getattr(evidence, name)
         if is_dataclass(old):
-            parts[f.name] = _put(old, users, new)
+            parts[name] = _put(old, users, new)
         elif isinstance(old, np.ndarray):
-            parts[f.name] = old.copy()
-            parts[f.name][:, users] = new
-        else:
-            parts[f.name] = new
+            parts[name] = old.copy()
+            parts[name][:, users] = new
     return replace(evidence, **parts)
 
 
-# A learner that is told of offers in other words: other features, more covariates.
-
-GRID, BUMP_WIDTH = 5, 0.4  # bumps along each axis of the square, and how wide they are
-
-
 @final
-@dataclass(frozen=True)
-class Described:
-    """A learner that is told of offers in other words."""
+@dataclass(frozen=True, kw_only=True)
+class Described(_Wrapper):
+    """A learner that is told of offers in other words: other features, more covariates."""
 
     inner: AnyLearner
     words: Callable[[Offer, int], Offer]  # of an offer, for a regression on so many features
-    size: Callable[[Shape], int]  # how many features that are
-    what: str
-
-    keeps_features: ClassVar[bool] = False
-    balances: ClassVar[bool] = False
-
-    @property
-    def feedback(self) -> str:
-        """What it learns from."""
-        return self.inner.feedback
-
-    @property
-    def weighting(self) -> str:
-        """What it knows of the noise."""
-        return self.inner.weighting
-
-    @property
-    def noise_bound(self) -> float:
-        """R."""
-        return self.inner.noise_bound
-
-    @property
-    def discount(self) -> float:
-        """Per episode."""
-        return self.inner.discount
-
-    @property
-    def about(self) -> str:
-        """In a few words."""
-        return f"{self.inner.about}, {self.what}"
+    size: Callable[[Shape], int]  # the number of features
 
     def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
-        """No evidence."""
         return self.inner.start(replace(shape, d=self.size(shape)), batch, episodes)
 
-    def age(self, evidence: Any) -> Any:
-        """A new episode."""
-        return self.inner.age(evidence)
-
     def add(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
-        """Learn."""
-        return self.inner.add(evidence, self._told(evidence, offer), action, outcome, late)
-
-    def remove(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
-        """Take back."""
-        return self.inner.remove(evidence, self._told(evidence, offer), action, outcome, late)
-
-    def ready(self, evidence: Any) -> Any:
-        """The evidence to decide on."""
-        return self.inner.ready(evidence)
+        return self.inner.add(evidence, self._described(evidence, offer), action, outcome, late)
 
     def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int) -> Seen:
-        """What rule and guard see."""
-        return self.inner.see(evidence, self._told(evidence, offer), pulls, round)
-
-    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        """Whether such outcomes can be used."""
-        return self.inner.usable(observed, preference)
-
-    def lost_digits(self, before: Any, after: Any) -> bool:
-        """Whether `remove` left round-off."""
-        return self.inner.lost_digits(before, after)
-
-    def theta(self, evidence: Any) -> FloatArray:
-        """The estimate."""
-        return self.inner.theta(evidence)
+        return self.inner.see(evidence, self._described(evidence, offer), pulls, round)
 
     def coefficients(self, shape: Shape) -> int:
-        """The length of a fit's theta."""
         return self.inner.coefficients(replace(shape, d=self.size(shape)))
 
-    def _told(self, evidence: Any, offer: Offer) -> Offer:
+    def _described(self, evidence: Any, offer: Offer) -> Offer:
         return self.words(offer, evidence.ridge.theta.shape[-1] if isinstance(evidence, Evidence) else 0)
 
 
@@ -267,15 +216,14 @@ def by_name(offer: Offer, d: int) -> Offer:
 
 
 def with_bumps(offer: Offer, d: int) -> Offer:
-    """A grid of bumps over the square beside the two covariates there are."""
+    """A grid of bumps over the square beside its two covariates."""
     del d
-    asked = _unit(offer)
-    s = np.zeros((*offer.control.shape[:-1], 2)) if asked.covariates is None else asked.covariates
+    unit = _unit(offer)
+    s = np.zeros((*offer.control.shape[:-1], 2)) if unit.covariates is None else unit.covariates
     grid = np.linspace(-1, 1, GRID)
     centres = np.stack(np.meshgrid(grid, grid), -1).reshape(-1, 2)
     bumps = np.exp(-((s[..., None, :] - centres) ** 2).sum(-1) / (2 * BUMP_WIDTH**2))
-    unit = Unit(user=asked.user, group=asked.group, covariates=np.concatenate([s, bumps], -1))
-    return replace(offer, unit=unit)
+    return replace(offer, unit=Unit(user=unit.user, group=unit.group, covariates=np.concatenate([s, bumps], -1)))
 
 
 def _unit(offer: Offer) -> Unit:
@@ -284,82 +232,30 @@ def _unit(offer: Offer) -> Unit:
     return offer.unit
 
 
-# The field model told every variance: what learning them costs is measured against it.
-
-LEAST_VARIANCE = 1e-12  # relative to the residual's: a family of variance 0 on a log scale
-
-# What the deviations of a field are called there, by the family of the model that has them.
-DEVIATIONS = {
-    "arm": "arm",
-    "group": "site",
-    "group x arm": "site_arm",
-    "season": "season",
-    "season x group": "block",
-    "season x arm": "season_arm",
-}
-
-
 @final
-@dataclass(frozen=True)
-class Known:
-    """The field model with variances that nobody has to learn."""
+@dataclass(frozen=True, kw_only=True)
+class Known(_Wrapper):
+    """The field model told every variance: what learning them costs is measured against it."""
 
-    deviations: Deviations
-    correlation: float  # of the noise of two metrics
-    from_start: bool = True  # or only after the first outcomes, before which no learner can know their scale
     inner: Field = field(default_factory=Field)
+    what: str = "known variances"
+    deviations: Deviations = field(default_factory=Deviations)
+    correlation: float = 0.5  # of the noise of two metrics
+    from_start: bool = True  # or only after the first outcomes, before which no learner can know their scale
 
-    feedback: ClassVar[str] = Field.feedback
-    weighting: ClassVar[str] = Field.weighting
-    noise_bound: ClassVar[float] = Field.noise_bound
-    keeps_features: ClassVar[bool] = False
     balances: ClassVar[bool] = True
-    discount: ClassVar[float] = 1.0
-    about: ClassVar[str] = "field model, known variances"
 
     def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> FieldEvidence:
-        """No outcomes."""
         return self._fitted(self.inner.start(shape, batch, episodes))
 
-    def age(self, evidence: FieldEvidence) -> FieldEvidence:
-        """A new season."""
-        return self.inner.age(evidence)
-
-    def add(
-        self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
-    ) -> FieldEvidence:
-        """Learn."""
-        return self.inner.add(evidence, offer, action, outcome, late)
-
-    def remove(
-        self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
-    ) -> FieldEvidence:
-        """Take back."""
-        return self.inner.remove(evidence, offer, action, outcome, late)
-
     def ready(self, evidence: FieldEvidence) -> FieldEvidence:
-        """All outcomes so far."""
         return evidence if evidence.included == evidence.cells.used else self._fitted(evidence)
 
     def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
-        """What rule and guard see."""
         return self.inner.see(self.ready(evidence), offer, pulls, round)
 
-    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        """Whether such outcomes can be used."""
-        return self.inner.usable(observed, preference)
-
-    def lost_digits(self, before: FieldEvidence, after: FieldEvidence) -> bool:
-        """Whether `remove` left round-off."""
-        return self.inner.lost_digits(before, after)
-
     def theta(self, evidence: FieldEvidence) -> FloatArray:
-        """What is common to all."""
         return self.inner.theta(self.ready(evidence))
-
-    def coefficients(self, shape: Shape) -> int:
-        """The length of a fit's theta."""
-        return self.inner.coefficients(shape)
 
     def beliefs(self, evidence: FieldEvidence, offer: Offer) -> Belief:
         """Mean outcomes for the users of an offer."""
@@ -390,33 +286,32 @@ class Known:
         return np.concatenate([*[logs] * M, 2 * np.log(sds), root[below] / sds[below[0]]])
 
 
-PLOT_NOISE = 24.0  # of a plot around its site's mean: residual, block and season together, as the fields have it
-LEVELS = 3.0  # bound on all coefficients together
-PRIOR = 0.5  # deviation of a coefficient before any data, in units of the range: as in a live trial
-
 SITES = Described(
-    Learner(
+    inner=Learner(
         weighting="none", feedback="reward", noise_bound=PLOT_NOISE, regularisation=(PLOT_NOISE / PRIOR) ** 2
     ),
-    by_site,
-    lambda shape: (1 + shape.K) * (1 + shape.H),
-    "by site",
-)  # fmt: skip
-ALONE = Apart(
-    Learner(weighting="learned", norm_bound=LEVELS, regularisation=PRIOR**-2, refits="converged"), "each site alone"
+    what="by site",
+    words=by_site,
+    size=lambda shape: (1 + shape.K) * (1 + shape.H),
 )
 NAMES = Described(
-    Learner(weighting="learned", norm_bound=24**0.5, regularisation=PRIOR**-2),
-    by_name,
-    lambda shape: (1 + shape.K) * shape.M,
-    "arms by name",
+    inner=Learner(weighting="learned", norm_bound=24**0.5, regularisation=PRIOR**-2),
+    what="arms by name",
+    words=by_name,
+    size=lambda shape: (1 + shape.K) * shape.M,
 )
-KNOWN = Known(Deviations(), 0.5)
-LATER = Known(Deviations(), 0.5, from_start=False)
-OWN = Apart(Learner(weighting="none", feedback="reward", noise_bound=1.0, regularisation=0.1), "each person alone")
 BUMPS = Described(
-    Field(kind="people", covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
-    with_bumps,
-    lambda shape: shape.d,
-    "bumps",
+    inner=Field(kind="people", covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
+    what="bumps",
+    words=with_bumps,
+    size=lambda shape: shape.d,
 )
+ALONE = Apart(
+    inner=Learner(weighting="learned", norm_bound=LEVELS, regularisation=PRIOR**-2, refits="converged"),
+    what="each site alone",
+)
+OWN = Apart(
+    inner=Learner(weighting="none", feedback="reward", noise_bound=1.0, regularisation=0.1), what="each person alone"
+)
+KNOWN = Known()
+LATER = Known(from_start=False)

@@ -11,10 +11,10 @@ from drimed.errors import ConfigError, InputError
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards import margin
-from drimed.policies.guards.base import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule, Guardrail
+from drimed.policies.guards.base import MIXED, RESTRICTED, UNCHANGED, AskRule, Guardrail
 from drimed.policies.guards.certified import Expected
 from drimed.policies.guards.margin import Tolerance
-from tests.examples import ARMS, E3, fit_of, r1_fit, r1_offer, unbatched
+from tests.examples import ARMS, fit_of, r1_fit, r1_offer, unbatched
 
 
 def at_radius(r: float) -> Fit:
@@ -113,13 +113,6 @@ def test_an_uncertified_wish_is_mixed_with_the_rule_asked_again() -> None:
     assert int(guarded.certified) == 2
 
 
-def test_without_slack_only_the_control_is_left() -> None:
-    guard = Expected(tolerance=Tolerance(relative=0.1))
-    guarded = guard.apply(None, r1_fit(), r1_offer(), answers([0.7, 0.2, 0.1], [0, 0, 1]))
-    assert guarded.probabilities.tolist() == [0, 0, 1]
-    assert int(guarded.reason) == CONTROL_ONLY
-
-
 def test_a_mixed_control_without_certified_arms_is_played_as_a_lottery() -> None:
     pi0 = np.array([0.3, 0.3, 0.4])
     guard = Expected(tolerance=Tolerance(relative=0.0, absolute=0.0), confidence="anytime")
@@ -169,23 +162,10 @@ def test_a_guardrail_needs_the_metric_it_names() -> None:
         guard.apply(None, fit_of(np.eye(2), np.ones(2), K=2), offer, answers([1.0, 0.0]))
 
 
-def test_an_unavailable_control_is_named() -> None:
-    offer = r1_offer(available=[True, True, False], control=E3)
-    with pytest.raises(InputError, match="the control plays an arm that is not available"):
-        Expected(tolerance=Tolerance()).apply(None, r1_fit(), offer, answers([0.5, 0.5, 0.0]))
-
-
 @pytest.mark.parametrize("confidence", [0.5, 1.0, 0.2, "always"])
 def test_a_senseless_confidence_is_refused(confidence: float | str) -> None:
     with pytest.raises(ConfigError, match=r"confidence must be a level between 0\.5 and 1, or 'anytime'"):
         Expected(confidence=confidence)
-
-
-def test_the_default_level_is_radius_squared_5_4() -> None:
-    from drimed.policies.guards.base import radius
-
-    assert float(radius(r1_fit(), Expected().confidence)) ** 2 == pytest.approx(5.41, abs=0.005)
-    assert float(radius(r1_fit(), "anytime")) == pytest.approx(4.316941, abs=5e-7)
 
 
 def test_restricted_is_said_where_nothing_of_the_wish_is_left_but_arms_are_certified() -> None:

@@ -10,11 +10,10 @@ from drimed.errors import ConfigError
 from drimed.models.offer import Shape
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.policies.guards import margin
-from drimed.policies.guards.base import PENALISED, REASONS, UNCHANGED, AskRule, Draw, Off
+from drimed.policies.guards.base import PENALISED, UNCHANGED, AskRule, Draw
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.guards.penalty import Duals, Penalty
-from tests.examples import ARMS, E1, r1_fit, r1_offer
+from tests.examples import r1_fit, r1_offer
 
 SHAPE = Shape(d=2, K=3, M=2, H=4)
 AT_RADIUS = replace(r1_fit(), radius=np.asarray(0.2))
@@ -48,18 +47,6 @@ def test_the_running_example_has_its_penalty_factors() -> None:
     assert int(guarded.reason) == PENALISED
 
 
-def test_without_a_dual_variable_nothing_is_penalised() -> None:
-    guarded = Penalty().apply(Duals(np.zeros(4)), AT_RADIUS, r1_offer(), recorded([]))
-    np.testing.assert_allclose(guarded.probabilities, 1 / 3)
-    assert int(guarded.reason) == UNCHANGED
-    assert REASONS[UNCHANGED] == "as the policy proposed; the guard changed nothing"
-
-
-@pytest.mark.parametrize("initial", [0.0, 1.5])
-def test_every_user_starts_at_the_initial_dual(initial: float) -> None:
-    assert Penalty(initial=initial).init(SHAPE, (2,)).nu.tolist() == [[initial] * 4] * 2
-
-
 def test_the_margin_update_moves_against_the_estimated_margin_of_the_arm() -> None:
     """Margins at theta_hat: (.5, .1, .38) - .9 * .38 = (.158, -.242, .038); the step is 1 / sqrt(4)."""
     guard, fit = Penalty(), r1_fit(round=4)
@@ -91,15 +78,6 @@ def test_the_indicator_dual_is_at_most_twice_the_root_of_the_rounds() -> None:
         assert 0 < float(state.nu[0]) <= 2 * np.sqrt(t)
 
 
-def test_if_the_control_is_the_leader_its_margin_is_its_own_slack() -> None:
-    # pi_0 = e1 = the empirical best: F = .1 * LCB(x1), certain in sign at radius .2.
-    fit, offer = AT_RADIUS, r1_offer(control=E1)
-    lower = 0.5 - 0.2 * np.sqrt(1 / 3)
-    assert Penalty(tolerance=Tolerance(relative=0.1)).shortfall(fit, offer)[0] == 0.0
-    value = margin.certified(fit, ARMS, offer.control_features, Tolerance(relative=0.1), fit.radius)
-    assert float(value[0]) == pytest.approx(0.1 * lower)
-
-
 def test_scaling_rewards_and_dual_together_changes_nothing() -> None:
     """Scaling (theta_hat, radius) by c and nu by 1 / c leaves the penalties as they are."""
     guard = Penalty()
@@ -126,31 +104,3 @@ def test_scaling_rewards_and_dual_together_changes_nothing() -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Penalty(**settings)
-
-
-def test_off_lets_the_rule_through() -> None:
-    asked: list[FloatArray | None] = []
-    offer = r1_offer(available=[True, False, True])
-    guarded = Off().apply(None, r1_fit(), offer, recorded(asked))
-    assert guarded.probabilities.tolist() == [0.5, 0.0, 0.5]
-    assert int(guarded.reason) == UNCHANGED
-    assert asked == [None]
-
-
-def test_the_propensity_is_the_probability_of_the_arm_or_unknown() -> None:
-    p = np.array([[0.2, 0.8], [0.6, 0.4]])
-    known = Draw(np.array([1, 0]), p, np.zeros(2, np.intp))
-    assert known.propensity.tolist() == [0.8, 0.6]
-    unknown = Draw(np.array([1, 0]), p, np.zeros(2, np.intp), exact=False)
-    assert np.isnan(unknown.propensity).all()
-    alone = Draw(np.asarray(1), p[0], np.asarray(0))
-    assert float(alone.propensity) == 0.8
-
-
-def test_the_reason_is_a_word_for_one_decision_and_an_array_of_them_for_many() -> None:
-    p = np.array([[0.2, 0.8], [0.6, 0.4]])
-    alone = Draw(np.asarray(1), p[0], np.asarray(PENALISED))
-    assert type(alone.reason) is str
-    assert alone.reason == "the guard made arms less likely that may fall short of the control"
-    many = Draw(np.array([1, 0]), p, np.array([UNCHANGED, PENALISED]))
-    assert np.asarray(many.reason).tolist() == [REASONS[UNCHANGED], alone.reason]

@@ -86,11 +86,6 @@ def test_a_lottery_with_floors_is_the_mixture() -> None:
     np.testing.assert_allclose(raised(np.array([0.0, 0.0, 1.0]), offer, np.array([True, False, True])), [0.3, 0.0, 0.7])
 
 
-def test_a_control_that_is_a_lottery_keeps_its_own_proportions() -> None:
-    offer = replace(unbatched(features=np.eye(3), control=[0.5, 0.5, 0.0]), floor=Floors(control=0.2).after(0))
-    np.testing.assert_allclose(raised(np.array([0.0, 0.0, 1.0]), offer, None), [0.1, 0.1, 0.8])
-
-
 def test_misuse_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 0 and below 1, got 1"):
         Floors(control=1.0)

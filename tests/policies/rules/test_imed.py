@@ -2,25 +2,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.imed import IMED
 from tests.examples import E1, fit_of, r1_fit, r1_offer, unbatched
-from tests.strategies import arms, fits, masks
 
 
 def test_the_running_example_has_its_worked_indices() -> None:
     index = IMED().index(r1_fit(), r1_offer(sigma=[1.0, 1.0, 1.0]), Ask())
     np.testing.assert_allclose(index, [1.386294, 1.290612, 1.224195], atol=5e-7)
     assert IMED().propose(r1_fit(), r1_offer(), Ask()).tolist() == [0.0, 0.0, 1.0]
-
-
-def test_w_divides_the_divergence_only() -> None:
-    one, two = (IMED(w=w).index(r1_fit(), r1_offer(), Ask()) for w in (1.0, 2.0))
-    np.testing.assert_allclose(one - two, [0.0, 0.096, 0.038571 / 2], atol=5e-7)
 
 
 def test_a_noisier_arm_counts_as_pulled_more_often() -> None:
@@ -41,23 +33,6 @@ def test_twins_of_the_leader_have_its_index() -> None:
     offer = unbatched(features=[[0.3, 0.4], [0.3, 0.4], [0.1, 0.0]], control=E1)
     index = IMED().index(r1_fit(), offer, Ask())
     assert index[0] == index[1]
-
-
-@given(data=st.data())
-def test_it_proposes_one_allowed_arm_of_least_index(data: st.DataObject) -> None:
-    x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
-    fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
-    sigma = 10.0 ** np.array(data.draw(st.lists(st.floats(-8.0, 8.0), min_size=len(x), max_size=len(x))))
-    offer = unbatched(features=x, control=np.eye(len(x))[0], sigma=sigma)
-    penalty = np.array(data.draw(st.lists(st.floats(0.0, 1e6), min_size=len(x), max_size=len(x))))
-    p = IMED().propose(fit, offer, Ask(mask=mask, penalty=penalty))
-    assert sorted(p.tolist()) == [0.0] * (len(x) - 1) + [1.0]
-    arm = int(p.argmax())
-    allowed = np.ones(len(x), bool) if mask is None else mask
-    assert allowed[arm]
-    index = IMED().index(fit, offer, Ask(mask=mask)) + penalty
-    assert np.isfinite(index).all()
-    assert index[arm] == index[allowed].min()
 
 
 @pytest.mark.parametrize("w", [0.0, -1.0, np.nan])

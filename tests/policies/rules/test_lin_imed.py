@@ -4,15 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
 from drimed.numerics import ridge
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.imed import LinIMED
-from tests.examples import E1, fit_of, r1_fit, r1_offer, unbatched
-from tests.strategies import arms, fits, masks
+from tests.examples import fit_of, r1_fit, r1_offer, unbatched
 
 VERSIONS = [LinIMED(version=1), LinIMED(version=2, horizon=1000), LinIMED(version=3)]
 
@@ -49,14 +46,6 @@ def test_the_caps_bind_where_the_leader_is_well_explored() -> None:
     assert float(LinIMED(version=3, cap=2.0).index(fit, offer, Ask())[0]) == pytest.approx(np.log(2.0))
 
 
-def test_a_larger_horizon_never_lowers_the_leaders_index() -> None:
-    fit = fit_of(1e8 * np.eye(2), np.array([1.0, 0.0]), K=2)
-    offer = unbatched(features=np.eye(2), control=[1.0, 0.0])
-    index = [float(LinIMED(version=2, horizon=T).index(fit, offer, Ask())[0]) for T in (1, 10, 1000, 10**12)]
-    assert index == sorted(index)
-    assert index[-1] == pytest.approx(-np.log(1e-8))
-
-
 def test_the_experiments_radius_replaces_the_learners() -> None:
     rule = LinIMED(version=1, radius="experiments")
     beta = float(ridge.lin_imed_radius(4, 2, noise=1.0)) ** 2
@@ -73,49 +62,12 @@ def test_the_papers_radius_is_the_trace_form_at_one_over_t_squared() -> None:
     np.testing.assert_allclose(index, want, atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", VERSIONS)
-def test_identical_arms_have_identical_indices(rule: LinIMED) -> None:
-    offer = unbatched(features=[[0.3, 0.4]] * 3, control=E1)
-    index = rule.index(r1_fit(), offer, Ask())
-    assert np.isfinite(index).all()
-    if rule.version == 1:
-        assert len(set(index.tolist())) == 1
-    assert rule.propose(r1_fit(), offer, Ask()).sum() == 1
-
-
-def test_the_leader_is_at_least_as_attractive_as_an_arm_of_the_same_leverage() -> None:
-    offer = unbatched(features=[[1.0, 0.0], [-1.0, 0.0]], control=[1.0, 0.0])
-    index = LinIMED(version=1).index(r1_fit(), offer, Ask())
-    assert index[0] < index[1]
-
-
-@pytest.mark.parametrize("rule", VERSIONS)
-@given(data=st.data())
-def test_it_proposes_one_allowed_arm_of_least_index(rule: LinIMED, data: st.DataObject) -> None:
-    x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
-    fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
-    offer = unbatched(features=x, control=np.eye(len(x))[0])
-    p = rule.propose(fit, offer, Ask(mask=mask))
-    assert sorted(p.tolist()) == [0.0] * (len(x) - 1) + [1.0]
-    arm = int(p.argmax())
-    allowed = np.ones(len(x), bool) if mask is None else mask
-    assert allowed[arm]
-    index = rule.index(fit, offer, Ask(mask=mask))
-    assert np.isfinite(index[allowed]).all()
-    assert index[arm] == index[allowed].min()
-
-
 def test_an_arm_without_features_beside_large_rewards_is_no_overflow() -> None:
     """No treatment is often coded as zero features: its width is zero, and its gap may be of any size."""
     fit = fit_of(np.eye(1), np.array([1.0]), radius=5.0, K=2)
     offer = unbatched(features=[[0.0], [1e6]], control=[1.0, 0.0])
     for rule in VERSIONS:
         assert rule.propose(fit, offer, Ask()).tolist() == [0.0, 1.0]
-
-
-def test_a_penalty_is_added_to_the_index() -> None:
-    p = LinIMED(version=1).propose(r1_fit(), r1_offer(), Ask(penalty=np.array([0.0, 0.2, 0.0])))
-    assert p.argmax() == 2
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from drimed.errors import ConfigError
 from drimed.numerics import optimal_design
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.med import MED, LinMED
@@ -29,12 +28,6 @@ def test_the_running_example_has_its_worked_probabilities(empirical: float, opti
     np.testing.assert_allclose(p, want, atol=5e-7)
 
 
-def test_the_empirical_best_has_at_least_its_mass_and_every_arm_some() -> None:
-    p = LinMED().propose(r1_fit(), r1_offer(), Ask())
-    assert p[0] >= 0.99
-    assert (p > 0).all()
-
-
 def test_the_first_round_has_no_leader() -> None:
     """p = alpha_opt q_opt + (1 - alpha_opt) / K, without weights."""
     x = np.random.default_rng(7).standard_normal((12, 2))
@@ -43,26 +36,8 @@ def test_the_first_round_has_no_leader() -> None:
     np.testing.assert_allclose(p, 0.6 * optimal_design.approx(x) + 0.4 / 12)
 
 
-def test_the_first_round_obeys_the_mask() -> None:
-    p = LinMED().propose(r1_fit(round=1), r1_offer(), Ask(mask=np.array([True, False, True])))
-    np.testing.assert_allclose(p, [0.5, 0.0, 0.5])
-
-
 def test_it_is_med_at_the_temperature_of_the_radius() -> None:
     med = MED(temperature="radius", empirical=0.99, optimal=0.005, design="approx", saturation="off")
     fit, offer = r1_fit(), r1_offer()
     for ask in (Ask(), Ask(mask=np.array([True, True, False])), Ask(penalty=np.array([0.3, 0.0, 1.0]))):
         assert np.array_equal(LinMED().propose(fit, offer, ask), med.propose(fit, offer, ask))
-
-
-def test_without_optimal_mass_it_still_starts_uniformly() -> None:
-    rule = LinMED(empirical=0.9, optimal=0.0, design="none")
-    np.testing.assert_allclose(rule.propose(r1_fit(round=1), r1_offer(), Ask()), 1 / 3)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"empirical": 0.9, "optimal": 0.2}, {"empirical": -0.1}, {"empirical": np.nan}, {"optimal": np.nan}]
-)
-def test_masses_that_are_none_are_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="empirical and optimal must be at least 0 and sum to at most 1"):
-        LinMED(**settings)  # type: ignore[arg-type]

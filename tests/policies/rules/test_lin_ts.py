@@ -76,15 +76,6 @@ def test_the_inflation_can_be_that_of_2013() -> None:
     )
 
 
-def test_mask_and_penalty_are_obeyed() -> None:
-    draws = np.random.default_rng(3).random((200, 3))
-    fit = r1_fit(batch=(200,))
-    masked = LinTS().propose(fit, r1_offer(), Ask(mask=np.array([False, True, True]), draws=draws))
-    assert not masked[:, 0].any()
-    penalised = LinTS().propose(fit, r1_offer(), Ask(penalty=np.array([1e6, 0.0, 1e6]), draws=draws))
-    assert penalised[:, 1].all()
-
-
 def test_too_few_draws_are_refused() -> None:
     for draws in (None, np.zeros(2)):
         with pytest.raises(InputError, match="needs 3 uniform draws per decision"):
@@ -95,9 +86,3 @@ def test_too_few_draws_are_refused() -> None:
 def test_an_inflation_out_of_range_is_refused(v: float | str) -> None:
     with pytest.raises(ConfigError, match=f"v must be a positive number.*got {v!r}"):
         LinTS(v=v)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0, np.nan])
-def test_a_delta_out_of_range_is_refused(delta: float) -> None:
-    with pytest.raises(ConfigError, match=rf"delta must be in \(0, 1\), got {delta}"):
-        LinTS(delta=delta)

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
 from drimed.numerics import optimal_design
@@ -13,7 +11,6 @@ from drimed.numerics.arrays import FloatArray
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.med import MED
 from tests.examples import ARMS, E1, fit_of, r1_fit, r1_offer, unbatched
-from tests.strategies import arms, fits, masks
 
 PLAIN = MED(saturation="off")
 RULES = [
@@ -65,27 +62,6 @@ def test_saturation_leaves_masked_arms_alone() -> None:
     assert p[1] == 0.0
 
 
-def test_saturation_ties_go_to_the_lowest_index() -> None:
-    fit = fit_of(np.eye(2), np.array([0.0, 1.0]), K=3)
-    offer = unbatched(features=2 * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), control=E1)
-    p, plain = (rule.propose(fit, offer, Ask()) for rule in (MED(), PLAIN))
-    np.testing.assert_allclose(p, 0.5 * plain + [0.5, 0.0, 0.0])
-
-
-def test_saturation_in_a_batch_touches_only_the_members_that_need_it() -> None:
-    sigma = np.array([[1.0, 1.0, 1.0], ONE_UNEXPLORED])
-    offer = unbatched(features=np.broadcast_to(ARMS, (2, 3, 2)), control=E1, sigma=sigma)
-    for saturation in ("one arm", "every arm"):
-        rule = MED(saturation=saturation)
-        p = rule.propose(r1_fit(batch=(2,)), offer, Ask())
-        for s in range(2):
-            assert np.array_equal(p[s], rule.propose(r1_fit(), r1_offer(sigma=sigma[s].tolist()), Ask()))
-
-
-def test_all_mass_on_the_empirical_best_is_greedy() -> None:
-    assert MED(empirical=1.0, saturation="off").propose(r1_fit(), r1_offer(), Ask()).tolist() == E1.tolist()
-
-
 def test_a_cold_temperature_is_greedy_and_a_hot_one_plays_the_mixture() -> None:
     cold = MED(temperature=1e-9, empirical=0.0, saturation="off").propose(r1_fit(), r1_offer(), Ask())
     hot = MED(temperature=1e12, saturation="off").propose(r1_fit(), r1_offer(), Ask())
@@ -127,28 +103,6 @@ def test_rewards_in_another_unit_change_nothing() -> None:
     for c in (1e-6, 10.0, 1e6):
         offer = unbatched(features=c * ARMS, control=E1, sigma=c * sigma)
         np.testing.assert_allclose(MED().propose(r1_fit(), offer, Ask()), base, rtol=1e-9)
-
-
-@pytest.mark.parametrize("rule", RULES)
-@given(data=st.data())
-def test_it_proposes_a_distribution_over_the_allowed_arms(rule: MED, data: st.DataObject) -> None:
-    x = data.draw(arms()) * 10.0 ** data.draw(st.floats(-8.0, 8.0))
-    fit, mask = data.draw(fits(x.shape[1], len(x))), data.draw(masks(len(x)))
-    sigma = None
-    if data.draw(st.booleans()):
-        sigma = 10.0 ** np.array(data.draw(st.lists(st.floats(-4.0, 4.0), min_size=len(x), max_size=len(x))))
-    offer = unbatched(features=x, control=np.eye(len(x))[0], sigma=sigma)
-    penalty = np.array(data.draw(st.lists(st.floats(0.0, 1e6), min_size=len(x), max_size=len(x))))
-    for ask in (Ask(mask=mask), Ask(mask=mask, penalty=penalty)):
-        p = rule.propose(fit, offer, ask)
-        assert p.shape == (len(x),)
-        assert (p >= 0).all()
-        assert p.sum() == pytest.approx(1.0, abs=1e-12)
-        if mask is not None:
-            assert not p[~mask].any()
-    # Unpenalised, the leader has the largest weight: half of its mass at least survives saturation.
-    leader = int(fit.behind_leader(x, mask)[0])
-    assert rule.propose(fit, offer, Ask(mask=mask))[leader] >= 0.5 * rule.empirical - 1e-12
 
 
 @pytest.mark.parametrize(

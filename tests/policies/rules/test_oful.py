@@ -9,7 +9,7 @@ from drimed.errors import ConfigError
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.simple import OFUL
-from tests.examples import ARMS, E1, fit_of, r1_fit, r1_offer, unbatched
+from tests.examples import ARMS, E1, r1_fit, r1_offer
 from tests.worlds import played, world
 
 
@@ -25,19 +25,6 @@ def test_a_fixed_width_replaces_the_radius() -> None:
     index = OFUL(width_squared=2.0).index(r1_fit(), r1_offer())
     np.testing.assert_allclose(index, np.array([0.5, 0.1, 0.38]) + np.sqrt(2 * np.array([1 / 3, 1 / 2, 0.44])))
     assert OFUL(width_squared=0.0).propose(r1_fit(), r1_offer(), Ask()).tolist() == E1.tolist()
-
-
-def test_under_a_heavy_regulariser_the_longest_arm_is_the_most_uncertain() -> None:
-    x = np.array([[1.0, 0.0], [0.0, 3.0], [-2.0, 0.5]])
-    heavy = fit_of(1e6 * np.eye(2), np.zeros(2), K=3)
-    assert OFUL().propose(heavy, unbatched(features=x, control=E1), Ask()).argmax() == 1
-
-
-def test_a_mask_and_a_penalty_move_the_choice() -> None:
-    fit, offer = r1_fit(), r1_offer()
-    assert OFUL().propose(fit, offer, Ask(mask=np.array([True, True, False]))).argmax() == 1
-    assert OFUL().propose(fit, offer, Ask(penalty=np.array([0.0, 0.2, 0.5]))).argmax() == 0
-    assert OFUL().propose(fit, offer, Ask(penalty=np.array([0.0, 0.0, 0.05]))).argmax() == 2
 
 
 def test_while_discounting_the_width_is_in_the_spread() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import ConfigError
-from drimed.models.offer import Fit, Offer, Shape
+from drimed.models.offer import Offer, Shape
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask, Rule
@@ -65,13 +65,6 @@ def test_before_any_data_arms_that_look_alike_get_the_same(rule: Rule) -> None:
     np.testing.assert_allclose(policy.decide(state, offer, np.array([0.3])).probabilities, 0.25, atol=1e-12)
 
 
-def test_the_first_arm_is_preferred_unless_ties_are_shared() -> None:
-    fit, offer = fit_of(np.eye(4), np.zeros(4), K=4), unbatched(features=2 * np.eye(4), control=np.eye(4)[0])
-    p = MED().propose(fit, offer, Ask())
-    assert p[0] == pytest.approx(0.5 + 0.5 * 0.925)
-    np.testing.assert_allclose(MED(ties="shared").propose(fit, offer, Ask()), 0.25)
-
-
 def test_two_leaders_share_the_lead_and_the_third_is_behind_the_mean_of_both() -> None:
     """Means 1, 1, 0; distances of the third: 2 to the first leader, 5 to the second."""
     fit = fit_of(np.diag([1.0, 0.25, 1.0]), np.array([1.0, 1.0, 0.0]), K=3)
@@ -104,17 +97,6 @@ def test_without_ties_nothing_changes(kind: Any) -> None:
         offer = r1_offer(sigma=sigma)
         first, shared = (kind(ties=ties).propose(r1_fit(), offer, Ask()) for ties in ("first", "shared"))
         assert np.array_equal(first, shared)
-
-
-def test_a_batch_shares_only_where_arms_tie() -> None:
-    theta = np.array([[1.0, 1.0], [1.0, 0.0]])
-    fit = Fit(theta, np.broadcast_to(np.eye(2) / 9, (2, 2, 2)), np.ones(2), None, np.zeros((2, 2)), 3, 1.0)
-    offer = unbatched(features=np.broadcast_to(np.eye(2), (2, 2, 2)), control=[1.0, 0.0])
-    p = MED(ties="shared").propose(fit, offer, Ask())
-    np.testing.assert_allclose(p[0], 0.5)
-    single = replace(fit, theta=theta[1], V_inv=np.eye(2) / 9, radius=np.asarray(1.0), pulls=np.zeros(2))
-    one = MED(ties="shared").propose(single, unbatched(features=np.eye(2), control=[1.0, 0.0]), Ask())
-    assert np.array_equal(p[1], one)
 
 
 @pytest.mark.parametrize("kind", [MED, LinMED, IMED, Greedy])

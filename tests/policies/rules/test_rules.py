@@ -1,0 +1,81 @@
+"""The contract of rules: a distribution over the allowed arms, each member of a batch by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drimed.models.offer import Fit, Shape
+from drimed.policies.registry import RULES, load
+from drimed.policies.rules.base import Ask, RemembersRounds
+from tests.examples import unbatched, with_users
+from tests.strategies import arms, fits, masks
+
+MADE: dict[str, Any] = {name: load(place)() for name, place in RULES.items()}
+MADE |= {
+    "med, design": load(RULES["med"])(empirical=0.3, optimal=0.3, design="approx", saturation="every arm"),
+    "med, shared": load(RULES["med"])(ties="shared", temperature="radius"),
+    "imed, shared": load(RULES["imed"])(ties="shared"),
+    "lin_imed, 1": load(RULES["lin_imed"])(version=1, radius="paper"),
+    "ids, f": load(RULES["ids"])(variant="f", deterministic=True),
+    "spanner_igw, authors": load(RULES["spanner_igw"])(variant="authors", eta=50.0),
+    "oplb, safe policy": load(RULES["oplb"])(safe_policy=True, optimism="theory"),
+}
+ALL = pytest.mark.parametrize("rule", MADE.values(), ids=MADE)
+
+
+@ALL
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_rule_proposes_a_distribution_over_the_allowed_arms(rule: Any, data: st.DataObject) -> None:
+    x = data.draw(arms())
+    K, d = x.shape
+    fit, mask = data.draw(fits(d, K)), data.draw(masks(K))
+    control = np.eye(K)[0 if mask is None else int(mask.argmax())]
+    sigma = data.draw(st.none() | st.lists(st.floats(0.1, 10.0), min_size=K, max_size=K))
+    penalty = data.draw(st.none() | st.lists(st.floats(0.0, 5.0), min_size=K, max_size=K).map(np.array))
+    offer = unbatched(features=x, control=control, sigma=sigma, available=mask).expand()
+    memory = rule.init(Shape(d=d, K=K, M=1, H=1), ()) if isinstance(rule, RemembersRounds) else None
+    ask = Ask(
+        None if mask is None else mask[None],
+        None if penalty is None else penalty[None],
+        np.full((1, 1 + d), 0.3),
+        memory,
+    )
+    p = rule.propose(with_users(fit), offer, ask)
+    assert p.shape == (1, K)
+    assert (p >= 0).all()
+    assert p.sum() == pytest.approx(1.0)
+    assert mask is None or not p[0, ~mask].any()
+    if rule.randomisation == "one arm" and getattr(rule, "ties", "first") == "first":
+        assert p.max() == 1.0
+
+
+@ALL
+def test_members_of_a_batch_do_not_depend_on_each_other(rule: Any) -> None:
+    if isinstance(rule, RemembersRounds):
+        return  # its memory is of one run: the contract of policies tries it
+    rng = np.random.default_rng(0)
+    n, K, d = 6, 5, 3
+    roots = rng.standard_normal((n, d, 2 * d))
+    V_inv = np.linalg.inv(np.matmul(roots, np.swapaxes(roots, -1, -2)))
+    V_inv = 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2))
+    fit = Fit(rng.standard_normal((n, d)), V_inv, rng.uniform(1, 3, n), None, rng.integers(0, 5, (n, K)) * 1.0, 7, 1.0)
+    offer = unbatched(features=rng.standard_normal((n, K, d)), control=np.eye(K)[rng.integers(0, K, n)])
+    offer = replace(offer, sigma=rng.uniform(0.5, 2.0, (n, K)))
+    mask, penalty, draws = rng.random((n, K)) < 0.7, rng.random((n, K)), rng.random((n, 1 + d))
+    mask[np.arange(n), offer.control.argmax(-1)] = True
+    together = rule.propose(fit, offer, Ask(mask, penalty, draws))
+    for i in range(n):
+        alone = replace(fit, theta=fit.theta[i], V_inv=V_inv[i], radius=fit.radius[i], pulls=fit.pulls[i])
+        mine = replace(
+            offer, features=offer.features[i], control=offer.control[i], sigma=np.asarray(offer.sigma)[i], user=0
+        )
+        np.testing.assert_allclose(
+            together[i], rule.propose(alone, mine, Ask(mask[i], penalty[i], draws[i])), atol=1e-12
+        )
