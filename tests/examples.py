@@ -59,8 +59,10 @@ def r1_offer(
 def unbatched(**arrays: Any) -> Offer:
     """An offer without a users' axis where its arrays have none: rules and guards take any batch."""
     offer = make_offer(**arrays)
-    single = np.ndim(arrays["features"] if arrays.get("maps") is None else arrays["maps"]) == offer.features.ndim - 1
-    alone = single and np.ndim(arrays.get("preference", 0)) < 2
+    if "features" in arrays:
+        alone = np.ndim(arrays["features"]) == 2
+    else:
+        alone = np.ndim(arrays["maps"]) == 3 and np.ndim(arrays["preference"]) == 1
     number = np.asarray(arrays.get("user", 0), np.intp)
     return replace(offer, features=offer.features[0], user=number) if alone else offer
 

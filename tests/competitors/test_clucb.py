@@ -153,7 +153,7 @@ def test_the_named_policy_is_oful_under_it() -> None:
     seen: set[int] = set()
     own: list[BoolArray] = []
     for step in steps(make("w_clucb"), world(seeds=range(3), episodes=60)):
-        seen |= set(step.decision.reason_code.tolist())
+        seen |= set(step.decision.reason_code.ravel().tolist())
         own.append(step.decision.reason_code == UNCHANGED)
     assert seen == {UNCHANGED, NOT_EARNED}
     assert np.mean(own[-30:]) > np.mean(own[:30])

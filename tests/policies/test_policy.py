@@ -21,7 +21,7 @@ from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy, State, evenly, group_identical_offers
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.policies.registry import make
-from drimed.policies.rules.med import MED, LinMED
+from drimed.policies.rules.med import MED
 from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
 from tests.worlds import SMALL
 
@@ -42,9 +42,9 @@ def kinds_of_users(rng: np.random.Generator) -> Offer:
     return replace(made, available=mask[kind], user=np.arange(USERS), context=rng.normal(size=(USERS, 1)))
 
 
-@pytest.mark.parametrize("rule", [MED(ties="shared"), LinMED()])
+@pytest.mark.parametrize("rule", [MED(ties="shared"), MED(temperature="radius", opening=True)])
 @pytest.mark.parametrize("floors", [False, True])
-def test_users_who_are_alike_get_what_each_would_get_alone(rule: MED | LinMED, floors: bool) -> None:
+def test_users_who_are_alike_get_what_each_would_get_alone(rule: MED, floors: bool) -> None:
     rng = np.random.default_rng(5)
     policy, many = Policy(learner=Learner(), rule=rule, guard=Expected()), kinds_of_users(rng)
     if floors:

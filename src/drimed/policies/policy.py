@@ -29,7 +29,7 @@ from drimed.policies.guards.base import Draw, Guard, RemembersDecisions, radius
 from drimed.policies.protocol import Traits, check_sizes
 from drimed.policies.registry import guard_name, settings_of
 from drimed.policies.rules.base import Ask, RemembersRounds, Rule, raised
-from drimed.policies.rules.med import MED, LinMED
+from drimed.policies.rules.med import MED
 
 UNIFORMS_TO_SPREAD = 2  # of a decision: where it would lie alone, and its place in the order
 WORTH_GROUPING = 2  # times as many users as different offers
@@ -217,7 +217,7 @@ class Policy:
     @cached_property
     def _looks_at_offers_alone(self) -> bool:
         """Whether two users with the same offer have the same probabilities, whoever they are."""
-        return isinstance(self.learner, Learner) and isinstance(self.rule, MED | LinMED)
+        return isinstance(self.learner, Learner) and isinstance(self.rule, MED)
 
     @cached_property
     def _remembering(self) -> tuple[RemembersDecisions | None, RemembersRounds | None]:

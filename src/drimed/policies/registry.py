@@ -19,6 +19,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -282,7 +283,9 @@ def _named(name: str, row: dict[str, Any]) -> Entry:
         own = _TABLE["learners"].get(wanted, learner) if isinstance(wanted, str) else learner
         named = {"learner": own["model"]} if "model" in own else {}
         rule = settings.get("rule", row["rule"])
-        tuned = own.get("rules", {}).get(rule, {}) if isinstance(rule, str) else {}
+        tuned: dict[str, Any] = {}
+        if isinstance(rule, str) and rule in RULES:
+            tuned = _TABLE["rules"][rule].get("settings", {}) | own.get("rules", {}).get(rule, {})
         defaults = own["settings"] | tuned | row.get("settings", {})
         return compose(named | settings, rule=row["rule"], guard=row.get("guard", "off"), defaults=defaults)
 
@@ -375,9 +378,8 @@ def _fields(part: Any) -> set[str]:
 def _value(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        return float(text)
     return text

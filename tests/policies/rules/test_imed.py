@@ -1,11 +1,16 @@
+"""Indexed rules."""
+
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 from drimed.errors import ConfigError
+from drimed.numerics import ridge
 from drimed.policies.rules.base import Ask
-from drimed.policies.rules.imed import IMED
+from drimed.policies.rules.imed import IMED, LinIMED
 from tests.examples import E1, fit_of, r1_fit, r1_offer, unbatched
 
 
@@ -39,3 +44,78 @@ def test_twins_of_the_leader_have_its_index() -> None:
 def test_a_weight_out_of_range_is_refused(w: float) -> None:
     with pytest.raises(ConfigError, match=f"w must be positive, got {w}"):
         IMED(w=w)
+
+
+VERSIONS = [LinIMED(version=1), LinIMED(version=2, horizon=1000), LinIMED(version=3)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "want"),
+    [
+        (LinIMED(version=1), [-1.826482, -2.214776, -2.102358]),
+        (LinIMED(version=2, horizon=1000), [-1.826482, -2.214776, -2.102358]),  # log T = 6.9 does not bind
+        (LinIMED(version=3), [-1.816328, -2.231058, -2.104114]),
+    ],
+)
+def test_lin_imed_has_its_worked_indices(rule: LinIMED, want: list[float]) -> None:
+    np.testing.assert_allclose(rule.index(r1_fit(), r1_offer(), Ask()), want, atol=5e-7)
+    assert rule.propose(r1_fit(), r1_offer(), Ask()).tolist() == [0.0, 1.0, 0.0]
+
+
+def test_version_three_measures_gaps_between_upper_bounds() -> None:
+    fit, offer = r1_fit(), r1_offer()
+    upper = fit.mean(offer.features) + fit.width(offer.features)
+    gap = upper.max() - upper
+    np.testing.assert_allclose(gap, [0.251148, 0.090996, 0.0], atol=5e-7)
+    w = fit.width(offer.features) ** 2
+    np.testing.assert_allclose(LinIMED(version=3).index(fit, offer, Ask()), gap**2 / w - np.log(w), atol=1e-12)
+
+
+def test_the_caps_bind_where_the_leader_is_well_explored() -> None:
+    """V = 1e8 I makes -log w = 18.4 - log beta, above log T = 2.3 and log(C / widest^2) = log(2 / 1)."""
+    fit = fit_of(1e8 * np.eye(2), np.array([1.0, 0.0]), K=2)
+    offer = unbatched(features=np.eye(2), control=[1.0, 0.0])
+    explored = -np.log(1e-8)
+    assert float(LinIMED(version=1).index(fit, offer, Ask())[0]) == pytest.approx(explored)
+    assert float(LinIMED(version=2, horizon=10).index(fit, offer, Ask())[0]) == pytest.approx(np.log(10))
+    assert float(LinIMED(version=3, cap=2.0).index(fit, offer, Ask())[0]) == pytest.approx(np.log(2.0))
+
+
+def test_the_experiments_radius_replaces_the_learners() -> None:
+    rule = LinIMED(version=1, radius="experiments")
+    beta = float(ridge.lin_imed_radius(4, 2, noise=1.0)) ** 2
+    w = beta * np.array([1 / 3, 1 / 2, 0.44])
+    want = np.array([0.0, 0.4, 0.12]) ** 2 / w - np.log(w)
+    np.testing.assert_allclose(rule.index(r1_fit(), r1_offer(), Ask()), want, atol=1e-12)
+
+
+def test_the_papers_radius_is_the_trace_form_at_one_over_t_squared() -> None:
+    """t = 4, longest arm 1: sqrt(2 log((1 + 3) 16)) + 1."""
+    w = (np.sqrt(2 * np.log(64.0)) + 1) ** 2 * np.array([1 / 3, 1 / 2, 0.44])
+    want = np.array([0.0, 0.4, 0.12]) ** 2 / w - np.log(w)
+    index = LinIMED(version=1, radius="paper").index(r1_fit(round=4), r1_offer(), Ask())
+    np.testing.assert_allclose(index, want, atol=1e-12)
+
+
+def test_an_arm_without_features_beside_large_rewards_is_no_overflow() -> None:
+    """No treatment is often coded as zero features: its width is zero, and its gap may be of any size."""
+    fit = fit_of(np.eye(1), np.array([1.0]), radius=5.0, K=2)
+    offer = unbatched(features=[[0.0], [1e6]], control=[1.0, 0.0])
+    for rule in VERSIONS:
+        assert rule.propose(fit, offer, Ask()).tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"version": 4}, "version must be 1, 2 or 3, got 4"),
+        ({"version": 2}, "version 2 needs a positive horizon .*, got None"),
+        ({"version": 2, "horizon": 0}, "version 2 needs a positive horizon .*, got 0"),
+        ({"cap": 0.5}, "cap must be at least 1, got 0.5"),
+        ({"cap": np.nan}, "cap must be at least 1, got nan"),
+        ({"radius": "theory"}, "radius must be one of .*'learner'.*, got 'theory'"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LinIMED(**settings)

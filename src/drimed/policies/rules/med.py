@@ -7,7 +7,6 @@ Symbols: docs/notation.md. Shapes: leading `...` is any batch; K arms, d feature
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
@@ -36,6 +35,11 @@ SATURATIONS = ("one arm", "every arm", "off")
 class MED:
     """Weight exp(-gap^2 / (temperature |x_best - x|^2_{V^-1})), times a design.
 
+    The rule `lin_med` is LinMED of Balagopalan and Jun: temperature "radius", .99 on the empirical best arm, .005 on a
+    G-optimal design, no saturation (their paper has "one arm", their code never runs it). The Dri-MED paper's
+    comparison swaps the two masses (docs/paper.md, I-8). V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8):
+    p = (.993374, .003299, .003327).
+
     >>> MED(empirical=0.9).temperature
     2.0
     """
@@ -50,6 +54,7 @@ class MED:
     # Arms that tie, for the lead or for the least explored: the first of them, or equal shares, so that the order of
     # arms does not matter (but that of the designs approx and frank_wolfe, which pick among equals by order).
     ties: str = "first"
+    opening: bool = False  # the first round, which has no leader, mixes the design with uniform: as in LinMED
 
     reference: ClassVar[str] = "Balagopalan and Jun 2024; Das et al. Alg. 3"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -75,6 +80,9 @@ class MED:
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, mask = offer.features, ask.mask
+        if self.opening and fit.round == 1:
+            p = (1 - self.optimal) * probability.uniform(every_arm(fit, offer), mask)
+            return p + self.optimal * design(x, self.design, mask) if self.optimal else p
         if self.ties == "shared":
             p = np.zeros(every_arm(fit, offer))
             for share, leader, gap, distance in behind_leaders(fit, x, mask):
@@ -120,50 +128,3 @@ class MED:
         else:
             share = unexplored / np.maximum(unexplored.sum(-1, keepdims=True), 1)
         return np.where(unexplored.any(-1, keepdims=True), 0.5 * p + 0.5 * share, p)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class LinMED:
-    """MED with the confidence radius as temperature and a G-optimal design in the mixture.
-
-    Source: Balagopalan and Jun (2024). Their weights put .99 on the empirical best arm and .005 on the design; the
-    Dri-MED paper's comparison swaps the two (docs/paper.md, I-8).
-
-    V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): p = (.993374, .003299, .003327).
-
-    >>> LinMED().empirical, LinMED().optimal
-    (0.99, 0.005)
-    """
-
-    empirical: float = 0.99
-    optimal: float = 0.005
-    design: str = "approx"
-    saturation: str = "off"  # the authors' paper has "one arm", their code never runs it
-    ties: str = "first"
-
-    reference: ClassVar[str] = "Balagopalan and Jun 2024"
-    randomisation: ClassVar[Randomisation] = "closed form"
-
-    def __post_init__(self) -> None:
-        self.step  # noqa: B018  building the step checks the settings
-
-    @cached_property
-    def step(self) -> MED:
-        """The same weights, design and saturation as any MED."""
-        return MED(
-            temperature="radius",
-            empirical=self.empirical,
-            optimal=self.optimal,
-            design=self.design,
-            saturation=self.saturation,
-            ties=self.ties,
-        )
-
-    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        if fit.round > 1:
-            return self.step.propose(fit, offer, ask)
-        # No data, no leader: the first round mixes the design with uniform.
-        x = offer.features
-        p = (1 - self.optimal) * probability.uniform(every_arm(fit, offer), ask.mask)
-        return p + self.optimal * design(x, self.design, ask.mask) if self.optimal else p

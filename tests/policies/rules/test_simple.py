@@ -1,3 +1,5 @@
+"""Optimism, Thompson sampling and baselines."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -8,9 +10,76 @@ from scipy.special import ndtr
 
 from drimed.errors import ConfigError, InputError
 from drimed.numerics import ridge
+from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
-from drimed.policies.rules.simple import LinTS
+from drimed.policies.rules.simple import OFUL, Control, Greedy, LinTS, Uniform
 from tests.examples import ARMS, E1, r1_fit, r1_offer, unbatched
+from tests.worlds import played, world
+
+MIXED = np.array([0.5, 0.3, 0.2])
+
+
+def test_it_plays_the_control_whatever_the_data_and_the_penalty() -> None:
+    p = Control().propose(r1_fit(), r1_offer(control=MIXED), Ask(penalty=np.array([9.0, 0.0, 0.0])))
+    assert p.tolist() == MIXED.tolist()
+
+
+def test_a_mask_shares_the_missing_mass() -> None:
+    p = Control().propose(r1_fit(), r1_offer(control=MIXED), Ask(mask=np.array([True, False, True])))
+    np.testing.assert_allclose(p, [5 / 7, 0.0, 2 / 7])
+
+
+def test_a_control_without_available_arms_is_refused() -> None:
+    with pytest.raises(InputError, match=r"every arm of the control is unavailable.*give this offer another control"):
+        Control().propose(r1_fit(), r1_offer(control=E1), Ask(mask=np.array([False, True, True])))
+
+
+def test_it_plays_the_largest_estimated_mean() -> None:
+    assert Greedy().propose(r1_fit(), r1_offer(), Ask()).tolist() == E1.tolist()
+
+
+def test_every_allowed_arm_has_the_same_probability() -> None:
+    assert Uniform().propose(r1_fit(), r1_offer(), Ask()).tolist() == [1 / 3] * 3
+    assert Uniform().propose(r1_fit(), r1_offer(), Ask(mask=np.array([False, True, True]))).tolist() == [0, 0.5, 0.5]
+    assert Uniform().propose(r1_fit(batch=(2,)), r1_offer(), Ask()).tolist() == [[1 / 3] * 3] * 2
+
+
+def test_the_running_example_has_its_worked_bounds() -> None:
+    fit = r1_fit()
+    np.testing.assert_allclose(OFUL().index(fit, r1_offer()), [2.992387, 3.152538, 3.243535], atol=5e-7)
+    np.testing.assert_allclose(fit.mean(ARMS), [0.5, 0.1, 0.38], atol=1e-12)
+    np.testing.assert_allclose(fit.mean(ARMS) - fit.width(ARMS), [-1.992387, -2.952538, -2.483535], atol=5e-7)
+    assert OFUL().propose(fit, r1_offer(), Ask()).tolist() == [0.0, 0.0, 1.0]
+
+
+def test_a_fixed_width_replaces_the_radius() -> None:
+    index = OFUL(width_squared=2.0).index(r1_fit(), r1_offer())
+    np.testing.assert_allclose(index, np.array([0.5, 0.1, 0.38]) + np.sqrt(2 * np.array([1 / 3, 1 / 2, 0.44])))
+    assert OFUL(width_squared=0.0).propose(r1_fit(), r1_offer(), Ask()).tolist() == E1.tolist()
+
+
+def test_while_discounting_the_width_is_in_the_spread() -> None:
+    fit = r1_fit()
+    narrow = replace(fit, spread=0.25 * fit.V_inv)
+    np.testing.assert_allclose(narrow.width(ARMS), 0.5 * fit.width(ARMS))
+    assert OFUL().index(narrow, r1_offer())[2] == pytest.approx(0.38 + 0.5 * (3.243535 - 0.38), abs=1e-6)
+
+
+@pytest.mark.parametrize("c", [0.5, 3.0])
+def test_equal_noise_makes_weighted_optimism_plain_optimism(c: float) -> None:
+    """All sigma = c: weights with lambda equal no weights with R = c and lambda c^2, arm by arm."""
+    it = world(episodes=25, seeds=range(6))
+    weighted = played(make("w_oful", regularisation=0.8), it, sigma=c)
+    plain = played(make("oful", noise_bound=c, regularisation=0.8 * c * c), it, sigma=c)
+    assert np.array_equal(weighted, plain)
+    assert len(np.unique(weighted)) > 1
+
+
+@pytest.mark.parametrize("width", [-1.0, np.nan])
+def test_a_width_out_of_range_is_refused(width: float) -> None:
+    with pytest.raises(ConfigError, match=f"width_squared must be at least 0 and finite, got {width}"):
+        OFUL(width_squared=width)
+
 
 TWO = unbatched(features=ARMS[:2], control=[1.0, 0.0])
 ORTHANT = np.array([0.564667, 0.200275, 0.235058])  # v = 1, by an exact bivariate integral
