@@ -441,7 +441,7 @@ def test_old_outcomes_added_to_an_aged_start_are_the_evidence_of_the_whole_run(p
                 outcome = member(block.respond(episode, action[None], one(user)), 0)
                 state = policy.observe(state, offer, action, outcome)
                 told.append((offer, action, outcome, 2 - episode))
-    fresh = policy.aged_start(SMALL, 3)
+    fresh = policy.init(SMALL, episodes=3)
     for each in told:
         fresh = policy.observe(fresh, *each)
     again = policy.with_evidence(state, fresh)

@@ -340,7 +340,7 @@ def test_settings_that_a_function_does_not_take_go_to_the_parts_of_its_policy(mo
         ("subprocess:run", "is a function: register it"),
         ("subprocess:Popen", "neither a rule .* nor a policy"),
         ("somebodys_rules:Broken", "Broken is no rule: it lacks reference"),
-        ("somebodys_rules:HalfAPolicy", "HalfAPolicy is no policy: it lacks aged_start, begin_episode, commit"),
+        ("somebodys_rules:HalfAPolicy", "HalfAPolicy is no policy: it lacks begin_episode, commit"),
         (
             "somebodys_rules:Leaky",
             r"somebodys_rules:Leaky must give each of the 3 arms a probability, and all of them 1",

@@ -74,9 +74,6 @@ class CLUCB:
 
     One feature, V = 5, theta_hat = .8, radius .5, x = 1, x_0 = .5, relative .1, first round: w = .55, and its lower
     bound .317 is above 0. Bounded apart, .5764 against .9 times .5118.
-
-    >>> CLUCB().joint
-    True
     """
 
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))

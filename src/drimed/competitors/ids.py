@@ -41,9 +41,6 @@ class IDS:
     Two arms with gaps (1, 2) and information (1, 4): p = (2/3, 1/3), ratio 8/9, where each arm alone has 1.
     V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8) with noise .5, 1, 2: gaps (5.235922, 6.196073,
     5.727070), information (.169418, .277632, .104360), and e2 is played.
-
-    >>> IDS().variant
-    'ucb'
     """
 
     variant: str = "ucb"

@@ -42,9 +42,6 @@ class OPLB:
     Two arms with U = (1, .6) and C = (.3, -.2), absolute 0: p = (.4, .6), of value .76. V = diag(3, 2),
     theta_hat = (.5, .1), arms e1, e2, (.6, .8) with the third as control, relative .1, squared width .04: costs
     (-.043155, .315865, -.024734), optimistic rewards (.615470, .241421, .512665), and e1 is played.
-
-    >>> OPLB(optimism="theory").relative
-    0.1
     """
 
     relative: float = 0.1  # epsilon

@@ -46,9 +46,6 @@ class SafeLUCB:
 
     V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8) with the third as control, relative .1, radius .2:
     largest costs (-.043155, .315865, -.024734), so that e1 and the control are safe.
-
-    >>> SafeLUCB(horizon=1000).first_rounds
-    100
     """
 
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))

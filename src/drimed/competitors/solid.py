@@ -240,9 +240,6 @@ class SOLID:
 
     V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): the ratios of the second and third arm are .192 and
     .038571, and the nearest parameter under which the third is as good as the first is (.457143, .228571).
-
-    >>> SOLID().omega_step
-    0.5
     """
 
     omega_step: float | str = 0.5  # alpha_omega; "theory": 1 / sqrt(length of the phase)

@@ -45,9 +45,6 @@ class SpannerIGW:
     reaches farther from e1 than the second, so the spanner is the first and the third, lambda^2 + .2 lambda = .9 and
     p = (.878283, 0, .121717). Without the third arm lambda^2 + 3 lambda = 3 and p = (.947822, .052178); the authors'
     variant then has (6/7, 1/7).
-
-    >>> SpannerIGW(eta=10.0).randomisation
-    'closed form'
     """
 
     # Per unit of reward: 0 ignores gaps, large is greedy. "schedule" grows like the root of the round; the authors' own

@@ -90,13 +90,10 @@ class Policy:
             confidence=level,
         )
 
-    def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> State:
-        """The state before any data, for a batch of independent runs."""
-        return self._start(shape, batch, 0)
-
-    def aged_start(self, shape: Shape, episodes: int) -> State:
-        """The state without any outcome after so many episodes."""
-        return self._start(shape, (), episodes)
+    def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> State:
+        """The state before any data, for a batch of independent runs, after so many episodes."""
+        guard, rule = (part.init(shape, batch) if part else None for part in self._remembering)
+        return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, rule, 1)
 
     def begin_episode(self, state: State, offer: Offer) -> State:
         """Let the evidence age; these policies need nothing from the offers."""
@@ -226,10 +223,6 @@ class Policy:
             self.guard if isinstance(self.guard, RemembersDecisions) else None,
             self.rule if isinstance(self.rule, RemembersRounds) else None,
         )
-
-    def _start(self, shape: Shape, batch: tuple[int, ...], episodes: int) -> State:
-        guard, rule = (part.init(shape, batch) if part else None for part in self._remembering)
-        return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, rule, 1)
 
     @property
     def balances(self) -> bool:

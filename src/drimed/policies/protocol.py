@@ -48,10 +48,8 @@ class AnyPolicy(Protocol):
     def needs_contexts_at_opening(self) -> bool:
         """Whether `begin_episode` looks at the offers of all users."""
 
-    def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> Any: ...
-
-    def aged_start(self, shape: Shape, episodes: int) -> Any:
-        """The state without any outcome after so many episodes: older outcomes are added with `late`."""
+    def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
+        """The state without any outcome, after so many episodes: older outcomes are added with `late`."""
 
     def begin_episode(self, state: Any, offer: Offer) -> Any: ...
 
@@ -72,7 +70,7 @@ class AnyPolicy(Protocol):
     def update(self, state: Any, offer: Offer, draw: Draw, outcome: Outcome) -> Any: ...
 
     def lost_digits(self, before: Any, after: Any) -> bool:
-        """Whether `forget` left round-off: then the evidence has to be added up again from `aged_start`."""
+        """Whether `forget` left round-off: then the evidence has to be added up again from `init`."""
 
     def with_evidence(self, state: Any, evidence: Any) -> Any:
         """The first state, with what the second one has learned from outcomes."""
@@ -152,17 +150,19 @@ def from_arrays(like: S, arrays: dict[str, NDArray[Any]], prefix: str = "") -> S
 
 
 def _try(policy: AnyPolicy, name: str) -> None:
-    """One user, three arms of which two are available, two rounds; then two runs side by side."""
+    """One user, three arms of which two are available, two rounds; then two runs side by side with other outcomes."""
     maps = np.array([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]], [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]] * 2])
-    available = np.array([True, True, False])
     offer = make_offer(
-        maps=maps, preference=[0.7, 0.3], covariance=[np.eye(2)] * 3, control=[1.0, 0.0, 0.0], available=available
-    )
-    offer = offer.broadcast((1,))
+        maps=maps,
+        preference=[0.7, 0.3],
+        covariance=[np.eye(2)] * 3,
+        control=[1.0, 0.0, 0.0],
+        available=[True, True, False],
+    ).broadcast((1,))
+    width = policy.draws_needed(_PROBLEM)
     state = policy.begin_episode(policy.init(_PROBLEM), offer)
-    for round in range(2):
-        state = policy.settle(state)
-        draws = np.full((1, policy.draws_needed(_PROBLEM)), 0.3 + 0.4 * round)
+    for u in (0.3, 0.7):
+        state, draws = policy.settle(state), np.full((1, width), u)
         draw = policy.decide(state, offer, draws)
         p = draw.probabilities
         if p.shape != (1, 3):
@@ -177,23 +177,16 @@ def _try(policy: AnyPolicy, name: str) -> None:
                 "may keep no memory and draw no random numbers of its own; ask.draws has uniforms"
             )
         state = policy.update(state, offer, draw, Outcome(np.array([0.5]), np.array([[0.5, 0.5]])))
-    _try_batch(policy, name, offer)
-
-
-def _try_batch(policy: AnyPolicy, name: str, offer: Offer) -> None:
-    """Two runs side by side, with different outcomes: each is computed as if it were alone."""
-    draws = np.full((1, policy.draws_needed(_PROBLEM)), 0.3)
-    rewards, vectors = np.array([[2.0], [-2.0]]), np.array([[[3.0, 1.0]], [[-3.0, -1.0]]])
 
     def second(batch: tuple[int, ...], reward: FloatArray, vector: FloatArray) -> FloatArray:
-        many, uniforms = offer.broadcast((*batch, 1)), np.broadcast_to(draws, batch + draws.shape)
+        many, uniforms = offer.broadcast((*batch, 1)), np.full((*batch, 1, width), 0.3)
         state = policy.settle(policy.begin_episode(policy.init(_PROBLEM, batch), many))
         first = policy.decide(state, many, uniforms)
         state = policy.settle(policy.update(state, many, first, Outcome(reward, vector)))
         return policy.decide(state, many, uniforms).probabilities
 
-    both = second((2,), rewards, vectors)
-    alone = [second((), rewards[i], vectors[i]) for i in range(2)]
+    rewards, vectors = np.array([[2.0], [-2.0]]), np.array([[[3.0, 1.0]], [[-3.0, -1.0]]])
+    both, alone = second((2,), rewards, vectors), [second((), rewards[i], vectors[i]) for i in range(2)]
     if both.shape != (2, 1, 3) or not np.allclose(both, alone, rtol=0, atol=_ROUND_OFF):
         raise ConfigError(
             f"{name} must compute each run of a batch as if it were alone: two runs with 3 arms side by side got "

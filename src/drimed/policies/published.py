@@ -48,11 +48,7 @@ class PublishedState:
 @final
 @dataclass(frozen=True, kw_only=True)
 class PublishedDri:
-    """The published algorithm, randomised (`step="med"`) or indexed (`step="imed"`).
-
-    >>> PublishedDri(step="med", reading="code").dual_start
-    0.0
-    """
+    """The published algorithm, randomised (`step="med"`) or indexed (`step="imed"`)."""
 
     step: str = "med"
     reading: str = "code"
@@ -110,18 +106,12 @@ class PublishedDri:
         """nu_0 (I-15)."""
         return float(self._printed) if self.initial_dual is None else self.initial_dual
 
-    def init(self, shape: Shape, batch: tuple[int, ...] = ()) -> PublishedState:
-        """l. 1 of Alg. 2."""
-        start = ridge.init(shape.d, self.ridge_penalty, batch)
-        zero = np.zeros(batch)
-        return PublishedState(start, np.zeros((*batch, shape.K)), zero, zero + self.dual_start, 0, 1)
-
-    def aged_start(self, shape: Shape, episodes: int) -> PublishedState:
-        """The prior is discounted with the evidence."""
-        state = self.init(shape)
+    def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> PublishedState:
+        """l. 1 of Alg. 2; the prior is discounted with the evidence."""
+        start, zero = ridge.init(shape.d, self.ridge_penalty, batch), np.zeros(batch)
         for _ in range(episodes):
-            state = replace(state, ridge=self.aged(state.ridge))
-        return state
+            start = self.aged(start)
+        return PublishedState(start, np.zeros((*batch, shape.K)), zero, zero + self.dual_start, 0, 1)
 
     def begin_episode(self, state: PublishedState, offer: Offer) -> PublishedState:
         """Alg. 2 l. 3 to 8: the threshold from the statistics so far, then the discount."""

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError, InputError, NumericalError
 from drimed.numerics import ridge
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.simple import OFUL, Control, Greedy, LinTS, Uniform
-from tests.examples import ARMS, E1, r1_fit, r1_offer, unbatched
+from tests.examples import ARMS, E1, r1_fit, r1_offer
 from tests.worlds import played, world
 
 MIXED = np.array([0.5, 0.3, 0.2])
@@ -81,29 +80,11 @@ def test_a_width_out_of_range_is_refused(width: float) -> None:
         OFUL(width_squared=width)
 
 
-TWO = unbatched(features=ARMS[:2], control=[1.0, 0.0])
 ORTHANT = np.array([0.564667, 0.200275, 0.235058])  # v = 1, by an exact bivariate integral
 ORTHANT_RADIUS = np.array([0.481294, 0.366010, 0.152695])  # v = 4.316941
 N = 400_000
 # Each share is within 4 standard errors of its probability: all six alarms together are false once in 2600 seeds.
 SE = 0.5 / np.sqrt(N)
-
-
-def test_two_arms_have_a_closed_form() -> None:
-    p = LinTS().probabilities(r1_fit(), TWO, np.zeros((0, 2)))
-    np.testing.assert_allclose(p, [0.669371, 0.330629], atol=5e-7)
-    wide = LinTS(v="radius").probabilities(r1_fit(), TWO, np.zeros((0, 2)))
-    np.testing.assert_allclose(wide[0], ndtr(0.4 / (4.316941 * np.sqrt(5 / 6))), atol=1e-7)
-
-
-@pytest.mark.parametrize(("v", "want"), [(1.0, ORTHANT), ("radius", ORTHANT_RADIUS)])
-def test_three_arms_have_their_orthant_probabilities(
-    v: float | str, want: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> None:
-    normals = np.random.default_rng(0).standard_normal((N, 2))
-    p = LinTS(v=v).probabilities(r1_fit(), r1_offer(), normals)
-    assert p.sum() == pytest.approx(1.0)
-    assert (np.abs(p - want) <= 4 * np.sqrt(want * (1 - want) / N) + 5e-7).all()
 
 
 @pytest.mark.parametrize(("v", "want"), [(1.0, ORTHANT), ("radius", ORTHANT_RADIUS)])
@@ -137,12 +118,17 @@ def test_the_middle_draw_plays_the_estimate_and_the_edges_are_finite() -> None:
 
 
 def test_the_inflation_can_be_that_of_2013() -> None:
-    fit = replace(r1_fit(round=10), noise_bound=2.0)
-    rule = LinTS(v="2013", delta=0.1)
+    fit = replace(r1_fit(round=10, batch=(50,)), noise_bound=2.0)
     v = float(ridge.thompson_radius(10, 2, noise=2.0, delta=0.1))
-    np.testing.assert_allclose(
-        rule.probabilities(fit, TWO, np.zeros((0, 2)))[0], ndtr(0.4 / (v * np.sqrt(5 / 6))), atol=1e-12
-    )
+    ask = Ask(draws=np.random.default_rng(3).random((50, 3)))
+    one, other = (rule.propose(fit, r1_offer(), ask) for rule in (LinTS(v="2013", delta=0.1), LinTS(v=v)))
+    assert np.array_equal(one, other)
+
+
+def test_a_covariance_that_cannot_be_factored_is_refused_in_words() -> None:
+    fit = replace(r1_fit(), V_inv=np.diag([1.0, -4e-11]))
+    with pytest.raises(NumericalError, match=r"positive definite covariance.*smallest eigenvalue is -4e-11"):
+        LinTS().propose(fit, r1_offer(), Ask(draws=np.full(3, 0.5)))
 
 
 def test_too_few_draws_are_refused() -> None:

@@ -124,11 +124,7 @@ class RemembersDecisions(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Off:
-    """No guard: the rule's distribution goes through as it is.
-
-    >>> Off().promise
-    'nothing'
-    """
+    """No guard: the rule's distribution goes through as it is."""
 
     protects: ClassVar[Protects] = "nothing"
     promise: ClassVar[str] = "nothing"
@@ -145,11 +141,7 @@ class Off:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Guardrail:
-    """A single metric that must stay near the control's, whatever the user's preference.
-
-    >>> Guardrail(metric=0, relative=0.05).better
-    'higher'
-    """
+    """A single metric that must stay near the control's, whatever the user's preference."""
 
     metric: int  # its number among the outcome's M metrics
     relative: float = 0.05

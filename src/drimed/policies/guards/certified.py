@@ -28,22 +28,8 @@ from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.numerics.probability import unit_variance
 from drimed.numerics.quadratic_forms import NEVER_ZERO
-from drimed.policies.guards import margin
-from drimed.policies.guards.base import (
-    UNCHANGED,
-    AskRule,
-    Constraint,
-    Guarded,
-    Guardrail,
-    Protects,
-    certified_arms,
-    check_confidence,
-    constraints,
-    mixed,
-    only_safe,
-    radius,
-    safe_choice,
-)
+from drimed.policies.guards import base, margin
+from drimed.policies.guards.base import UNCHANGED, AskRule, Constraint, Guarded, Guardrail, Protects
 from drimed.policies.guards.margin import Tolerance
 
 PRIOR = 3.0  # outcomes that the prior of an arm's noise counts as (models/noise_estimation.py)
@@ -55,81 +41,70 @@ FAR_TAIL = 1e-3  # of a margin's share: its quantile lies beyond the one that is
 STEPS = 12  # of the iteration from there, which contracts by an order of magnitude or more a step
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class Certain:
-    """The rule is asked on the certified arms only.
-
-    >>> Certain(confidence="anytime").promise
-    'every arm played is certified against the control'
-    """
+class _Certified:
+    """The settings of both guards."""
 
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
     confidence: float | str = 0.99  # a level per decision, or "anytime"
     guardrails: tuple[Guardrail, ...] = ()
     simultaneous: bool = False  # a level is for all arms of a decision at once, not for each of them
+
+    def __post_init__(self) -> None:
+        base.check_confidence(self.confidence)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Certain(_Certified):
+    """The rule is asked on the certified arms only."""
 
     protects: ClassVar[Protects] = "every arm"
     promise: ClassVar[str] = "every arm played is certified against the control"
 
-    def __post_init__(self) -> None:
-        check_confidence(self.confidence)
-
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
-        required = constraints(offer, self.tolerance, self.guardrails)
+        required = base.constraints(offer, self.tolerance, self.guardrails)
         if self.simultaneous:
             ok = _positive(lower_bounds(fit, offer, required, self.confidence, control=False), offer)
         else:
-            ok = certified_arms(fit, required, radius(fit, self.confidence), offer.available)
-        return only_safe(ok, offer, ask)
+            ok = base.certified_arms(fit, required, base.radius(fit, self.confidence), offer.available)
+        return base.only_safe(ok, offer, ask)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Expected:
-    """p' = rho wish + (1 - rho) safe with the largest certified rho.
-
-    >>> Expected().confidence
-    0.99
-    """
-
-    tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
-    confidence: float | str = 0.99  # a level per decision, or "anytime"
-    guardrails: tuple[Guardrail, ...] = ()
-    simultaneous: bool = False  # a level is for all arms of a decision at once, not for each of them
+class Expected(_Certified):
+    """p' = rho wish + (1 - rho) safe with the largest certified rho."""
 
     protects: ClassVar[Protects] = "expected reward"
     promise: ClassVar[str] = "the expected reward of each decision is certified against the control"
 
-    def __post_init__(self) -> None:
-        check_confidence(self.confidence)
-
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
         wish = ask(offer.available, None)
-        required = constraints(offer, self.tolerance, self.guardrails)
+        required = base.constraints(offer, self.tolerance, self.guardrails)
         if self.simultaneous and not (self.confidence == "anytime" and _noise_is_known(fit)):
             lower = lower_bounds(fit, offer, required, self.confidence, control=True)
             return _mixed_by_bounds(wish, lower, offer, ask)
-        r = radius(fit, self.confidence)
-        ok = certified_arms(fit, required, r, offer.available)
+        r = base.radius(fit, self.confidence)
+        ok = base.certified_arms(fit, required, r, offer.available)
         whole = reduce(np.logical_and, (c.certified(fit, c.mixed(wish)[..., None, :], r)[..., 0] for c in required))
         if not whole.all():  # mixtures of certified arms are certified; round-off must not say otherwise
             whole = whole | (ok | (wish == 0)).all(-1)
         if whole.all():
             return Guarded(wish, np.full(whole.shape, UNCHANGED), np.ones(whole.shape), ok.sum(-1))
-        safe = safe_choice(ok, offer, ask)
+        safe = base.safe_choice(ok, offer, ask)
         shares = [
             margin.largest_share(fit, c.mixed(safe), c.mixed(wish), c.x0, c.relative, c.absolute, r) for c in required
         ]
-        return mixed(wish, safe, np.where(whole, 1.0, reduce(np.minimum, shares)), ok, offer)
+        return base.mixed(wish, safe, np.where(whole, 1.0, reduce(np.minimum, shares)), ok, offer)
 
 
 def _mixed_by_bounds(wish: FloatArray, lower: list[FloatArray], offer: Offer, ask: AskRule) -> Guarded:
     """The largest certified rho where bounds on all arms' margins hold at once: their mean bounds a lottery's."""
     ok = _positive(lower, offer)
-    safe = safe_choice(ok, offer, ask)
+    safe = base.safe_choice(ok, offer, ask)
     shares = []
     for F in lower:
         wished, kept = np.vecdot(wish, F[..., :-1]), np.vecdot(safe, F[..., :-1])
@@ -138,7 +113,7 @@ def _mixed_by_bounds(wish: FloatArray, lower: list[FloatArray], offer: Offer, as
         # rho wished + (1 - rho) kept = 0
         shares.append(np.where(whole, 1.0, kept / np.where(whole, 1.0, kept - wished)))
     share = np.where((ok | (wish == 0)).all(-1), 1.0, reduce(np.minimum, shares))
-    return mixed(wish, safe, share, ok, offer)
+    return base.mixed(wish, safe, share, ok, offer)
 
 
 def _positive(lower: list[FloatArray], offer: Offer) -> BoolArray:
@@ -156,9 +131,10 @@ def lower_bounds(
     mean of its arms' margins, and at least the mean of their bounds.
     """
     nu = [_freedom(fit, offer, c) for c in required]
-    if isinstance(confidence, str):  # its region has every direction in it
-        r0 = np.asarray(fit.radius / fit.noise_bound)[..., None]
-        quantiles = [_grown(r0, own) for own in nu]
+    if isinstance(confidence, str):  # its region has every direction in it; with nu degrees of freedom it grows
+        squared = np.asarray(fit.radius / fit.noise_bound)[..., None] ** 2
+        own = [np.minimum(v, MOST_FREEDOM) for v in nu]
+        quantiles = [np.sqrt(v * np.expm1(np.minimum(squared / v, LARGEST_EXPONENT))) for v in own]
     else:
         arcs = [_arcs(fit, offer, c, control) for c in required]
         count = reduce(np.add, (used.sum(-1, keepdims=True) for _, used in arcs))
@@ -222,12 +198,6 @@ def _arcs(fit: Fit, offer: Offer, c: Constraint, control: bool) -> tuple[FloatAr
 
 def _noise_is_known(fit: Fit) -> bool:
     return isinstance(fit.inflation, float) and fit.inflation == 1.0
-
-
-def _grown(r0: FloatArray, nu: FloatArray) -> FloatArray:
-    """The radius at all times while the noise has nu degrees of freedom."""
-    own = np.where(nu == np.inf, 1.0, nu)
-    return np.where(nu == np.inf, r0, np.sqrt(own * np.expm1(np.minimum(r0 * r0 / own, LARGEST_EXPONENT))))
 
 
 def _freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:

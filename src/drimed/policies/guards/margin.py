@@ -21,7 +21,7 @@ from drimed.errors import ConfigError
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import FloatArray
 from drimed.numerics.compiled import helper, kernel
-from drimed.numerics.quadratic_forms import WIDE, entries_of, quadratic_at
+from drimed.numerics.quadratic_forms import entries_of, quadratic_at
 
 # Inner products lose half the digits where w is parallel to x_0; the control itself must stay certified there.
 ROUND_OFF = 1e-8
@@ -134,35 +134,21 @@ class _Segment(NamedTuple):
 def _worst_case(w, x0, theta, S, r, rel, absolute, F, worst):  # type: ignore[no-untyped-def]
     K, d = w.shape
     B, E = 0.0, 0.0
-    wide = d >= WIDE
-    Sx0, at = np.zeros(d), np.empty(d if wide else 0, np.int64)
-    n = entries_of(x0, at) if wide else d
+    Sx0, at = np.zeros(d), np.empty(d, np.int64)
+    n = entries_of(x0, at)  # often few
     for i in range(d):
-        if wide:
-            for j in at[:n]:
-                Sx0[i] += S[i, j] * x0[j]
-        else:
-            for j in range(d):
-                Sx0[i] += S[i, j] * x0[j]
+        for j in at[:n]:
+            Sx0[i] += S[i, j] * x0[j]
         B += rel * x0[i] * theta[i]
         E += rel * rel * x0[i] * Sx0[i]
     control = _control(B, E, r)
     for k in range(K):
-        A, C, D = 0.0, 0.0, 0.0
-        if wide:
-            n = entries_of(w[k], at)
-            C = quadratic_at(S, w[k], at, n)
-            for i in at[:n]:
-                A += w[k, i] * theta[i]
-                D += rel * w[k, i] * Sx0[i]
-        else:
-            for i in range(d):
-                s = 0.0
-                for j in range(d):
-                    s += S[i, j] * w[k, j]
-                A += w[k, i] * theta[i]
-                C += w[k, i] * s
-                D += rel * w[k, i] * Sx0[i]
+        A, D = 0.0, 0.0
+        n = entries_of(w[k], at)
+        C = quadratic_at(S, w[k], at, n)
+        for i in at[:n]:
+            A += w[k, i] * theta[i]
+            D += rel * w[k, i] * Sx0[i]
         t = min(max(_stationary(control, C, D), -1.0), 1.0)
         F[k] = _margin(control, A, C, D, t) + absolute
         worst[k] = t

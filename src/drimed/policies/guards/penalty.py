@@ -19,21 +19,8 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics.arrays import FloatArray, pick
-from drimed.policies.guards import margin
-from drimed.policies.guards.base import (
-    PENALISED,
-    UNCHANGED,
-    AskRule,
-    Draw,
-    Guarded,
-    Protects,
-    certified_arms,
-    check_confidence,
-    constraints,
-    mixed,
-    radius,
-    safe_choice,
-)
+from drimed.policies.guards import base, margin
+from drimed.policies.guards.base import PENALISED, UNCHANGED, AskRule, Draw, Guarded, Protects
 from drimed.policies.guards.margin import Tolerance
 
 UPDATES = ("margin", "indicator")
@@ -53,9 +40,6 @@ class Penalty:
 
     After each decision nu_h <- [nu_h - step m_A / sqrt(t)]_+ with m_A the estimated margin ("margin"), or
     [nu_h + step (1{m_A < 0} - rate) / sqrt(t)]_+ ("indicator").
-
-    >>> Penalty().update
-    'margin'
     """
 
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -110,11 +94,7 @@ class Accounts:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """sum of expected margins + relative sum |mu_0| + absolute T + endowment >= 0 at all times, per user.
-
-    >>> Budget(endowment=0.5).endowment
-    0.5
-    """
+    """sum of expected margins + relative sum |mu_0| + absolute T + endowment >= 0 at all times, per user."""
 
     tolerance: Tolerance = field(default_factory=Tolerance)
     endowment: float = 0.5  # in the user's reward unit, for the whole trial
@@ -124,7 +104,7 @@ class Budget:
     promise: ClassVar[str] = "each user's summed expected shortfall is certified to stay within tolerance and endowment"
 
     def __post_init__(self) -> None:
-        check_confidence(self.confidence)
+        base.check_confidence(self.confidence)
         if not 0 <= self.endowment < np.inf:
             raise ConfigError(f"endowment must be at least 0 and finite, got {self.endowment}")
 
@@ -133,23 +113,23 @@ class Budget:
 
     def apply(self, state: Accounts, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         wish = ask(offer.available, None)
-        r = radius(fit, self.confidence)
-        (reward,) = constraints(offer, self.tolerance)
-        ok = certified_arms(fit, [reward], r, offer.available)
-        safe = safe_choice(ok, offer, ask)
+        r = base.radius(fit, self.confidence)
+        (reward,) = base.constraints(offer, self.tolerance)
+        ok = base.certified_arms(fit, [reward], r, offer.available)
+        safe = base.safe_choice(ok, offer, ask)
         held, allowance = self._account(state, offer)
         share = margin.largest_share(
             fit, held + reward.mixed(safe), held + reward.mixed(wish), reward.x0, reward.relative, allowance, r
         )
-        return mixed(wish, safe, share, ok, offer)
+        return base.mixed(wish, safe, share, ok, offer)
 
     def commit(self, state: Accounts, fit: Fit, offer: Offer, draw: Draw) -> Accounts:
-        (reward,) = constraints(offer, self.tolerance)
+        (reward,) = base.constraints(offer, self.tolerance)
         held, allowance = self._account(state, offer)
         moved = held + reward.mixed(draw.probabilities)
         # |mu_0| >= t mu_0 for every |t| <= 1: the t of the certificate may be committed.
         _, t = margin.worst_case(
-            fit, moved[..., None, :], reward.x0, reward.relative, allowance, radius(fit, self.confidence)
+            fit, moved[..., None, :], reward.x0, reward.relative, allowance, base.radius(fit, self.confidence)
         )
         balance, decisions = np.array(state.balance), np.array(state.decisions)
         balance[..., offer.user, :] = moved + t * reward.relative * reward.x0

@@ -28,9 +28,6 @@ class IMED:
     is the effective number of pulls N, and log(1 + N) lets an arm never seen count 0 and not minus infinity.
 
     V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): I = (1.386294, 1.290612, 1.224195).
-
-    >>> IMED().w
-    1.0
     """
 
     w: float = 1.0
@@ -68,9 +65,6 @@ class LinIMED:
     I_a = gap_a^2 / w_a - log w_a with w_a = beta lev(x_a); the leader's index is capped in versions 2 and 3.
 
     V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): version 1 has I = (-1.826482, -2.214776, -2.102358).
-
-    >>> LinIMED(version=2, horizon=1000).cap
-    30.0
     """
 
     version: int = 3  # 1, 2: gaps of means; 3: gaps of upper confidence bounds
@@ -140,9 +134,6 @@ class DriIMEDIndex:
     Source: Das et al., Algorithm Dri-IMED. Despite its name it is not an IMED index (docs/paper.md, I-12): an
     unpenalised leader has index 0 and every pulled rival a positive one, so it plays greedily after one pull of each
     arm. Ties are shared equally, which makes the choice a distribution in closed form.
-
-    >>> DriIMEDIndex().variance
-    'unit'
     """
 
     variance: str = "unit"  # sigma^2 in the index: 1 on normalised features; "smallest": min_a sigma_a^2, as printed

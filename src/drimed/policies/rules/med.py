@@ -39,9 +39,6 @@ class MED:
     G-optimal design, no saturation (their paper has "one arm", their code never runs it). The Dri-MED paper's
     comparison swaps the two masses (docs/paper.md, I-8). V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8):
     p = (.993374, .003299, .003327).
-
-    >>> MED(empirical=0.9).temperature
-    2.0
     """
 
     temperature: float | str = 2.0  # 2 is the Gaussian divergence; "radius": the squared confidence radius

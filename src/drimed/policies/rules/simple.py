@@ -6,22 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from drimed.errors import ConfigError, InputError, NumericalError
 from drimed.models.offer import Fit, Offer, control_among
 from drimed.numerics import probability, ridge
 from drimed.numerics.arrays import FloatArray
-from drimed.numerics.quadratic_forms import NEVER_ZERO
-from drimed.policies.rules.base import (
-    Ask,
-    Randomisation,
-    check_ties,
-    check_width,
-    every_arm,
-    play_largest,
-    widths,
-)
+from drimed.policies.rules.base import Ask, Randomisation, check_ties, check_width, every_arm, play_largest, widths
 
 SMALLEST_DRAW = 2.0**-54  # below the smallest positive uniform draw: a draw of exactly 0 has a finite quantile
 
@@ -35,9 +26,6 @@ class OFUL:
     Krause (2018); with a discount below 1 it is D-LinUCB (Russac, Vernade and Cappe, 2019).
 
     Three arms, V = diag(3, 2), theta_hat = (.5, .1), radius 4.316941: indices 2.992387, 3.152538, 3.243535.
-
-    >>> OFUL().width_squared is None
-    True
     """
 
     width_squared: float | None = None  # None: the learner's radius; 2 measures well and promises nothing
@@ -62,12 +50,9 @@ class LinTS:
     """Thompson sampling: argmax_a <x_a, theta~>, theta~ = theta_hat + v V^-1/2 eta with eta normal, for each decision.
 
     Source: Agrawal and Goyal (2013); Abeille and Lazaric (2017) for the confidence-radius form. The probability of an
-    arm has no closed form beyond two arms, so the propensity of a decision is unknown; `probabilities` estimates it.
+    arm has no closed form beyond two arms, so the propensity of a decision is unknown.
 
     V = diag(3, 2), theta_hat = (.5, .1), v = 1: the first of two arms e1, e2 wins with probability .669371.
-
-    >>> LinTS(v="radius").v
-    'radius'
     """
 
     v: float | str = 1.0  # a number; "radius": the learner's radius; "2013": R sqrt(9 d log(t / delta))
@@ -88,20 +73,6 @@ class LinTS:
         if ask.draws is None or ask.draws.shape[-1] < 1 + d:
             raise InputError(f"Thompson sampling needs {1 + d} uniform draws per decision")
         eta = ndtri(np.maximum(ask.draws[..., 1 : 1 + d], SMALLEST_DRAW))
-        return play_largest(np.matvec(offer.features, self._plausible(fit, eta)), ask)
-
-    def probabilities(self, fit: Fit, offer: Offer, normals: FloatArray) -> FloatArray:
-        """P(a is chosen), for one member of a batch: exact for two arms, else the share among normals (n, d)."""
-        x = offer.features  # (K, d)
-        if x.shape[-2] == 2:
-            D = x[0] - x[1]
-            sd = self._inflation(fit) * np.sqrt(max(float(D @ fit.V_inv @ D), NEVER_ZERO))
-            first = float(ndtr(float(D @ fit.theta) / sd))
-            return np.array([first, 1 - first])
-        value = self._plausible(fit, normals) @ x.T  # (n, K)
-        return np.bincount(value.argmax(-1), minlength=x.shape[0]) / len(value)
-
-    def _plausible(self, fit: Fit, eta: FloatArray) -> FloatArray:
         try:
             root = np.linalg.cholesky(fit.V_inv)
         except np.linalg.LinAlgError as error:
@@ -110,7 +81,8 @@ class LinTS:
                 "Thompson sampling needs a positive definite covariance of the estimates, got one whose smallest "
                 f"eigenvalue is {least:.2g}; outcomes that repeat exactly or span too many digits do this"
             ) from error
-        return fit.theta + np.asarray(self._inflation(fit))[..., None] * np.matvec(root, eta)
+        theta = fit.theta + np.asarray(self._inflation(fit))[..., None] * np.matvec(root, eta)
+        return play_largest(np.matvec(offer.features, theta), ask)
 
     def _inflation(self, fit: Fit) -> FloatArray | float:
         if self.v == "radius":
@@ -123,11 +95,7 @@ class LinTS:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """p = pi_0, restricted to the allowed arms: no learning, no harm. A penalty does not change it.
-
-    >>> Control().randomisation
-    'closed form'
-    """
+    """p = pi_0, restricted to the allowed arms: no learning, no harm. A penalty does not change it."""
 
     reference: ClassVar[str] = "the baseline policy"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -140,11 +108,7 @@ class Control:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Uniform:
-    """p_a = 1 / (number of allowed arms): the randomised trial. A penalty does not change it.
-
-    >>> Uniform().reference
-    'Fisher 1926'
-    """
+    """p_a = 1 / (number of allowed arms): the randomised trial. A penalty does not change it."""
 
     reference: ClassVar[str] = "Fisher 1926"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -156,11 +120,7 @@ class Uniform:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Greedy:
-    """argmax_a <x_a, theta_hat>.
-
-    >>> Greedy().randomisation
-    'one arm'
-    """
+    """argmax_a <x_a, theta_hat>."""
 
     ties: str = "first"  # or "shared": equal parts, which are exact propensities all the same
 
