@@ -303,7 +303,7 @@ def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
     """Sum the evidence anew, from the first decision on, where taking an outcome out has cost too many digits."""
     if not state.stale:
         return state
-    fresh = state.policy.aged_start(state.problem.shape, state.episode.number)
+    fresh = state.policy.init(state.problem.shape, episodes=state.episode.number)
     for first in range(1, state.counts.decisions + 1, CHUNK):
         numbers = range(first, min(first + CHUNK, state.counts.decisions + 1))
         for events in ledger.of_decisions(numbers).values():

@@ -282,7 +282,7 @@ def test_the_summed_expected_shortfall_stays_within_the_endowment_in_simulation(
     )
     policy = make("dri_med", guard="budget", confidence="anytime", endowment=0.5, relative=0.1, absolute=0.0)
     block = next(iter(world.blocks()))
-    from drimed.simulation.runner import policy_draws
+    from tests.worlds import policy_draws
 
     draws = policy_draws(world, 0, 100, 1)
     state = policy.init(world.shape, (60,))

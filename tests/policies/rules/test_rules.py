@@ -65,7 +65,15 @@ def test_members_of_a_batch_do_not_depend_on_each_other(rule: Any) -> None:
     roots = rng.standard_normal((n, d, 2 * d))
     V_inv = np.linalg.inv(np.matmul(roots, np.swapaxes(roots, -1, -2)))
     V_inv = 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2))
-    fit = Fit(rng.standard_normal((n, d)), V_inv, rng.uniform(1, 3, n), None, rng.integers(0, 5, (n, K)) * 1.0, 7, 1.0)
+    fit = Fit(
+        rng.standard_normal((n, d)),
+        V_inv,
+        rng.uniform(1, 3, n),
+        None,
+        rng.integers(0, 5, (n, K)).astype(np.float64),
+        7,
+        1.0,
+    )
     offer = unbatched(features=rng.standard_normal((n, K, d)), control=np.eye(K)[rng.integers(0, K, n)])
     offer = replace(offer, sigma=rng.uniform(0.5, 2.0, (n, K)))
     mask, penalty, draws = rng.random((n, K)) < 0.7, rng.random((n, K)), rng.random((n, 1 + d))
