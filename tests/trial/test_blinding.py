@@ -11,7 +11,7 @@ import pytest
 from drimed import streams
 from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision, Member, Report, Status
-from drimed.trial import blinding, queries, sheets, snapshots
+from drimed.trial import blinding, sheets, snapshots
 from drimed.trial.columns import Columns
 from drimed.trial.fold import catch_up, start_of
 from drimed.trial.names import CODE_LETTERS, arm_codes
@@ -20,7 +20,7 @@ from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.trials import BUSY, SMALL, outcome
+from tests.trial.trials import BUSY, outcome
 
 POLICIES: dict[str, dict[str, Any]] = {
     "exact": {"policy": {"name": "dri_med"}},
@@ -61,11 +61,6 @@ def test_nothing_that_a_dry_run_shows_depends_on_what_will_be_drawn(
     assert {(d.arm, d.propensity, d.code) for some in shown for d in some} == {("", None, None)}
 
 
-def test_a_dry_run_has_probabilities_where_they_do_not_depend_on_the_draw() -> None:
-    assert sum(made().ask("site 1", dry_run=True).probabilities.values()) == pytest.approx(1)
-    assert made(**POLICIES["its own draws"]).ask("site 1", dry_run=True).probabilities == {}
-
-
 def test_a_dry_run_draws_with_a_seed_of_its_own_every_time() -> None:
     trial, seeds = made(), set()
     original = streams.uniforms
@@ -80,12 +75,6 @@ def test_a_dry_run_draws_with_a_seed_of_its_own_every_time() -> None:
             trial.ask_many(dry_run=True)
     assert len(seeds) == 3
     assert trial.state().seed not in seeds
-
-
-def test_a_decision_that_stands_is_shown_with_its_arm_in_a_dry_run() -> None:
-    trial = Trial.create(SMALL, MemoryStore())
-    first = trial.ask("north")
-    assert [d.arm for d in trial.ask_many(dry_run=True)] == [first.arm, ""]
 
 
 # Codes
@@ -127,13 +116,6 @@ def test_an_arm_that_is_added_gets_a_code() -> None:
 def test_codes_that_cannot_be_told_apart_are_refused(codes: dict[str, str], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         TrialSpec.read(BUSY | {"blinding": {"codes": codes}})
-
-
-def test_a_column_of_its_own_is_called_code_only_where_there_are_codes() -> None:
-    spec = BUSY | {"context": {"code": {}}}
-    TrialSpec.read(spec)
-    with pytest.raises(SpecError, match="'code' is what sheets call a column of their own"):
-        TrialSpec.read(spec | {"blinding": {}})
 
 
 def test_a_seed_in_the_file_of_a_blinded_trial_is_noted() -> None:
@@ -240,15 +222,6 @@ def test_a_code_is_opened_once_for_decisions_that_exist_and_for_a_reason() -> No
     with pytest.raises(ConflictError, match="opened for all before"):
         trial.reveal(reason="r")
     assert trial.status().events == len(list(trial.log()))
-
-
-def test_opening_the_code_of_a_pending_decision_leaves_it_pending() -> None:
-    trial = played(made())
-    last = trial.ask("site 1")
-    trial.reveal(last.id, reason="an emergency")
-    with trial.reading() as (ledger, state):
-        assert queries.pending(ledger) == {last.id: "pending"}
-        assert [e.kind for e in queries.history(ledger, state, last.id)] == ["decision"]
 
 
 def test_a_snapshot_knows_whether_the_code_is_open() -> None:

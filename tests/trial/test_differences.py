@@ -81,16 +81,6 @@ def test_a_control_plot_is_refused_where_outcomes_are_absolute() -> None:
     )
 
 
-def test_with_learned_differences_everybody_has_one_control() -> None:
-    trial = paired()
-    refused(trial, lambda: trial.add_user("east", {"control": "new"}), SpecError, "all users must have one control")
-    trial.add_user("east", {"control": "old"})
-    other = paired(noise=KNOWN)
-    other.add_user("east", {"control": "new"})
-    play_paired(other)
-    verified(other)
-
-
 def play_paired(trial: Trial) -> None:
     for _ in range(4):
         trial.open_episode()

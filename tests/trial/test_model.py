@@ -8,7 +8,6 @@ import pytest
 
 from drimed.errors import SpecError
 from drimed.trial.covariates import Covariates
-from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
 
 PAPER = {"kind": "paper"}
@@ -38,13 +37,6 @@ def fault_of(**changes: Any) -> tuple[str, str]:
 
 
 # Kinds
-
-
-def test_only_the_papers_model_must_be_told_what_is_large() -> None:
-    assert spec_of().size("yield") == 1.0
-    assert spec_of(model=PAPER).size("yield") == 10.0
-    for kind in ("field", "people"):
-        assert Problem(spec_of(model={"kind": kind})).sizes.tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +74,6 @@ def test_what_a_model_has_no_place_for_is_refused(changes: dict[str, Any], path:
     found, message = fault_of(**changes)
     assert found == path
     assert said in message
-
-
-def test_enrolment_is_open_for_people_and_closed_otherwise_unless_the_file_says_so() -> None:
-    assert spec_of(model={"kind": "people"}).enrols
-    assert not spec_of().enrols
-    assert spec_of(enrolment="open").enrols
-    assert not spec_of(model={"kind": "people"}, enrolment="closed").enrols
 
 
 def test_a_field_trial_with_control_plots_may_have_a_relative_tolerance_and_several_controls() -> None:
@@ -173,12 +158,6 @@ def test_a_covariate_that_cannot_be_used_is_refused_at_its_place(changes: dict[s
     found, message = fault_of(**changes)
     assert found == path
     assert said in message
-
-
-def test_context_fields_affect_the_mean_and_in_the_papers_model_the_noise_alone() -> None:
-    context = {"rain": {"typical": 400.0, "spread": 100.0}}
-    assert Covariates(spec_of(context=context)).fields["rain"].roles == "level effects"
-    assert Covariates(spec_of(context=context, model=PAPER)).fields["rain"].roles == "noise"
 
 
 # Cohorts, blocks and plots

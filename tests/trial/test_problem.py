@@ -77,17 +77,6 @@ def test_attributes_have_coefficients_for_each_metric_and_an_intercept() -> None
     np.testing.assert_array_equal(maps[1], [[1, 1, 0.5, 0, 0, 0], [0, 0, 0, 1, 1, 0.5]])
 
 
-def test_arms_that_come_later_leave_the_units_of_attributes_alone() -> None:
-    arms = {"old": {"attributes": {"dose": 1.0}}, "new": {"attributes": {"dose": 2.0}}}
-    more = arms | {"huge": {"attributes": {"dose": 100.0}}}
-    spec = spec_of(arms=more, users={"north": {}})
-    problem = Problem(spec, founders=2)
-    maps = offer_to(problem, profile_of(problem)).maps
-    assert maps is not None
-    np.testing.assert_array_equal(maps[:2], maps_of(spec_of(arms=arms, users={"north": {}})))
-    assert maps[2, 0, 1] == 50.0
-
-
 def test_an_offer_is_the_one_that_is_made_of_plain_arrays() -> None:
     spec = spec_of(noise=known())
     mine = offered(spec, "south")
@@ -116,12 +105,6 @@ def test_ranges_scale_the_learner_and_leave_rewards_in_the_users_unit() -> None:
     assert scaled.sigma is not None
     assert plain.sigma is not None
     np.testing.assert_allclose(scaled.sigma, plain.sigma)  # of the reward, which has the same unit
-
-
-def test_an_outcome_says_which_metrics_are_there() -> None:
-    y, there = Problem(spec_of()).outcome({"cost": 0.0, "yield": None})
-    assert there.tolist() == [False, True]
-    assert y.tolist() == [0.0, 0.0]
 
 
 def test_differences_subtract_the_controls_map_and_add_its_noise() -> None:
@@ -181,12 +164,6 @@ def test_the_noise_is_scaled_as_the_file_says(noise: dict[str, Any], factor: flo
     assert plain.sigma is not None
     assert float(mine.scale) == pytest.approx(factor)
     np.testing.assert_allclose(mine.sigma, np.sqrt(factor) * plain.sigma)
-
-
-def test_a_field_that_scales_the_noise_must_be_positive() -> None:
-    spec = spec_of(noise=known(scale="rain"), context={"rain": {}})
-    with pytest.raises(InputError, match="context 'rain' scales the noise and must be positive, got -3"):
-        offered(spec, context=np.array([-3.0]))
 
 
 def test_an_arms_own_noise_comes_before_that_of_all() -> None:

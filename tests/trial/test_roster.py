@@ -38,20 +38,6 @@ def test_each_plot_of_a_sheet_gets_a_decision_in_its_block(field: Trial) -> None
     assert [d.repeated for d in ask(field, SEASON, episode=1)] == [True] * 4
 
 
-def test_a_row_without_a_plot_means_all_of_a_user_s_plots(field: Trial) -> None:
-    assert [d.plot for d in ask(field, "user,rain,slope\nnorth,450,flat\n")] == ["A1", "A2", "B1"]
-
-
-def test_a_cell_that_is_empty_says_what_the_user_s_other_rows_say(field: Trial) -> None:
-    given = ask(field, "user,plot,rain,slope\nnorth,A1,450,flat\nnorth,B1,,\n")
-    assert [d.context for d in given] == [{"rain": 450.0, "slope": "flat"}] * 2
-
-
-def test_plots_that_nobody_declared_take_the_block_of_their_row(field: Trial) -> None:
-    given = ask(field, "user,plot,block,rain,slope\nsouth,1,W,450,flat\nsouth,2,E,450,flat\n")
-    assert [(d.plot, d.block) for d in given] == [("1", "W"), ("2", "E")]
-
-
 def test_a_sheet_of_all_users_can_be_filled_in_and_asked_with(field: Trial) -> None:
     rows = [row.cells for row in read(csv_text(sheets.blank_sheet(field.state()))).rows]
     assert [(r["user"], r.get("plot"), r.get("block")) for r in rows] == [
@@ -97,11 +83,6 @@ def test_what_is_wrong_is_told_with_its_row_and_nothing_is_written(field: Trial,
     assert field.status().events == before
 
 
-def test_what_is_known_already_may_be_said_again(field: Trial) -> None:
-    text = "user,ph,soil,group,rain,slope\nsouth,7,loam,hills,450,flat\n"
-    assert [d.user for d in ask(field, text)] == ["south"]
-
-
 def test_a_sheet_of_new_patients_is_enough(patients: Trial) -> None:
     given = ask(patients, WAITING)
     assert [(d.user, d.arm) for d in given][1] == ("p2", "usual")  # the ward gives nothing else
@@ -134,11 +115,6 @@ def test_the_plots_of_somebody_new_are_theirs_from_then_on() -> None:
     ask(trial, text, episode=1)
     contexts: dict[str, dict[str, float | str]] = {"west": {"rain": 500.0, "slope": "flat"}}
     assert [d.plot for d in trial.ask_many(["west"], contexts=contexts, episode=2)] == ["1", "2"]
-
-
-def test_some_users_of_a_sheet_may_be_asked_for_while_all_contexts_open_the_season(field: Trial) -> None:
-    assert [d.user for d in ask(field, SEASON, users=["south"], episode=1)] == ["south"]
-    assert [d.user for d in field.ask_many(["north"])] == ["north"] * 3
 
 
 def test_outcomes_go_back_to_their_plots(field: Trial) -> None:
@@ -203,14 +179,6 @@ def test_an_outcome_beside_what_another_decision_was_taken_with_is_refused(
     with field.writing() as tx, pytest.raises(BatchError, match=said):
         sheets.tell_sheet(tx, read(f"decision,{column},yield\n1,{cells[0]},7\n4,{cells[1]},8\n"))
     assert field.state().hash == before
-
-
-def test_what_was_known_before_a_decision_may_stay_beside_its_outcome(field: Trial) -> None:
-    given = ask(field, SEASON.replace("600", "612.34567890123"), episode=1)
-    text = "decision;rain;slope;ph;soil;yield\n1;450,0;flat;;sand;7,5\n4;612,3456789;steep;7;loam;8,5\n2;;-;6,10;;6,5\n"
-    with field.writing() as tx:
-        assert [r.decision for r in sheets.tell_sheet(tx, read(text))] == [1, 4, 2]
-    assert given[3].context == {"rain": 612.34567890123, "slope": "steep"}
 
 
 def test_nobody_chooses_an_arm_with_a_sheet(field: Trial) -> None:

@@ -46,22 +46,11 @@ def test_the_declared_unit_is_taken_off_a_heading(trial: Trial, heading: str) ->
     assert told(trial, heading) == {"yield": 8.7}
 
 
-@pytest.mark.parametrize("heading", ["Protein (%)", "protein [g/kg]", "PROTEIN (mg/l)"])
-def test_where_no_unit_is_declared_one_in_brackets_is_taken_off(trial: Trial, heading: str) -> None:
-    assert told(trial, heading) == {"protein": 8.7}
-
-
 @pytest.mark.parametrize("heading", ["Yield (kg/ha)", "yield, kg/ha", "yield kg/ha", "yield [t/ac]", "yield (t)"])
 def test_another_unit_than_the_declared_one_is_refused(trial: Trial, heading: str) -> None:
     with pytest.raises(InputError, match="of the trial in t/ha: convert the values, or call"):
         told(trial, heading)
     assert trial.decision(1).outcome is None
-
-
-@pytest.mark.parametrize("heading", ["yield (control)", "yield 2025", "protein (old)", "protein %", "yield (north)"])
-def test_what_is_no_unit_is_not_taken_off(trial: Trial, heading: str) -> None:
-    with pytest.raises(InputError, match="unknown column"):
-        told(trial, heading)
 
 
 def test_a_metric_whose_name_has_brackets_is_itself() -> None:

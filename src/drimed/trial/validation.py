@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -131,24 +131,18 @@ def _sentence(detail: ErrorDetails, kind: type[BaseModel]) -> Fault:
 
 def _fields_at(root: type[BaseModel], path: Path) -> Iterable[str]:
     """The fields that the part of the file at `path` may have."""
-    kind: object = root
 
-    def is_part(kind: object) -> bool:
-        return isinstance(kind, type) and issubclass(kind, BaseModel)
+    def member(annotation: Any) -> Any:
+        return next((kind for kind in reversed(get_args(annotation)) if kind is not type(None)), None)
 
-    def member(annotation: object) -> object:
-        inside = getattr(annotation, "__args__", ())
-        return inside[-1] if inside else None
-
+    kind: Any = root
     for step in path:
-        if is_part(kind):
-            field = kind.model_fields.get(str(step))  # type: ignore[attr-defined]
-            kind = None if field is None else field.annotation
-        else:
-            kind = member(kind)
-    while kind is not None and not is_part(kind):
+        kind = member(kind) if type(None) in get_args(kind) else kind
+        fields = getattr(kind, "model_fields", {})
+        kind = fields[step].annotation if step in fields else member(kind)
+    while kind is not None and not hasattr(kind, "model_fields"):
         kind = member(kind)
-    return () if kind is None else kind.model_fields  # type: ignore[attr-defined]
+    return () if kind is None else kind.model_fields
 
 
 # Names
@@ -191,14 +185,12 @@ def name_faults(name: str, at: Path) -> Iterator[Fault]:
 
 def user_name_faults(user: User, at: Path) -> Iterator[Fault]:
     """Faults of the names in a user's description."""
-    yield from _hidden_faults(user.group or "", (*at, "group"))
-    for name, value in (user.attributes or {}).items():
-        if isinstance(value, str):
-            yield from _hidden_faults(value, (*at, "attributes", name))
-    where = "plots" if user.blocks is None else "blocks"
-    for plot, block in user.block_of().items():
-        for name in (plot, block or ""):
-            yield from _hidden_faults(name, (*at, where))
+    names: list[tuple[str, Path]] = [(user.group or "", (*at, "group"))]
+    names += [(v, (*at, "attributes", name)) for name, v in (user.attributes or {}).items() if isinstance(v, str)]
+    where = (*at, "plots" if user.blocks is None else "blocks")
+    names += [(name, where) for plot, block in user.block_of().items() for name in (plot, block or "")]
+    for name, path in names:
+        yield from _hidden_faults(name, path)
 
 
 def direction_faults(spec: TrialSpec, preference: Mapping[str, float], at: Path) -> Iterator[Fault]:
@@ -218,20 +210,21 @@ def direction_faults(spec: TrialSpec, preference: Mapping[str, float], at: Path)
 
 def _naming_faults(spec: TrialSpec) -> Iterator[Fault]:
     yield from _column_faults(spec)
-    for part, names in (("arms", spec.arms), ("users", spec.users), ("cohorts", spec.cohorts)):
-        for name in names:
-            yield from _hidden_faults(name, (part, name))
+    names: list[tuple[str, Path]] = [
+        (name, (part, name)) for part in ("arms", "users", "cohorts") for name in getattr(spec, part)
+    ]
     for part, declared in (("context", spec.context), ("attributes", spec.attributes)):
         for name, field in declared.items():
-            for i, level in enumerate(field.levels or ()):
-                yield from _hidden_faults(level, (part, name, "levels", i))
-    for name, cohort in spec.cohorts.items():
-        yield from _hidden_faults(cohort.group or "", ("cohorts", name, "group"))
-        yield from direction_faults(spec, cohort.preference or {}, ("cohorts", name, "preference"))
+            names += [(level, (part, name, "levels", i)) for i, level in enumerate(field.levels or ())]
+    names += [(cohort.group or "", ("cohorts", name, "group")) for name, cohort in spec.cohorts.items()]
+    for name, at in names:
+        yield from _hidden_faults(name, at)
     for name, user in spec.users.items():
         yield from user_name_faults(user, ("users", name))
-        yield from direction_faults(spec, user.preference or {}, ("users", name, "preference"))
     yield from direction_faults(spec, spec.preference or {}, ("preference",))
+    for part, defaults in (("cohorts", spec.cohorts), ("users", spec.users)):
+        for name, one in defaults.items():
+            yield from direction_faults(spec, one.preference or {}, (part, name, "preference"))
 
 
 def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
@@ -506,6 +499,7 @@ def _beyond_paper_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 
 def _covariate_faults(declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:
+    affects = declared.affects or []
     if declared.levels is not None:
         for name in ("typical", "spread"):
             if name in declared.model_fields_set:
@@ -514,9 +508,9 @@ def _covariate_faults(declared: Attribute | ContextField, at: Path) -> Iterator[
             yield Fault((*at, "levels"), "must not be empty: a context has one of these levels")
         if first_twice(declared.levels) is not None:
             yield Fault((*at, "levels"), "must differ from each other")
-        if declared.affects is not None and "noise" in declared.affects:
+        if "noise" in affects:
             yield Fault((*at, "affects"), "a category affects the level and the effects, not the noise")
-    if declared.affects is not None and first_twice(declared.affects) is not None:
+    if first_twice(affects) is not None:
         yield Fault((*at, "affects"), "must name each at most once")
 
 
@@ -550,9 +544,16 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
             yield Fault(at, f"must be a finite number, a text, true or false, got {short(value)}")
         elif not isinstance(value, str) and abs(value) > LARGEST:
             yield Fault(at, f"{TOO_LARGE}, got {short(value)}")
-        elif _has_wrong_type(name, setting, value):
-            yield Fault(at, f"must be {'a number' if isinstance(value, str) else 'a text'}, got {short(value)}")
         else:
+            try:
+                make(name, **{setting: value})
+            except ConfigError as error:
+                if isinstance(error.__cause__, TypeError):  # a text where numbers are compared, or the like
+                    kind = "a number" if isinstance(value, str) else "a text"
+                    yield Fault(at, f"must be {kind}, got {short(value)}")
+                    continue
+            except DrimedError:
+                pass  # it is told of all settings together
             sound[setting] = value
     try:
         make(name, **sound)
@@ -560,16 +561,6 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield Fault(("policy", error.name if error.kind == "setting" else error.kind), str(error))
     except DrimedError as error:
         yield Fault(("policy",), str(error))
-
-
-def _has_wrong_type(policy: str, setting: str, value: object) -> bool:
-    try:
-        make(policy, **{setting: value})
-    except ConfigError as error:
-        return isinstance(error.__cause__, TypeError)  # a text where numbers are compared, or the like
-    except DrimedError:
-        pass
-    return False
 
 
 def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
