@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,13 @@ from drimed.evaluation.residual_checks import (
     Residuals,
     check_residuals,
 )
-from drimed.models.mixed.effects import FittedModel, effects_of_users, extend_to, seasons_with_both_arms
+from drimed.models.mixed.effects import (
+    EffectPosterior,
+    FittedModel,
+    effects_of_users,
+    extend_to,
+    seasons_with_both_arms,
+)
 from drimed.models.mixed.effects import effects_together as mean_effects
 from drimed.models.mixed.learner import Field
 from drimed.models.mixed.observations import UNKNOWN, Rows
@@ -77,7 +82,7 @@ def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
     return possible
 
 
-def effects_together(model: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray) -> Any:
+def effects_together(model: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray) -> EffectPosterior:
     """Each arm for some users together; `possible` is (H, arms), of all: (K, 1 + M)."""
     can = np.zeros((len(some), model.structure.arms), bool)  # room for arms that are still to come is for no user
     can[:, : possible.shape[-1]] = possible[list(some)]

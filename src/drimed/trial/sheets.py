@@ -137,20 +137,24 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
         except InputError as error:
             errors[row.number] = str(error)
     season, date = (_same_in_all_rows(table, meanings, name, errors) for name in COLUMNS)
-    request = AskRequest(users=list(rows), contexts={}, enrol={}, plots={}, season=season, date=date)
-    tables_by_user: Any = request  # its tables are filled in below
+    contexts: dict[str, dict[str, Value]] = {}
+    enrol: dict[str, dict[str, Any]] = {}
+    plots: dict[str, Plots] = {}
     for user, own in rows.items():
-        values, plots = _user_of_rows(state, own, errors)
-        if context := {name: value for (part, name), value in values.items() if part == "contexts"}:
-            tables_by_user.contexts[user] = context
-        if definition := _definition(state, user, values, plots):
-            tables_by_user.enrol[user] = definition
-        if plots:
-            tables_by_user.plots[user] = plots
+        values, plots[user] = _user_of_rows(state, own, errors)
+        contexts[user] = {name: value for (part, name), value in values.items() if part == "contexts"}
+        enrol[user] = _definition(state, user, values, plots[user])
     refuse(errors)
     every = [one for own in rows.values() for one in own]
     return AskSheet(
-        request,
+        AskRequest(
+            users=list(rows),
+            contexts={user: context for user, context in contexts.items() if context},
+            enrol={user: definition for user, definition in enrol.items() if definition},
+            plots={user: some for user, some in plots.items() if some},
+            season=season,
+            date=date,
+        ),
         rows={user: own[0].row for user, own in rows.items()},
         plot_rows={(one.user, one.plot): one.row for one in every if one.plot is not None},
         arms={(one.user, one.plot): (one.row, one.arm) for one in every if one.arm},
