@@ -86,8 +86,8 @@ def test_an_offer_is_the_one_that_is_made_of_plain_arrays() -> None:
     np.testing.assert_allclose(mine.features, plain.features[0], rtol=1e-15)
     assert mine.sigma is not None
     assert plain.sigma is not None
-    np.testing.assert_allclose(mine.sigma, plain.sigma[0], rtol=1e-14)
-    np.testing.assert_array_equal(mine.control, plain.control[0])
+    np.testing.assert_allclose(mine.sigma, plain.sigma, rtol=1e-14)
+    np.testing.assert_array_equal(mine.control, plain.control)
     assert mine.user == 1
 
 
@@ -129,7 +129,7 @@ def test_differences_subtract_the_controls_map_and_add_its_noise() -> None:
         assert plain.sigma is not None
         np.testing.assert_array_equal(mine.maps, maps - maps[control])
         np.testing.assert_allclose(mine.features, plain.features[0], atol=1e-15)
-        np.testing.assert_allclose(mine.sigma, plain.sigma[0])
+        np.testing.assert_allclose(mine.sigma, plain.sigma)
         assert not mine.control_features.any()
 
 
