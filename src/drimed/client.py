@@ -17,7 +17,7 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from urllib.parse import quote
 
 from drimed.errors import (
@@ -36,6 +36,7 @@ from drimed.errors import (
 )
 from drimed.records import (
     LONGEST_KEY,
+    AskRequest,
     Checks,
     Context,
     Decision,
@@ -47,7 +48,6 @@ from drimed.records import (
     Member,
     Opening,
     Page,
-    Plots,
     Proof,
     Receipt,
     Report,
@@ -88,80 +88,88 @@ class Call(Generic[T]):
     patient: bool = False  # it may take longer than any timeout
 
 
-class Calls:
-    """Every request that can be made."""
+class Method(Generic[P, T]):
+    """A method that makes a call, on a client that sends it."""
 
-    @staticmethod
-    def create(spec: Mapping[str, Any] | str, *, key: str | None = None) -> Call[Status]:
+    def __init__(self, make: Callable[Concatenate[Any, P], Call[T]]) -> None:
+        self._make = make
+        functools.update_wrapper(self, make)  # type: ignore[arg-type]  # it stands for the function
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Call[T]]: ...
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
+        if client is None:
+            return self._make
+
+        @functools.wraps(self._make.__get__(client))
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.send(self._make(client, *args, **kwargs))
+
+        return method
+
+
+class Methods:
+    """The methods of both clients: each makes a call, which the client sends."""
+
+    @Method
+    def create(self, spec: Mapping[str, Any] | str, *, key: str | None = None) -> Call[Status]:
         """Create a trial from its file: as data, or as the text of a TOML file."""
         if isinstance(spec, str):
             return Call("POST", "/v1/trials", _status, content=spec, headers=TOML | _key(key))
         return Call("POST", "/v1/trials", _status, json=_plain(spec), headers=_key(key))
 
-    @staticmethod
-    def trials(*, limit: int = 50, after: str | None = None) -> Call[Page[Status]]:
+    @Method
+    def trials(self, *, limit: int = 50, after: str | None = None) -> Call[Page[Status]]:
         """Some trials, in the order of their creation."""
         return Call("GET", "/v1/trials", _page(_status), _given(limit=limit, after=after))
 
-    @staticmethod
-    def status(trial: str) -> Call[Status]:
+    @Method
+    def status(self, trial: str) -> Call[Status]:
         """A trial at a glance."""
         return _get(trial, "", _status)
 
-    @staticmethod
-    def spec(trial: str) -> Call[dict[str, Any]]:
+    @Method
+    def spec(self, trial: str) -> Call[dict[str, Any]]:
         """The trial file, as it stands."""
         return _get(trial, "spec", dict)
 
-    @staticmethod
-    def users(trial: str, *, limit: int = 100, after: str | None = None) -> Call[Page[Member]]:
+    @Method
+    def users(self, trial: str, *, limit: int = 100, after: str | None = None) -> Call[Page[Member]]:
         """Some users, in the order in which they joined."""
         return _get(trial, "users", _page(partial(read, Member)), limit=limit, after=after)
 
-    @staticmethod
+    @Method
     def open_episode(
-        trial: str,
-        contexts: Mapping[str, Context] | None = None,
-        *,
-        number: int | None = None,
-        unavailable: Mapping[str, Sequence[str]] | None = None,
-        name: str | None = None,
-        date: str | None = None,
-        confirm: bool = False,
-        dry_run: bool = False,
-        key: str | None = None,
+        self, /, trial: str, contexts: Mapping[str, Context] | None = None, *, key: str | None = None, **fields: Any
     ) -> Call[int]:
-        """Start the next episode, which may have a name ("spring 2026") and a date (2026-03-15); returns its number."""
-        body = {"contexts": contexts or {}, "number": number, "unavailable": unavailable or {}, "name": name}
-        body |= {"date": date, "confirm": confirm, "dry_run": dry_run}
-        return _post(trial, "episodes", lambda d: int(d["episode"]), key, **{n: v for n, v in body.items() if v})
+        """Start the next episode and return its number: number, name, date, unavailable, confirm, dry_run."""
+        given = fields | ({"contexts": contexts} if contexts else {})
+        return _post(trial, "episodes", lambda d: int(d["episode"]), key, **given)
 
-    @staticmethod
+    @Method
     def ask(
+        self,
+        /,
         trial: str,
         users: str | Sequence[str] | None = None,
         *,
-        contexts: Mapping[str, Context] | None = None,
-        enrol: Mapping[str, Mapping[str, Any]] | None = None,
-        plots: Mapping[str, Plots] | None = None,
-        unavailable: Sequence[str] = (),
-        episode: int | None = None,
-        season: str | None = None,
-        date: str | None = None,
-        confirm: bool = False,
         dry_run: bool = False,
         key: str | None = None,
+        **fields: Any,
     ) -> Call[list[Decision]]:
-        """Decide for one user, some, or (None) all, as `Trial.ask_many` does."""
-        names = [users] if isinstance(users, str) else users
-        body: dict[str, Any] = {"users": names, "contexts": contexts or {}, "enrol": enrol or {}, "plots": plots or {}}
-        body |= {"unavailable": list(unavailable), "episode": episode, "season": season, "date": date}
-        body |= {"confirm": confirm, "dry_run": dry_run}
+        """Decide for one user, some, or (None) all; `fields` are those of an AskRequest, as in `Trial.ask_many`."""
+        request = AskRequest(users=[users] if isinstance(users, str) else users, **fields)
+        given = {name: value for name, value in vars(request).items() if value or name == "users"}
         answer: Callable[[Any], list[Decision]] = lambda d: [Decision.read(one) for one in d["decisions"]]  # noqa: E731
-        return _post(trial, "ask", answer, key, **{n: v for n, v in body.items() if v or n == "users"})
+        return _post(trial, "ask", answer, key, **given, **({"dry_run": True} if dry_run else {}))
 
-    @staticmethod
+    @Method
     def tell(
+        self,
         trial: str,
         decision: int,
         outcome: Values,
@@ -175,8 +183,9 @@ class Calls:
         body = {"outcome": outcome, "control": control, "confirm": confirm, "dry_run": dry_run}
         return _post(trial, f"decisions/{decision}/outcome", _receipt, key, **body)
 
-    @staticmethod
+    @Method
     def tell_many(
+        self,
         trial: str,
         reports: Sequence[Report | Mapping[str, Any]],
         *,
@@ -189,8 +198,9 @@ class Calls:
         answer: Callable[[Any], list[Receipt]] = lambda d: [_receipt(one) for one in d["receipts"]]  # noqa: E731
         return _post(trial, "tell", answer, key, reports=rows, confirm=confirm, dry_run=dry_run)
 
-    @staticmethod
+    @Method
     def amend(
+        self,
         trial: str,
         decision: int | Decision,
         outcome: Values,
@@ -215,93 +225,96 @@ class Calls:
         body = {"outcome": outcome, "reason": reason, "control": control, "confirm": confirm, "dry_run": dry_run}
         return _post(trial, f"decisions/{decision}/amend", _receipt, key, **seen, **body)
 
-    @staticmethod
+    @Method
     def mark_missing(
-        trial: str, decision: int, *, reason: str, dry_run: bool = False, key: str | None = None
+        self, trial: str, decision: int, *, reason: str, dry_run: bool = False, key: str | None = None
     ) -> Call[Receipt]:
         """Mark an outcome, or the rest of it, as missing."""
         return _post(trial, f"decisions/{decision}/missing", _receipt, key, reason=reason, dry_run=dry_run)
 
     # Changes to a trial: each returns its status afterwards
 
-    @staticmethod
-    def pause(trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    @Method
+    def pause(self, trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
         """Decide nothing until it is resumed."""
         return _post(trial, "pause", _status, key, reason=reason)
 
-    @staticmethod
-    def resume(trial: str, *, reason: str = "", key: str | None = None) -> Call[Status]:
+    @Method
+    def resume(self, trial: str, *, reason: str = "", key: str | None = None) -> Call[Status]:
         """Decide again."""
         return _post(trial, "resume", _status, key, reason=reason)
 
-    @staticmethod
-    def stop(trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    @Method
+    def stop(self, trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
         """Decide nothing more, for good."""
         return _post(trial, "stop", _status, key, reason=reason)
 
-    @staticmethod
-    def add_user(trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
+    @Method
+    def add_user(self, /, trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
         """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
         return _post(trial, "users", _status, key, name=name, **definition)
 
-    @staticmethod
-    def add_arm(trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
+    @Method
+    def add_arm(self, /, trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
         """Offer one more arm: about, attributes or map, noise."""
         return _post(trial, "arms", _status, key, name=name, **definition)
 
-    @staticmethod
-    def retire_arm(trial: str, arm: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    @Method
+    def retire_arm(self, trial: str, arm: str, *, reason: str, key: str | None = None) -> Call[Status]:
         """Never give an arm again."""
         return _post(trial, "retire", _status, key, arm=arm, reason=reason)
 
-    @staticmethod
+    @Method
     def change_preference(
-        trial: str, user: str, preference: Mapping[str, float], *, reason: str, key: str | None = None
+        self, trial: str, user: str, preference: Mapping[str, float], *, reason: str, key: str | None = None
     ) -> Call[Status]:
         """Change how a user weighs the metrics from now on."""
         return _post(trial, "preference", _status, key, user=user, preference=preference, reason=reason)
 
-    @staticmethod
+    @Method
     def change_control(
-        trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
+        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
     ) -> Call[Status]:
         """Compare a user with another control from now on: an arm, or arms with shares."""
         return _post(trial, "control", _status, key, user=user, control=control, reason=reason)
 
-    @staticmethod
-    def change_rules(trial: str, stopping: Mapping[str, Any], *, reason: str, key: str | None = None) -> Call[Status]:
+    @Method
+    def change_rules(
+        self, trial: str, stopping: Mapping[str, Any], *, reason: str, key: str | None = None
+    ) -> Call[Status]:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""
         return _post(trial, "rules", _status, key, stopping=stopping, reason=reason)
 
-    @staticmethod
-    def look(trial: str, *, dry_run: bool = False, key: str | None = None) -> Call[Look]:
+    @Method
+    def look(self, trial: str, *, dry_run: bool = False, key: str | None = None) -> Call[Look]:
         """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
         return _post(trial, "looks", Look.read, key, dry_run=dry_run)
 
-    @staticmethod
-    def reveal(trial: str, decision: int | None = None, *, reason: str, key: str | None = None) -> Call[Opening]:
+    @Method
+    def reveal(self, trial: str, decision: int | None = None, *, reason: str, key: str | None = None) -> Call[Opening]:
         """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
         return _post(trial, "reveal", partial(read, Opening), key, decision=decision, reason=reason)
 
     # Looking back
 
-    @staticmethod
-    def looks(trial: str, *, limit: int = 100, before: str | None = None) -> Call[Page[Look]]:
+    @Method
+    def looks(self, trial: str, *, limit: int = 100, before: str | None = None) -> Call[Page[Look]]:
         """Looks at the stopping rules, newest first; `before` is the `next` of the page before."""
         return _get(trial, "looks", _page(Look.read), limit=limit, before=before)
 
-    @staticmethod
-    def decision(trial: str, number: int) -> Call[Decision]:
+    @Method
+    def decision(self, trial: str, number: int) -> Call[Decision]:
         """A decision with its outcome."""
         return _get(trial, f"decisions/{number}", Decision.read)
 
-    @staticmethod
-    def history(trial: str, number: int) -> Call[list[Event]]:
+    @Method
+    def history(self, trial: str, number: int) -> Call[list[Event]]:
         """All events about a decision, its own first."""
         return _get(trial, f"decisions/{number}", lambda d: [Event.read(e) for e in d["history"]])
 
-    @staticmethod
+    @Method
     def decisions(
+        self,
         trial: str,
         *,
         user: str | None = None,
@@ -319,8 +332,9 @@ class Calls:
         search: dict[str, Any] = {"user": user, "arm": arm, "state": state, "plot": plot, "block": block}
         return _get(trial, "decisions", _page(Decision.read), limit=limit, before=before, **search)
 
-    @staticmethod
+    @Method
     def log_page(
+        self,
         trial: str,
         *,
         kinds: Sequence[str] = (),
@@ -333,87 +347,27 @@ class Calls:
         params: dict[str, Any] = {"order": "newest" if newest_first else "oldest", "kind": list(kinds) or None}
         return _get(trial, "log", _page(Event.read), user=user, limit=limit, cursor=cursor, **params)
 
-    @staticmethod
+    @Method
     def effects(
-        trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
+        self, trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
     ) -> Call[Page[Effect]]:
         """Each arm against the control, for one user or for so many."""
         return _get(trial, "effects", _page(Effect.read), user=user, limit=limit, after=after)
 
-    @staticmethod
-    def checks(trial: str) -> Call[Checks]:
+    @Method
+    def checks(self, trial: str) -> Call[Checks]:
         """The results of a trial's checks, and the promise that they withdraw."""
         return _get(trial, "checks", Checks.read)
 
-    @staticmethod
-    def head(trial: str) -> Call[Head]:
+    @Method
+    def head(self, trial: str) -> Call[Head]:
         """The number and the hash of the log's last event, to be kept elsewhere."""
         return _get(trial, "head", partial(read, Head))
 
-    @staticmethod
-    def verify(trial: str, *, expect: str | None = None) -> Call[Proof]:
+    @Method
+    def verify(self, trial: str, *, expect: str | None = None) -> Call[Proof]:
         """Prove the log; a long trial takes longer than the usual timeout."""
         return _get(trial, "verify", partial(read, Proof), patient=True, expect=expect)
-
-
-class Method(Generic[P, T]):
-    """A call as a method of a client, which sends it."""
-
-    def __init__(self, make: Callable[P, Call[T]]) -> None:
-        self._make = make
-        functools.update_wrapper(self, make)  # type: ignore[arg-type]  # it stands for the function
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Callable[P, Call[T]]: ...
-    @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
-    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Callable[P, Any]:
-        if client is None:
-            return self._make
-
-        @functools.wraps(self._make)
-        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.send(self._make(*args, **kwargs))
-
-        return method
-
-
-class Methods:
-    """The methods of both clients."""
-
-    create = Method(Calls.create)
-    trials = Method(Calls.trials)
-    status = Method(Calls.status)
-    spec = Method(Calls.spec)
-    users = Method(Calls.users)
-    open_episode = Method(Calls.open_episode)
-    ask = Method(Calls.ask)
-    tell = Method(Calls.tell)
-    tell_many = Method(Calls.tell_many)
-    amend = Method(Calls.amend)
-    mark_missing = Method(Calls.mark_missing)
-    pause = Method(Calls.pause)
-    resume = Method(Calls.resume)
-    stop = Method(Calls.stop)
-    add_user = Method(Calls.add_user)
-    add_arm = Method(Calls.add_arm)
-    retire_arm = Method(Calls.retire_arm)
-    change_preference = Method(Calls.change_preference)
-    change_control = Method(Calls.change_control)
-    change_rules = Method(Calls.change_rules)
-    look = Method(Calls.look)
-    reveal = Method(Calls.reveal)
-    looks = Method(Calls.looks)
-    decision = Method(Calls.decision)
-    history = Method(Calls.history)
-    decisions = Method(Calls.decisions)
-    log_page = Method(Calls.log_page)
-    effects = Method(Calls.effects)
-    checks = Method(Calls.checks)
-    head = Method(Calls.head)
-    verify = Method(Calls.verify)
 
 
 class Client(Methods):
@@ -534,8 +488,8 @@ class AsyncClient(Methods):
         """The events, fetched page by page."""
         cursor: str | None = None
         while True:
-            search = Calls.log_page(trial, kinds=kinds, user=user, newest_first=newest_first, limit=page, cursor=cursor)
-            some = await self.send(search)
+            search: dict[str, Any] = {"kinds": kinds, "user": user, "newest_first": newest_first, "limit": page}
+            some = await self.log_page(trial, cursor=cursor, **search)
             for event in some.items:
                 yield event
             if (cursor := some.next) is None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
+from drimed.cli.console import console
 from drimed.cli.main import app
-from drimed.cli.trial import console
 from drimed.errors import DrimedError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drimed.cli.trial import console
+from drimed.cli.console import console
 from drimed.trial.store import open_store
 from tests.cli.commanding import CommandLine
 from tests.trial.forging import NAME

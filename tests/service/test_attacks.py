@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -12,7 +11,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ import pytest
 
 from drimed.errors import StoreError
 from drimed.service import auth, connections, runtime
-from drimed.service.runtime import Proofs
 from drimed.service.settings import FIELDS, OnePerSecond, Settings
 from drimed.trial.store import open_store
 from drimed.trial.verify import verify
@@ -354,32 +351,7 @@ def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, runnin
 # Work that nobody waits for
 
 
-def test_a_proof_is_never_given_up_while_somebody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However early it begins: here before the caller could go on."""
-
-    def prove(_: Any, trial: str, *, progress: Any, **__: Any) -> Any:
-        progress(0, 1)
-        return trial
-
-    async def there() -> bool:
-        return False
-
-    monkeypatch.setattr(runtime, "verify", prove)
-    proofs: Any = Proofs(None)  # type: ignore[arg-type]  # the store is not read
-    submit = proofs._pool.submit
-
-    def at_once(*words: Any) -> Any:
-        made = submit(*words)
-        wait([made], 10)
-        return made
-
-    monkeypatch.setattr(proofs._pool, "submit", at_once)
-    assert asyncio.run(proofs.get("t", None, there)) == "t"
-    proofs.close()
-
-
 def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those who ask for the same one share it."""
     go, proved = threading.Event(), list[str]()
     plain = verify
 

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from drimed import outputs
-from drimed.cli import names
+from drimed.cli.console import names
 from drimed.errors import InputError
 from drimed.formatting import short, visible
 

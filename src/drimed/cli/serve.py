@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from drimed.cli import trial as common
+from drimed.cli import console as common
 from drimed.trial.events import now
 from drimed.trial.store import open_store
 

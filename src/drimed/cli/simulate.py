@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from drimed.cli import names
+from drimed.cli.console import names
 from drimed.errors import UnknownNameError
 
 if TYPE_CHECKING:

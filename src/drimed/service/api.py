@@ -723,7 +723,7 @@ async def verify(request: Request, trial: TrialName, expect: Annotated[str | Non
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
     there, and every decision must be reproduced.
 
-    This takes about as long as taking all decisions again. Callers who ask the same at the same time share one proof.
+    This takes about as long as taking all decisions again.
     """
     service = service_of(request)
     await service.read(trial, lambda opened: opened.name)  # whether there is such a trial

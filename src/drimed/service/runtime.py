@@ -15,9 +15,9 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -62,7 +62,7 @@ PATIENCE = 1.5  # seconds that a page waits for an analysis
 MOST_ANALYSES, MOST_BYTES = 50, 400e6  # kept in memory; the newest one stays, however large it is
 SHARE = 0.1  # of a core that analyses may take in the long run
 BURST = 5.0  # seconds of computing that analyses may take at once
-MOST_PROOFS = 16  # that wait to begin
+MOST_PROOFS = 16  # that run or wait
 GLANCE = 0.5  # seconds between two checks whether the caller is still there
 
 log = logging.getLogger(__name__)
@@ -309,72 +309,46 @@ def _failure(name: str, error: Exception) -> str:
 
 
 class _Abandoned(BaseException):
-    """Ends a proof without waiters. Not an Exception: a proof takes any of these for a fault of the log."""
-
-
-@dataclass
-class _Job:
-    waiters: int = 1
-    begun: bool = False
-    future: Future[Proof] = field(default_factory=Future)
+    """Ends a proof without a caller. Not an Exception: a proof takes any of these for a fault of the log."""
 
 
 class Proofs:
-    """Proofs, one at a time; requests share one that has not begun, and one without waiters stops."""
+    """Proofs, one at a time; one whose caller has hung up stops."""
 
     def __init__(self, store: SqlStore) -> None:
-        self._store = store
-        self._pool = ThreadPoolExecutor(1, "proof")
-        self._jobs: dict[tuple[str, str | None], _Job] = {}
+        self._store, self._pool = store, ThreadPoolExecutor(1, "proof")
+        self._count, self._stopping = 0, False
 
     async def get(self, trial: str, expect: str | None, gone: Callable[[], Awaitable[bool]]) -> Proof:
-        """A proof of the log as it stands now or later; `gone`: whether the caller has hung up."""
-        key = trial, expect
-        job = self._jobs.get(key)
-        if job is not None and not job.begun:
-            job.waiters += 1
-        else:
-            if sum(not other.begun for other in self._jobs.values()) >= MOST_PROOFS:
-                raise Refusal(429, "too-many", "too many proofs are waiting; try again", headers={"Retry-After": "10"})
-            job = self._jobs[key] = _Job()
-            job.future = self._pool.submit(self._prove, key, job)
-        done = asyncio.wrap_future(job.future)
-        done.add_done_callback(lambda d: d.cancelled() or d.exception())  # perhaps all callers have hung up
+        """A proof of the log as it stands; `gone`: whether the caller has hung up."""
+        if self._count >= MOST_PROOFS:
+            raise Refusal(429, "too-many", "too many proofs are waiting; try again", headers={"Retry-After": "10"})
+        abandoned = threading.Event()
+
+        def progress(_: int, __: int) -> None:
+            if abandoned.is_set() or self._stopping:
+                raise _Abandoned
+
+        work = lambda: verify(self._store, trial, expected_hash=expect, progress=progress)  # noqa: E731
+        proof = asyncio.wrap_future(self._pool.submit(work))
+        self._count += 1
         try:
-            while not done.done():
-                await asyncio.wait([done], timeout=GLANCE)
-                if not done.done() and await gone():
+            while not proof.done():
+                await asyncio.wait([proof], timeout=GLANCE)
+                if not proof.done() and await gone():
                     raise ClientDisconnect
-            return done.result()
+            return proof.result()
         except _Abandoned:
             raise unavailable("the service is stopping; try again") from None
         finally:
-            job.waiters -= 1
-            if not job.waiters and not job.future.done():
-                job.future.cancel()
-                self._forget(key, job)
+            self._count -= 1
+            abandoned.set()
+            proof.cancel()
 
     def close(self) -> None:
         """Begin nothing more, and stop what runs."""
-        for job in self._jobs.values():
-            job.waiters = 0
+        self._stopping = True
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _prove(self, key: tuple[str, str | None], job: _Job) -> Proof:
-        job.begun = True  # later callers may know of later events, and get a proof of their own
-
-        def progress(_: int, __: int) -> None:
-            if not job.waiters:
-                raise _Abandoned
-
-        try:
-            return verify(self._store, key[0], expected_hash=key[1], progress=progress)
-        finally:
-            self._forget(key, job)
-
-    def _forget(self, key: tuple[str, str | None], job: _Job) -> None:
-        if self._jobs.get(key) is job:
-            del self._jobs[key]
 
 
 class Service:

@@ -1,0 +1,203 @@
+"""The terminal: lines, notes, tables and JSON out; options, sheets and name=value pairs in."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from drimed import outputs
+from drimed.errors import ConfigError, InputError, UnconfirmedError
+from drimed.formatting import visible
+from drimed.records import Fault
+
+if TYPE_CHECKING:
+    from drimed.trial import tables
+
+T = TypeVar("T")
+console = Console(highlight=False)
+MOST_ROWS = 40  # of a table on the screen; files hold all
+MOST_QUESTIONS = 3  # values to confirm that are listed
+GAP = 2  # between the columns of a table
+LONGEST_WORD = 20  # letters of a word that is not broken in a table, if there is room
+# Characters that would act on a terminal.
+_ACTING = re.compile(r"[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The trial.")]
+AnyName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The trial; default: all.")]
+Address = Annotated[
+    str, typer.Option("--store", envvar="DRIMED_STORE", help="A SQLite file, or postgresql://user@host/database.")
+]
+Who = Annotated[str | None, typer.Option("--actor", envvar="DRIMED_ACTOR", help="Who acts; default: the login name.")]
+Why = Annotated[str, typer.Option("--reason", help="Why; it is kept in the log.")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; write nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record unlikely values without asking.")]
+Out = Annotated[Path | None, typer.Option("--out", help="A .csv, .xlsx or .json file to write; default: show it.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Number = Annotated[int, typer.Option("--decision", help="Which decision.")]
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a line; nothing in it is taken for markup, nor for a command to the terminal."""
+    console.print(Text(visible(text), style=style), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Print advice."""
+    console.print(Text.assemble(("note: ", "yellow"), visible(text)), soft_wrap=True)
+
+
+def say_json(data: Any, *, indent: int | None = None) -> None:
+    """Print data as JSON."""
+    text = json.dumps(data, indent=indent, ensure_ascii=False)
+    typer.echo(text if text.isprintable() else _ACTING.sub(lambda c: json.dumps(c[0])[1:-1], text))
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows as a table; where the terminal is too narrow for one, each row as a list."""
+    if not rows:
+        return
+    names = list(dict.fromkeys(n for row in rows for n in row))
+    numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
+    shown = [{n: _cell(row.get(n)) for n in names} for row in rows[:MOST_ROWS]]
+    least = {n: max(len(visible(n)), *(_least(row[n], n in numeric) for row in shown)) for n in names}
+    if sum(least.values()) + GAP * len(names) < console.width:
+        columns = (
+            Column(Text(visible(n)), justify="right" if n in numeric else "left", overflow="fold", min_width=least[n])
+            for n in names
+        )
+        table = Table(*columns, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for row in shown:
+            table.add_row(*(Text(row[n]) for n in names))
+    else:
+        table = Table.grid(Column(style="bold"), Column(overflow="fold"), padding=(0, GAP, 0, 0))
+        for row in shown:
+            for n in names:
+                table.add_row(Text(visible(n)), Text(row[n]))
+            table.add_row()
+    console.print(table)
+    if len(rows) > MOST_ROWS:
+        say(f"... and {len(rows) - MOST_ROWS} more; --out FILE writes all")
+
+
+def _least(cell: str, number: bool) -> int:
+    """The width below which a cell cannot be read: a number's own, a text's longest word up to a limit."""
+    return len(cell) if number else min(LONGEST_WORD, max(map(len, cell.split()), default=0))
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else visible(str(value))
+
+
+def put(
+    rows: list[dict[str, Any]],
+    out: Path | None,
+    full: list[dict[str, Any]],
+    empty: Sequence[str] = (),
+    *,
+    force: bool = False,
+) -> None:
+    """Write rows to a file by its suffix, or show them; JSON gets `full`, a sheet without rows the columns `empty`."""
+    if out is None:
+        show(rows)
+        return
+    from drimed.trial.tables import sheet
+
+    suffix = out.suffix.lower()
+    outputs.put(out, sheet(full if suffix == ".json" else rows, suffix, empty), force=force)
+    say(f"wrote {out}")
+
+
+def read_sheet(path: Path) -> tables.Table:
+    """A sheet: CSV, JSON or a workbook."""
+    from drimed.trial.tables import read
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    table = read(data, path.name)
+    if table.assumed:
+        note(f"{path.name} is not UTF-8 and was read as {table.assumed}; check letters with accents")
+    return table
+
+
+def confirming(record: Callable[[bool], T], yes: bool) -> T:
+    """Record; unlikely values only after a confirmation."""
+    try:
+        return record(yes)
+    except UnconfirmedError as error:
+        for question in questions(error.faults):
+            say(question, "yellow")
+        if console.is_terminal and typer.confirm("Record them anyway?", default=False):
+            return record(True)
+        raise InputError("nothing was recorded; if these values are right, repeat this with --yes") from None
+
+
+def questions(faults: Sequence[Fault]) -> list[str]:
+    """Values to confirm, one a line; of many the first ones.
+
+    >>> questions([Fault((), "ph 70 is far from the others", row=n) for n in range(2, 9)])[2:]
+    ['row 4: ph 70 is far from the others', 'and 4 more']
+    """
+    lines = [f"row {fault.row}: {fault.message}" if fault.row else fault.message for fault in faults]
+    more = len(lines) - MOST_QUESTIONS
+    return lines if more <= 0 else [*lines[:MOST_QUESTIONS], f"and {more:,} more"]
+
+
+def actor_name(given: str | None) -> str:
+    """The actor for the log."""
+    if given:
+        return given
+    try:
+        return getpass.getuser()
+    except OSError:  # a machine without login names
+        return "command line"
+
+
+def names(option: str, text: str) -> list[str]:
+    """Names of an option, separated by commas."""
+    parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not parts:
+        raise ConfigError(f"give at least one name with {option}, or leave it out for the default")
+    return parts
+
+
+def texts(pairs: Sequence[str] | None, example: str = "ph=6.1", *, empty: bool = False) -> dict[str, str]:
+    """name=value pairs as text; with `empty`, a value may be left out."""
+    from drimed.trial.names import tidy
+
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        name, sign, text = pair.partition("=")
+        if not name or not sign or not (text or empty):
+            raise InputError(f"expected NAME=VALUE, such as {example}, got {pair!r}")
+        found[tidy(name)] = text.strip()
+    return found
+
+
+def values(pairs: Sequence[str] | None) -> dict[str, float | None]:
+    """metric=number pairs; nothing after the sign means no value."""
+    from drimed.trial.tables import number, typed_marks
+
+    found = texts(pairs, "yield=5.2", empty=True)
+    marks = typed_marks(found.values())
+    return {name: number(name, text, marks) if text else None for name, text in found.items()}
+
+
+def numbers(pairs: Sequence[str]) -> dict[str, float]:
+    """name=number pairs, every number given."""
+    found = {name: value for name, value in values(pairs).items() if value is not None}
+    if len(found) < len(pairs):
+        raise InputError(f"each of {', '.join(map(repr, pairs))} needs a number")
+    return found
