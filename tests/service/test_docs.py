@@ -1,4 +1,4 @@
-"""docs/service.md: every example request and the example program, in order, against a running service."""
+"""docs/http.md and docs/service.md: every example request and the example program, in order, against a running service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from drimed.trial import template
 from drimed.trial.store import open_store
 from tests.service.serving import served
 
-PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "http.md").read_text(encoding="utf-8")
 
 
 def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,7 +24,7 @@ def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     store = open_store(address)
     _, token = auth.create_token(store, label="admin", role="manage")
     store.close()
-    examples = PAGE.partition("## By example")[2].partition("### Retrying")[0]
+    examples = PAGE.partition("## By example")[2].partition("## Asking")[0]
     posts = re.findall(r"^    post (\S+) '(.*?)'", examples, re.M)
     gets = re.findall(r"^    get '?([^'\s]+)", examples, re.M)
     assert len(posts) > 6
@@ -54,7 +55,7 @@ def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_every_setting_is_on_the_page() -> None:
-    table = PAGE.partition("## Settings")[2].partition("## Tokens")[0]
+    table = (DOCS / "service.md").read_text(encoding="utf-8").partition("## Settings")[2].partition("## Tokens")[0]
     for name, value in vars(Settings()).items():
         assert f"`--{name.replace('_', '-')}`" in table
         assert f"`DRIMED_{name.upper()}`" in table

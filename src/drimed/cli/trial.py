@@ -261,7 +261,9 @@ def ask(
         if users and context:
             fields["contexts"] = {users[0]: sheets.covariate_values(state, texts(context, "rain=410"))}
         if users and (attribute or cohort):
-            fields["enrol"] = {users[0]: {"attributes": sheets.covariate_values(state, texts(attribute)), "cohort": cohort}}
+            fields["enrol"] = {
+                users[0]: {"attributes": sheets.covariate_values(state, texts(attribute)), "cohort": cohort}
+            }
         if users and plot:
             fields["plots"] = {users[0]: {block: plot} if block else plot}
         return AskRequest(users=users, **fields, **timing, confirm=confirm)
@@ -863,10 +865,13 @@ def anchor(
     new = []
     for one in [name] if name else opened.names():
         with opened.reading(one) as ledger:
-            new += list(anchors.missing(ledger, known, now()) if to is not None else [Head(ledger.name, ledger.seq, ledger.hash, now())])
+            new += list(
+                anchors.missing(ledger, known, now())
+                if to is not None
+                else [Head(ledger.name, ledger.seq, ledger.hash, now())]
+            )
     if to is None:
-        for head in new:
-            typer.echo(anchors.line(head))
+        typer.echo("\n".join(map(anchors.line, new)))
     else:
         anchors.append(to, new)
         say(f"added {counted(len(new), 'line')} to {to}")
