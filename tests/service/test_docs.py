@@ -1,4 +1,4 @@
-"""docs/http.md and docs/service.md: every example request and the example program, in order, against a running service."""
+"""docs/http.md and docs/service.md: every example request and the program, in order, against a running service."""
 
 from __future__ import annotations
 
