@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -20,8 +18,6 @@ from drimed.policies.policy import Policy
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.policies.registry import make
 from tests.examples import same
-from tests.policies import test_contract as contract
-from tests.worlds import SMALL, world
 
 SHAPE = Shape(d=2, K=3, M=3, H=2)
 FEEDBACKS = ("vector", "reward")
@@ -221,18 +217,6 @@ def test_refits_come_with_every_observation_and_then_with_every_fiftieth_part_mo
 
 
 @BOTH
-def test_sums_do_not_depend_on_the_order_and_those_of_two_halves_add(feedback: str) -> None:
-    learner = Learner(weighting="learned", feedback=feedback)
-    seen = data(90)
-    whole, backward, one, other = (noise_of(after(learner, part)) for part in (seen, seen[::-1], seen[:40], seen[40:]))
-    for name in ("n", "moments", "sf"):
-        np.testing.assert_allclose(getattr(whole, name), getattr(backward, name), rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(
-            getattr(whole, name), getattr(one, name) + getattr(other, name), rtol=1e-12, atol=1e-12
-        )
-
-
-@BOTH
 @pytest.mark.parametrize("n", [3, 30, 250])
 def test_a_converged_fit_does_not_depend_on_the_order(feedback: str, n: int) -> None:
     learner = Learner(weighting="learned", feedback=feedback)
@@ -242,16 +226,6 @@ def test_a_converged_fit_does_not_depend_on_the_order(feedback: str, n: int) -> 
         np.testing.assert_allclose(getattr(ends[0].ridge, name), getattr(ends[1].ridge, name), rtol=1e-5)
     np.testing.assert_allclose(noise_of(ends[0]).slope, noise_of(ends[1]).slope, rtol=1e-5)
     np.testing.assert_allclose(noise_of(ends[0]).inflation, noise_of(ends[1]).inflation, rtol=1e-5)
-
-
-@BOTH
-def test_more_passes_lead_to_the_converged_fit(feedback: str) -> None:
-    learner = Learner(weighting="learned", feedback=feedback)
-    known = after(learner, data(60))
-    end = learner.refit(known, passes=None).ridge.V
-    far = [float(np.abs(learner.refit(known, passes=k).ridge.V - end).max() / end.max()) for k in (1, 4, 16)]
-    assert far[0] > far[1] > far[2]
-    assert far[2] < 1e-5
 
 
 @BOTH
@@ -306,18 +280,6 @@ def test_units_order_and_signs_of_the_metrics_do_not_matter(Q: FloatArray) -> No
 
 
 @BOTH
-def test_without_contexts_there_is_one_bin_and_no_slope(feedback: str) -> None:
-    learner = Learner(weighting="learned", feedback=feedback)
-    without = [replace(s, offer=replace(s.offer, context=None)) for s in data(30)]
-    equal = [replace(s, offer=replace(s.offer, context=np.array([[3.0, 4.0]]))) for s in data(30)]
-    for seen, feature in ((without, 0.0), (equal, np.log(6.0))):
-        model = noise_of(after(learner, seen))
-        assert float(model.slope) == pytest.approx(0.0, abs=1e-12)
-        assert float(model.centre) == pytest.approx(feature)
-        assert np.count_nonzero(model.sf + model.n.sum((-3, -2))) == 1
-
-
-@BOTH
 def test_the_regression_is_finite_and_never_below_its_penalty_from_the_first_observation(feedback: str) -> None:
     learner = Learner(weighting="learned", feedback=feedback)
     for n in range(6):
@@ -345,25 +307,6 @@ def test_slope_and_covariances_are_recovered() -> None:
         assert np.abs(W @ problem()[1][k] @ W.T - np.eye(3)).max() < 6 * np.sqrt(2 / N)
 
 
-def test_the_noise_of_each_users_reward_is_recovered() -> None:
-    """Fixed preferences: relative error of a variance sqrt(2 / N), six of them; once in 10^7 choices of the seed."""
-    maps, covariance = problem()
-    preferences = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
-    seen = []
-    for s in data(4000, loud=0.0):
-        p = preferences[int(np.asarray(s.offer.user)[0])]
-        assert s.outcome.vector is not None
-        offer = replace(s.offer, features=(np.swapaxes(maps, -1, -2) @ p)[None], preference=p[None])
-        seen.append(Seen(offer, s.action, Outcome(s.outcome.vector @ p, s.outcome.vector)))
-    model = noise_of(after(Learner(weighting="learned", feedback="reward"), seen))
-    N = model.n.sum(-1)  # (H, K)
-    for h, p in enumerate(preferences):
-        true = np.einsum("m,kmn,n->k", p, covariance, p)
-        found = noise_estimation.reward_noise(model, replace(seen[0].offer, context=None, user=np.array([h])))[0] ** 2
-        # With no context at all the feature is 0 for every observation.
-        assert (np.abs(found / true - 1) < 6 * np.sqrt(2 / N[h])).all()
-
-
 def test_the_offer_is_seen_with_the_estimated_noise() -> None:
     learner = Learner(weighting="learned", feedback="vector")
     known = after(learner, data(50))
@@ -375,14 +318,6 @@ def test_the_offer_is_seen_with_the_estimated_noise() -> None:
     assert seen.sigma is not None
     np.testing.assert_allclose(seen.sigma[0], np.sqrt(np.einsum("m,kmn,n->k", p, Sigma, p) * scale), rtol=1e-10)
     assert same(replace(seen, sigma=None), offer)
-
-
-def test_before_any_data_the_noise_is_the_guess() -> None:
-    for feedback, want in (("vector", 2.0 * np.sqrt(0.5)), ("reward", 2.0)):
-        learner = Learner(weighting="learned", feedback=feedback, noise_guess=4.0)
-        offer = replace(data(1)[0].offer, preference=np.array([[0.5, 0.5, 0.0]]))
-        seen = learner.view(start(learner), offer)
-        np.testing.assert_allclose(np.asarray(seen.sigma), want)
 
 
 def members(shape: tuple[int, ...], value: Any) -> Any:
@@ -442,36 +377,6 @@ def test_a_stored_state_goes_on_as_before(feedback: str, monkeypatch: pytest.Mon
 
 
 @BOTH
-def test_an_episode_learned_at_once_is_its_users_one_after_the_other(
-    feedback: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(noise_estimation, "EVERY_TIME", 7)
-    policy = make("dri_med" if feedback == "vector" else "dri_med_reward", weighting="learned")
-    assert isinstance(policy, Policy)
-    it = world(seeds=range(4), episodes=8)
-    state = other = policy.init(it.shape, (4,))
-    for block in it.blocks():
-        for episode in range(block.episodes):
-            offers = block.offers(episode)
-            draws = np.random.default_rng(episode).random((4, SMALL.H, 1))
-            decision = policy.decide(state, offers, draws)
-            outcome = block.respond(episode, decision.action)
-            assert outcome.reward is not None
-            assert outcome.vector is not None
-            state = policy.observe(policy.commit(state, offers, decision), offers, decision.action, outcome)
-            before = other
-            for h in range(SMALL.H):
-                at = slice(h, h + 1)
-                offer = block.offers(episode, at)
-                one = policy.decide(before, offer, draws[:, at])
-                assert np.array_equal(one.probabilities, decision.probabilities[:, at])
-                mine = Outcome(outcome.reward[:, at], outcome.vector[:, at])
-                other = policy.observe(policy.commit(other, offer, one), offer, one.action, mine)
-            assert same(state.evidence.noise, other.evidence.noise)
-            assert same(state.evidence.ridge, other.evidence.ridge)
-
-
-@BOTH
 def test_an_outcome_that_is_taken_out_again_leaves_nothing_behind(feedback: str) -> None:
     learner = Learner(weighting="learned", feedback=feedback)
     seen = data(40)
@@ -489,29 +394,6 @@ def test_an_outcome_that_is_taken_out_again_leaves_nothing_behind(feedback: str)
     np.testing.assert_allclose(amended.V, plain.V, rtol=1e-5)
 
 
-@BOTH
-def test_forgetting_everything_is_knowing_nothing(feedback: str) -> None:
-    learner = Learner(weighting="learned", feedback=feedback)
-    seen = data(3)
-    known = after(learner, seen)
-    for one in seen:
-        known = learner.remove(known, one.offer, one.action, one.outcome)
-    np.testing.assert_allclose(known.ridge.V, np.eye(2))
-    assert not noise_of(known).n.any()
-    assert not noise_of(known).moments.any()
-    assert same(
-        *(replace(noise_of(after(learner, data(9), k)), mapped=None, maps=None) for k in (known, start(learner)))
-    )
-
-
-def test_what_was_never_counted_in_cannot_be_taken_out() -> None:
-    learner = Learner(weighting="learned", feedback="reward")
-    known = after(learner, data(3))
-    other = data(1, seed=7)[0]
-    with pytest.raises(InputError, match="only if it was counted in"):
-        learner.remove(known, replace(other.offer, context=np.array([[1e5, 0.0]])), other.action, other.outcome)
-
-
 def test_with_vector_feedback_an_arm_keeps_its_map() -> None:
     learner = Learner(weighting="learned", feedback="vector")
     seen = data(10)
@@ -524,33 +406,6 @@ def test_with_vector_feedback_an_arm_keeps_its_map() -> None:
     maps[0, arm, 0, 0] -= 0.1 * (1 - 1e-13)  # as good as equal
     after(learner, [replace(moved, offer=replace(moved.offer, maps=maps))], after(learner, seen))
     after(Learner(weighting="learned", feedback="reward"), [*seen, moved])
-
-
-def test_contexts_beyond_the_grid_share_the_last_bin_and_weights_stay_bounded() -> None:
-    learner = Learner(weighting="learned", feedback="vector")
-    far = [
-        replace(s, offer=replace(s.offer, context=np.array([[10.0 ** (5 + 3 * (i % 30)), 0.0]])))
-        for i, s in enumerate(data(60))
-    ]
-    known = after(learner, far)
-    n = noise_of(known).n.sum((-3, -2))
-    assert n[-1] == 58
-    assert n.sum() == 60
-    sigma = np.array([learner.view(known, s.offer).sigma for s in far])
-    ratio = sigma.max(0) / sigma.min(0)
-    assert (ratio <= np.exp(noise_estimation.LOG_WEIGHT_LIMIT) * 20).all()
-
-
-def test_the_inflation_fades_as_the_data_grow() -> None:
-    learner = Learner(weighting="learned", feedback="vector")
-    known, values = start(learner), []
-    seen = data(800)
-    for low, high in ((0, 10), (10, 30), (30, 100), (100, 800)):
-        known = after(learner, seen[low:high], known)
-        values.append(float(noise_of(known).inflation))
-        assert learner.fit(known, np.zeros(3), 1).inflation == values[-1]
-    assert values[0] > values[1] > values[2] > values[3]
-    assert values[3] < 1.03
 
 
 def fails(n: int, feedback: str, *, runs: int = 2000, loud: float = 5.0) -> tuple[float, float, float]:
@@ -601,13 +456,6 @@ def test_inflated_intervals_fail_about_as_often_as_they_say(feedback: str, n: in
     assert 1.0 < inflation < 2.5
 
 
-def test_without_inflation_early_intervals_would_fail_too_often() -> None:
-    """At n = 15 plain ones fail in 4 % of the runs, inflated ones in 1.3 %: flagged for less than one seed in 10^4."""
-    inflated, plain, _ = fails(15, "vector")
-    assert plain > 0.022
-    assert inflated < 0.75 * plain
-
-
 def test_evidence_that_cannot_be_used_is_refused() -> None:
     seen = data(1)[0]
     vector, reward = (Learner(weighting="learned", feedback=f) for f in FEEDBACKS)
@@ -624,33 +472,6 @@ def test_evidence_that_cannot_be_used_is_refused() -> None:
         for learner in (vector, reward):
             with pytest.raises(InputError, match="must be finite"):
                 after(learner, [bad])
-
-
-LEARNED = {
-    "vector": make("dri_med", weighting="learned"),
-    "reward": make("dri_med_reward", weighting="learned"),
-}
-CLAIMS: dict[str, Callable[..., None]] = {
-    name: claim
-    for name, claim in vars(contract).items()
-    if name.startswith("test_") and list(inspect.signature(claim).parameters) == ["policy"]
-}
-
-
-# One pass at a time depends on the order of the outcomes: who needs it not to lets every fit converge.
-ORDER_FREE = (
-    contract.test_an_outcome_that_comes_late_teaches_what_it_would_have_taught_in_time,
-    contract.test_an_outcome_can_be_taken_back_episodes_later,
-)
-
-
-@pytest.mark.parametrize("policy", LEARNED.values(), ids=LEARNED)
-@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
-def test_the_contract_of_every_policy_is_kept(policy: Policy, claim: Callable[..., None]) -> None:
-    if claim in ORDER_FREE:
-        assert isinstance(policy.learner, Learner)
-        policy = replace(policy, learner=replace(policy.learner, refits="converged"))
-    claim(policy)
 
 
 @BOTH

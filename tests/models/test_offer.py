@@ -64,14 +64,6 @@ def test_a_direction_without_noise_is_lifted_to_a_floor(
     np.testing.assert_allclose(W @ lifted @ W.T, np.eye(3), atol=1e-4)
 
 
-def test_noise_seen_by_no_user_leaves_a_positive_sigma() -> None:
-    offer = make_offer(
-        maps=MAPS, preference=[0.0, 0.0, 1.0], covariance=np.stack([np.diag([1.0, 1.0, 0.0])] * 2), control=FIRST
-    )
-    assert offer.sigma is not None
-    np.testing.assert_allclose(offer.sigma, np.sqrt(NOISE_FLOOR))
-
-
 def test_the_quadratic_form_is_the_variance_of_the_reward() -> None:
     p = np.array([1.0, -2.0, 0.5])
     np.testing.assert_allclose(quadratic(COVARIANCES, p), [p @ c @ p for c in COVARIANCES])
@@ -104,11 +96,6 @@ BAD: list[tuple[dict[str, Any], type[DrimedError], str]] = [
     ({"sigma": np.ones((5, 2)), "features": np.ones((7, 2, 2))}, ShapeError, "sigma"),
     ({"user": -1}, DrimedError, "user"),
 ]
-
-
-def test_the_offers_that_the_bad_ones_depart_from_are_sound() -> None:
-    assert make_offer(**SOUND).sigma is None
-    assert make_offer(**SOUND_MAPS).whitening is not None
 
 
 @pytest.mark.parametrize(("change", "error", "message"), BAD)

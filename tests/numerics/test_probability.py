@@ -23,15 +23,6 @@ def distributions(draw: st.DrawFn) -> FloatArray:
     return p / p.sum()
 
 
-def test_one_hot_puts_all_mass_on_one_arm() -> None:
-    assert probability.one_hot(np.array([2, 0]), 3).tolist() == [[0, 0, 1], [1, 0, 0]]
-
-
-def test_uniform_shares_among_the_allowed() -> None:
-    assert probability.uniform((2, 4)).tolist() == [[0.25] * 4] * 2
-    assert probability.uniform((2, 4), np.array([True, False, True, False])).tolist() == [[0.5, 0, 0.5, 0]] * 2
-
-
 def test_ties_go_to_the_lowest_allowed_index() -> None:
     values = np.array([3.0, 3.0, 1.0, 1.0])
     assert int(probability.best(values)) == 0
@@ -61,23 +52,12 @@ def test_a_common_shift_of_the_log_weights_changes_nothing(q: FloatArray, shift:
     )
 
 
-def test_weighted_matches_the_formula() -> None:
-    q, f = np.array([0.2, 0.3, 0.5]), np.array([1.0, 0.5, 0.25])
-    np.testing.assert_allclose(probability.weighted(q, np.log(f)), q * f / (q * f).sum(), rtol=1e-15)
-
-
 @given(p=distributions(), u=st.floats(0.0, 1.0, exclude_max=True) | st.sampled_from([0.0, 1.0 - 2.0**-53]))
 def test_sample_returns_the_arm_whose_interval_holds_the_draw(p: FloatArray, u: float) -> None:
     arm = int(probability.sample(p, np.asarray(u)))
     assert p[arm] > 0
     assert p[:arm].sum() <= u + 1e-14
     assert u < p[: arm + 1].sum() + 1e-14
-
-
-def test_a_draw_on_the_border_belongs_to_the_next_arm() -> None:
-    p = np.array([0.25, 0.25, 0.5])
-    assert probability.sample(p, np.array([0.0, 0.25, 0.5])).tolist() == [0, 1, 2]
-    assert int(probability.sample(np.array([0.0, 1.0]), np.asarray(0.0))) == 1
 
 
 def test_sample_has_the_frequencies_of_p_on_evenly_spread_draws() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.numerics import quadratic_forms
-from drimed.numerics.arrays import outer, pick
+from drimed.numerics.arrays import pick
 from tests.examples import ARMS, r1_fit
 from tests.strategies import arms, fits, masks
 
@@ -83,16 +83,6 @@ def test_pick_takes_one_entry_per_member(batch: tuple[int, ...]) -> None:
     assert picked.shape == (*batch, 2)
     for at in np.ndindex(*batch):
         assert np.array_equal(picked[at], array[(*at, np.asarray(index)[at])])
-
-
-def test_pick_shares_an_array_without_a_batch() -> None:
-    array = np.arange(6.0).reshape(3, 2)
-    assert pick(np.broadcast_to(array, (4, 3, 2)), np.array([0, 1, 2, 0])).tolist() == array[[0, 1, 2, 0]].tolist()
-
-
-def test_outer_is_the_outer_product_of_each_member() -> None:
-    u, v = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 6.0], [7.0, 8.0]])
-    assert outer(u, v).tolist() == [np.outer(u[s], v[s]).tolist() for s in range(2)]
 
 
 def plain_quadratic(A: np.ndarray, x: np.ndarray) -> float:

@@ -62,10 +62,6 @@ def test_a_metric_that_never_varied_may_have_the_other_end_of_its_range() -> Non
     assert pair(cells_of(*[0.0] * 9)) == pytest.approx(0.5)
 
 
-def test_a_missing_value_is_no_value() -> None:
-    assert pair(cells_of(5.0, 0.0, 1.0, 1.0, missing=1)) == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_counted_besides_has_the_slope_and_the_bend_of_its_value(name: str) -> None:
     field, evidence = started(name)

@@ -81,25 +81,6 @@ def test_nodes_side_by_side_are_nodes_one_by_one(case: Case) -> None:
         np.testing.assert_array_equal(found, single)
 
 
-def test_a_pair_of_equal_cells_is_one_cell_whatever_else_there_is(case: Case) -> None:
-    pairs = told(case.field, case.evidence, case.data.part(np.r_[0:20, 0:20]))
-    more = told(case.field, pairs, case.data.part(np.full(3, 20)))
-    few, many = (evidence.cells.compact() for evidence in (pairs, more))
-    other = (many.keys == many.keys[many.n == 3]).all(-1)
-    assert few.used == many.used - 1 == (few.n == 2).sum()
-    for a, b in ((few.keys, many.keys), (few.mean, many.mean), (few.scatter, many.scatter)):
-        np.testing.assert_array_equal(a, b[~other])
-
-
-def test_the_gradient_is_that_of_the_value(case: Case) -> None:
-    structure, _, design = designed(case.name, case.field, case.told)
-    x = some_parameters(structure)
-    _, gradient = log_posterior(structure.parameters, design, x)
-    steps = 1e-5 * np.eye(len(x))
-    values = [[log_posterior(structure.parameters, design, x + s * e)[0] for s in (1, -1)] for e in steps]
-    np.testing.assert_allclose(gradient, [(up - down) / 2e-5 for up, down in values], atol=1e-6)
-
-
 def test_a_variance_of_zero_leaves_its_family_out(case: Case) -> None:
     structure, _, design = designed(case.name, case.field, case.told)
     x = some_parameters(structure)
@@ -137,11 +118,6 @@ def test_a_forgotten_outcome_was_never_observed(case: Case) -> None:
     np.testing.assert_allclose(a[1], b[1], rtol=1e-6, atol=1e-8)
 
 
-def test_an_outcome_that_never_came_cannot_be_forgotten(case: Case) -> None:
-    with pytest.raises(InputError, match="only if it was counted in"):
-        told(case.field, case.told, replace(case.data.part(np.arange(1)), y=case.data.y[:1] + 1), forget=True)
-
-
 @pytest.mark.parametrize(("unit", "level"), [(1e-6, 0.0), (1e6, 0.0), (1.0, -1e5), (1e3, 1e7)])
 def test_neither_unit_nor_level_matters(case: Case, unit: float, level: float) -> None:
     field, d = case.field, case.data
@@ -150,18 +126,6 @@ def test_neither_unit_nor_level_matters(case: Case, unit: float, level: float) -
     spread = np.sqrt(np.abs(covariance).max())
     np.testing.assert_allclose((moved - level) / unit, mean, atol=1e-5 * spread)
     np.testing.assert_allclose(scaled / unit**2, covariance, atol=1e-5 * spread**2)
-
-
-def test_the_units_of_covariates_do_not_matter() -> None:
-    field, evidence = started("two metrics, one covariate, noise by arm")
-    d = data("two metrics, one covariate, noise by arm")
-    found = []
-    for unit, level in ((1.0, 0.0), (1e3, -7.0)):
-        known = field.ready(told(field, evidence, replace(d, z=unit * d.z + level)))
-        where = Unit(user=np.array([2]), group=np.array([2]), covariates=np.full((1, 2), unit * 0.5 + level))
-        found.append(field.beliefs(known, offer_of(field, where)))
-    np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-7)
-    np.testing.assert_allclose(found[0].covariance, found[1].covariance, rtol=1e-5, atol=1e-8)
 
 
 def test_a_batch_is_its_members_side_by_side(case: Case) -> None:
@@ -250,11 +214,6 @@ def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
     np.testing.assert_allclose(case.evidence.fitted.nodes, found.nodes, atol=1e-6)
     np.testing.assert_allclose(case.evidence.fitted.theta, found.theta, atol=1e-6)
     np.testing.assert_allclose(case.evidence.fitted.covariance, found.covariance, rtol=1e-6, atol=1e-6)
-
-
-def test_nothing_is_certified_while_the_noise_is_unknown() -> None:
-    _, covariance = beliefs(*started("one metric"))
-    assert np.diagonal(covariance[0, :, 0, :, 0]).min() > 1e90
 
 
 def test_a_few_constant_outcomes_say_nothing_about_the_noise() -> None:

@@ -45,21 +45,6 @@ def test_seasons_are_counted_once_for_each_metric_that_was_observed() -> None:
     assert seasons_of_arms(merged, K, M).tolist() == [[0, 0], [2, 1], [0, 0]]
 
 
-def test_an_outcome_that_was_taken_back_counts_no_more() -> None:
-    found = told((0, 1, BOTH), (1, 1, BOTH))
-    keys = found.keys[1:2]
-    found = found.remove(Rows(keys, np.array([BOTH]), np.ones((1, M))))
-    assert seasons_of_arms(found, K, M)[1].tolist() == [1, 1]
-
-
-def test_members_of_a_batch_are_counted_apart() -> None:
-    one, other = told((0, 0, BOTH), (1, 0, BOTH)), told((0, 1, BOTH), (0, 2, BOTH))
-    names = ("keys", "pattern", "n", "mean", "scatter")
-    keys, pattern, n, mean, scatter = (np.stack([getattr(c, name) for c in (one, other)]) for name in names)
-    batch = Cells(keys, pattern, n, mean, scatter, one.used)
-    np.testing.assert_array_equal(seasons_of_arms(batch, K, M), [seasons_of_arms(c, K, M) for c in (one, other)])
-
-
 def test_the_fewer_of_arm_and_control_count_and_for_the_reward_the_metric_seen_in_fewest() -> None:
     seen = [(s, 1, BOTH) for s in range(3)] + [(0, 0, BOTH), (1, 0, FIRST)] + [(0, 2, BOTH), (1, 2, BOTH)]
     learner = Field()

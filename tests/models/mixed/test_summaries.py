@@ -11,7 +11,7 @@ from drimed.models.mixed import effects, summaries
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import UNKNOWN, Rows, make_rows
-from drimed.models.mixed.summaries import evenly_spaced, whitened_residuals
+from drimed.models.mixed.summaries import whitened_residuals
 from drimed.models.mixed.terms import FACTORS, category
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics import probability
@@ -142,15 +142,6 @@ def test_an_arm_counts_for_those_who_can_get_it(case: Case) -> None:
     np.testing.assert_allclose(found.deviation[:2], whole.deviation[:2])
 
 
-def test_many_users_are_taken_a_few_at_a_time(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, offers = case.known, case.offers
-    whole = [effects.effects_together(known, offers, case.everybody), effects.effects_of_users(known, offers)]
-    monkeypatch.setattr(effects, "AT_ONCE", 3)
-    parts = [effects.effects_together(known, offers, case.everybody), effects.effects_of_users(known, offers)]
-    for a, b in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-
-
 def test_ranges_are_the_posteriors_and_those_of_all_times(case: Case) -> None:
     found = effects.effects_of_users(case.known, case.offers)
     low, high = found.likely
@@ -190,17 +181,6 @@ def test_components_are_of_all_families_that_stand_alone(case: Case) -> None:
         assert c.deviation.shape == c.low.shape == c.high.shape == c.told.shape == (parameters.metrics,)
         assert (c.low < c.high).all()
         assert (c.deviation < c.high).all()
-
-
-def test_what_cannot_be_told_apart_is_no_component() -> None:
-    """One season: its level and what is the season's own of the arms' effects are only guessed."""
-    field, evidence = started("one metric")
-    d = data("one metric")
-    d.keys[:, 0] = 0
-    known = effects.extend_to(field, told(field, evidence, d), offers_of(field, 1))
-    names = {c.family for c in summaries.components(known)}
-    assert {"group", "group x arm", summaries.RESIDUAL} <= names
-    assert not any("season" in name or name == "block" for name in names)
 
 
 def test_levels_of_groups_agree_with_brute_force(case: Case) -> None:
@@ -342,10 +322,3 @@ def test_residuals_of_a_right_model_are_standard_normal() -> None:
     assert abs((found**2).mean() - 1) < 3.9 * np.sqrt(2 / n)
     assert abs(found.mean()) < 3.9 / np.sqrt(n)
     assert abs((found[1:] * found[:-1]).mean()) < 3.9 / np.sqrt(n)
-
-
-def test_of_many_outcomes_evenly_spaced_ones_are_looked_at() -> None:
-    assert evenly_spaced(5, 2).tolist() == [0, 1, 2, 3, 4]
-    some = evenly_spaced(100_000, 2)
-    assert (len(some), some[0], some[-1]) == (1000, 0, 99_999)
-    assert np.ptp(np.diff(some)) <= 1

@@ -16,11 +16,9 @@ from drimed.models.mixed.learner import Field
 from drimed.models.mixed.observations import make_design
 from drimed.models.mixed.terms import UnseenEffects
 from drimed.models.mixed.variance_components import refit
-from drimed.models.offer import Fit
 from drimed.numerics import probability
 from drimed.numerics.arrays import FloatArray
-from drimed.policies.guards.base import radius
-from tests.models.mixed.examples import METRICS, MODELS, asked, data, started, told
+from tests.models.mixed.examples import METRICS, data, started, told
 from tests.models.mixed.test_summaries import offers_of
 
 LEVEL = 0.99
@@ -67,18 +65,6 @@ def test_the_range_of_an_effect_reaches_as_far_as_the_mixture(n: int) -> None:
     assert by_student.max() < 0.05
 
 
-def test_where_the_data_told_nothing_the_tails_are_those_of_the_prior() -> None:
-    variance = np.array([0.5, 1.0, 2.0, 4.5])[:, None, None]  # of one family and one metric, at four nodes
-    spread = variance.var() / variance.mean() ** 2
-    squares = np.ones((1, 2, 1))
-    found = prediction.degrees_of_freedom(squares, variance, np.full((1, 2, 1), variance.mean()))
-    np.testing.assert_allclose(found, 4 + 2 / spread)
-    both = np.repeat(variance, 2, -2)  # two metrics that vary together
-    np.testing.assert_allclose(
-        prediction.degrees_of_freedom_of_sums(squares, both, np.full(1, 2 * variance.mean())), 4 + 2 / spread
-    )
-
-
 def test_what_the_data_told_shortens_the_tails_down_to_a_normals() -> None:
     variance = np.array([0.5, 1.0, 2.0, 4.5])[:, None, None]
     shares = np.array([1.0, 0.5, 0.1, 0.01])
@@ -94,16 +80,6 @@ def test_what_the_data_told_shortens_the_tails_down_to_a_normals() -> None:
 def test_known_variances_leave_a_normal() -> None:
     known = known_of(Field(integrated=False), "one metric", 20)
     assert (effects.effects_of_users(known, offers_of(known.learner, 1)).freedom == np.inf).all()
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_all_arms_of_an_offer_share_their_tails(name: str) -> None:
-    field, evidence = started(name)
-    evidence = field.ready(told(field, evidence, data(name)))
-    belief = asked(field, evidence)
-    assert belief.freedom.shape == belief.mean.shape[:-2]
-    assert (belief.freedom > 4).all()
-    assert np.isfinite(belief.freedom).all()
 
 
 def test_arms_are_compared_with_the_mean_of_all_arms() -> None:
@@ -131,11 +107,3 @@ def test_quantiles_are_students_at_a_variance_of_one(level: float) -> None:
     np.testing.assert_allclose(probability.student_quantile(level, nu), wanted)
     assert probability.student_quantile(level, float(nu[2])) == pytest.approx(wanted[2])
     assert probability.student_quantile(level, np.inf) == ndtri(level)
-
-
-def test_a_level_reaches_further_where_the_tails_are_long_and_all_times_do_not_change() -> None:
-    fit = Fit(np.zeros(2), np.eye(2), np.asarray(4.0), None, np.zeros(2), 1, 1.0)
-    longer = replace(fit, freedom=np.asarray(6.0))
-    assert radius(fit, 0.99) == ndtri(0.99)
-    np.testing.assert_allclose(radius(longer, 0.99), t.ppf(0.99, 6.0) * np.sqrt(4 / 6))
-    assert radius(longer, "anytime") == radius(fit, "anytime") == 4.0

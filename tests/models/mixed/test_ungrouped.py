@@ -74,19 +74,6 @@ def test_more_people_in_no_group_are_no_more_columns_and_each_of_their_outcomes_
     np.testing.assert_allclose(evidence.fitted.theta, anew.fitted.theta, atol=1e-7)
 
 
-def test_one_group_differs_from_those_who_are_in_none() -> None:
-    """Its people have something in common that the others have not, though there is no other group."""
-    field, d = MODELS["users"], mixed("users")
-    keys = d.keys.copy()
-    keys[:, GROUP] = np.minimum(keys[:, GROUP], 0)
-    one = learned("users", field, replace(d, keys=keys))
-    assert "group" in {f.name for f in field.structure(one).families}
-    keys = keys.copy()
-    keys[:, GROUP] = 0
-    everybody = learned("users", field, replace(d, keys=keys))
-    assert "group" not in {f.name for f in field.structure(everybody).families}
-
-
 def test_where_nobody_is_in_a_group_the_model_is_the_one_of_groups_of_one_to_the_last_bit() -> None:
     field, d = MODELS["users"], mixed("users")
     found = []
@@ -133,10 +120,3 @@ def test_ranges_hold_for_those_in_a_group_and_in_none_and_for_somebody_new(group
     for who in ("grouped", "alone"):
         assert found[who].mean() == pytest.approx(0.95, abs=0.025), who
     assert found["new"].mean() == pytest.approx(0.95, abs=0.058)
-
-
-def test_ranges_are_wide_enough_where_people_in_no_group_are_more_alike_than_groups() -> None:
-    found = holds(4, 24, vary=0.0)
-    assert found["alone"].mean() > 0.95
-    assert found["new"].mean() > 0.95 - 0.058
-    assert found["grouped"].mean() == pytest.approx(0.95, abs=0.025)

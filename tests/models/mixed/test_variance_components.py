@@ -9,6 +9,8 @@ from drimed.models.mixed.learner import Field
 from drimed.models.mixed.likelihood import Design, posterior
 from drimed.models.mixed.terms import Structure
 from drimed.models.mixed.variance_components import (
+    WIDE,
+    designed_nodes,
     log_posterior,
     log_posterior_curved,
     minimise,
@@ -118,3 +120,25 @@ def test_the_search_finds_the_least_value_inside_and_at_a_bound() -> None:
     np.testing.assert_allclose(x[:, 1], 0.5)
     np.testing.assert_allclose(x[:, 0], 0.0, atol=1e-4)
     np.testing.assert_allclose(found[1], np.exp(x) - 1)
+
+
+def means_of_variances(points: FloatArray) -> FloatArray:
+    """Of each variance, relative to that of a lognormal."""
+    return np.exp(WIDE * points).mean(0) / np.exp(WIDE**2 / 2)
+
+
+@pytest.mark.parametrize("metrics", [1, 2, 3])
+@pytest.mark.parametrize("each", [1, 3, 6, 9, 14])
+def test_a_design_has_the_spread_of_a_normal_in_every_direction_of_a_metric(metrics: int, each: int) -> None:
+    points = designed_nodes(metrics, each)
+    assert points.shape[-1] == metrics * (each + 1)
+    for m in range(metrics):
+        own = [*range(m * each, (m + 1) * each), metrics * each + m]
+        of_metric = points[:, own]
+        np.testing.assert_allclose(of_metric.T @ of_metric / len(points), np.eye(each + 1), atol=1e-12)
+    np.testing.assert_allclose(points.mean(0), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("each", range(1, 16))
+def test_a_design_gives_the_means_of_variances_within_a_tenth(each: int) -> None:
+    assert np.abs(means_of_variances(designed_nodes(1, each)) - 1).max() < 0.1
