@@ -37,7 +37,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Where a decision is taken: what a learner that tells sites, blocks and people apart must know of it.
+    """The place of a decision, for learners that tell sites, blocks and people apart.
 
     Numbers count from 0 in the order of appearance, -1 is unknown or none; one each, or arrays with the users' axis.
     """
@@ -155,7 +155,7 @@ def _changed(owner: Any, axes: dict[str, int], change: Callable[[Any, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a rule and a guard may know of a learner's state: the estimate, how sure it is, and on how many pulls.
+    """A learner's estimate for rules and guards, with its uncertainty and the number of pulls.
 
     Features x are (..., K, d) on the scale of V's own rows: reward-scale x, with V weighted or not.
     """
@@ -180,7 +180,7 @@ class Fit:
         return quadratic_forms.leverages(x, self.V_inv)
 
     def width(self, x: FloatArray) -> FloatArray:
-        """How far <x_a, theta> may be from its estimate, at the learner's confidence: (..., K, d) -> (..., K)."""
+        """Half the width of the confidence interval of <x_a, theta>: (..., K, d) -> (..., K)."""
         return self.radius[..., None] * np.sqrt(quadratic_forms.leverages(x, self.metric))
 
     def behind_leader(self, x: FloatArray, mask: BoolArray | None) -> tuple[IntArray, FloatArray, FloatArray]:

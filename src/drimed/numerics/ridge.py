@@ -134,7 +134,7 @@ def trace_radius(
 
 
 def lin_imed_radius(round: Any, d: int, *, noise: float) -> FloatArray:
-    """What the LinIMED comparison of Balagopalan and Jun (2024) runs: a heuristic without a guarantee."""
+    """The radius of the LinIMED comparison of Balagopalan and Jun (2024): a heuristic without a guarantee."""
     return np.asarray(noise * np.sqrt(3 * d * np.log(1 + round)) + np.sqrt(2))
 
 

@@ -262,7 +262,7 @@ def effects_together(model: FittedModel, offers: Offer, possible: BoolArray) -> 
 
 
 def mean_weights(possible: BoolArray) -> FloatArray:
-    """Of each user in the mean effect of an arm, over those who can get it, or else over all: (..., n, K)."""
+    """Of each user in the mean effect of an arm, over the users who can get it, or else over all: (..., n, K)."""
     weight = np.where(possible.any(-2, keepdims=True), possible, True).astype(np.float64)
     return np.asarray(weight / weight.sum(-2, keepdims=True))
 

@@ -357,10 +357,10 @@ def _within_groups(cells: Cells, own: FloatArray, weight: FloatArray, off: Float
     count, first, squares = sums
     owner = np.zeros(groups, np.intp)
     owner[which] = member
-    found = np.zeros((2, members, C))
-    np.add.at(found[0], owner, np.maximum(squares - first**2 / np.maximum(count, 1.0), 0.0))
-    np.add.at(found[1], owner, np.maximum(count - 1, 0.0))
-    return found[0].reshape(*cells.batch, C), found[1].reshape(*cells.batch, C)
+    within, freedom = np.zeros((2, members, C))
+    np.add.at(within, owner, np.maximum(squares - first**2 / np.maximum(count, 1.0), 0.0))
+    np.add.at(freedom, owner, np.maximum(count - 1, 0.0))
+    return within.reshape(*cells.batch, C), freedom.reshape(*cells.batch, C)
 
 
 def _starts(cells: Cells, place: int) -> tuple[IntArray, int]:

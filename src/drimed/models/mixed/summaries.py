@@ -17,7 +17,7 @@ from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.likelihood import posterior_at_nodes
 from drimed.models.mixed.observations import Cells, Rows, make_design
 from drimed.models.mixed.prediction import effects_of_clusters, through_clusters
-from drimed.models.mixed.terms import FACTORS
+from drimed.models.mixed.terms import FACTORS, RESIDUAL_SD
 from drimed.models.mixed.variance_components import mixture
 from drimed.models.offer import Offer, Unit
 from drimed.numerics import probability
@@ -25,7 +25,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 RESIDUAL = "residual"
 NEGLIGIBLE = 0.1  # of the noise's deviation: a range that reaches below it begins at 0
-MOST_PRIOR = 0.7  # of the prior's deviation: below it the outcomes say more about a variance than the prior does
+MOST_PRIOR = 0.8  # of the prior's deviation: a log variance that is less uncertain is known from the outcomes
 ENOUGH = 2  # values of a factor from which on a family that varies with it can be told from others
 MOST = 2000  # values whose covariance is factorised
 
@@ -38,7 +38,7 @@ class Component:
     deviation: FloatArray  # the most plausible one
     low: FloatArray  # the 95 % range; 0 where it may be negligible
     high: FloatArray
-    told: BoolArray  # whether the outcomes say more about it than the prior does
+    told: BoolArray  # whether the outcomes tell it, beyond the prior
 
 
 def components(model: FittedModel) -> list[Component]:
@@ -48,7 +48,8 @@ def components(model: FittedModel) -> list[Component]:
     """
     fitted, parameters, M = model.evidence.fitted, model.structure.parameters, model.structure.metrics
     k = len(parameters.learned)
-    told = fitted.deviation < MOST_PRIOR * np.sqrt(np.diagonal(np.linalg.inv(parameters.precision)))
+    spreads = [parameters.families[number].spread for number in parameters.learned] * M + [RESIDUAL_SD] * M
+    told = fitted.deviation[: len(spreads)] < MOST_PRIOR * np.array(spreads)
     R = parameters.residual(fitted.mode)  # (g, M, M), of which a parameter is the scale
     places = {RESIDUAL: M * k + np.arange(M)}
     log_scale = np.log(np.diagonal(R, axis1=-2, axis2=-1).mean(0)) - fitted.mode[places[RESIDUAL]]
@@ -59,13 +60,13 @@ def components(model: FittedModel) -> list[Component]:
         family = parameters.families[number]
         if family.slopes is None and all(values[name] >= ENOUGH for name in family.by):
             places[family.name] = i + k * np.arange(M)
-    found = []
+    parts = []
     for name, at in sorted(places.items(), key=lambda item: int(item[1][0])):
         mode = fitted.mode[at] + (log_scale if name == RESIDUAL else 0.0)
         half = probability.normal_quantile(0.5 + LIKELY / 2) * fitted.deviation[at]
         best, low, high = (model.unit * np.exp(0.5 * x) for x in (mode, mode - half, mode + half))
-        found.append(Component(name, best, np.where(low < NEGLIGIBLE * noise, 0.0, low), high, told[at]))
-    return found
+        parts.append(Component(name, best, np.where(low < NEGLIGIBLE * noise, 0.0, low), high, told[at]))
+    return parts
 
 
 def outcomes(model: FittedModel, factor: str) -> FloatArray:
@@ -240,9 +241,9 @@ def whitened_residuals(learner: Field, evidence: FieldEvidence, rows: Rows) -> F
     n, c, M = len(rows.pattern), structure.covariates, structure.metrics
     if n * M > MOST:
         raise InputError(f"at most {MOST} values at a time, got {n * M}; take some, as `evenly_spaced` does")
-    found = np.full((n, M), np.nan)
+    residuals = np.full((n, M), np.nan)
     if not n or not fitted.scale.known.all():
-        return found
+        return residuals
     observed = ((rows.pattern[:, None] >> np.arange(M)) & 1).astype(bool)
     standard = fitted.scale.standardise(rows.values)
     z, y = standard[:, :c], standard[:, c:]
@@ -256,8 +257,8 @@ def whitened_residuals(learner: Field, evidence: FieldEvidence, rows: Rows) -> F
     at, flat = np.arange(n), observed.ravel()
     C[at, :, at, :] += R[structure.noise.of(rows.keys)]
     L = np.linalg.cholesky(C.reshape(n * M, n * M)[np.ix_(flat, flat)])
-    found[observed] = solve_triangular(L, y[observed], lower=True)
+    residuals[observed] = solve_triangular(L, y[observed], lower=True)
     for m in range(M):  # the overall level is as good as unknown before its first outcome
         if observed[:, m].any():
-            found[observed[:, m].argmax(), m] = np.nan
-    return found
+            residuals[observed[:, m].argmax(), m] = np.nan
+    return residuals

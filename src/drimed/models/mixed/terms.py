@@ -134,7 +134,7 @@ class UnseenEffects(NamedTuple):
 
 
 class _Index(NamedTuple):
-    """Where the families of a layout have their columns; f families, E entries of a row."""
+    """Columns of the families of a layout; f families, E entries of a row."""
 
     uses: BoolArray  # (F, f), the factors that tell a family's columns apart
     strides: IntArray  # (F, f), how far each factor moves a family's column
@@ -190,7 +190,7 @@ class Layout:
 
     @cached_property
     def slot(self) -> IntArray:
-        """What multiplies the column of each entry of a row: 0 is the constant 1, j the j-th covariate. (E,)"""
+        """The multiplier of the column of each entry of a row: 0 is the constant 1, j the j-th covariate. (E,)"""
         slots = [self._slots(k) for k in self.members]
         return np.concatenate([*slots, np.zeros(0 if slots else 1, np.intp)])
 
@@ -238,16 +238,16 @@ class Layout:
 
     def places_in(self, wider: Layout) -> IntArray:
         """The place of each column in a layout of the same families with more values of the factors: (P,)."""
-        found, base = [np.zeros(0, np.intp)], 0
+        places, base = [np.zeros(0, np.intp)], 0
         for k, width in zip(wider.members, wider.widths, strict=True):
             at = wider.factors_of(k)
             sizes = tuple(wider.sizes[i] for i in at)
             slots = width // int(np.prod(sizes, dtype=np.intp))
             grid = tuple(np.indices([self.sizes[i] for i in at]))
             index = np.ravel_multi_index(grid, sizes).ravel() if at else np.zeros(1, np.intp)
-            found.append((base + slots * np.asarray(index)[:, None] + np.arange(slots)).ravel())
+            places.append((base + slots * np.asarray(index)[:, None] + np.arange(slots)).ravel())
             base += width
-        return np.concatenate(found)
+        return np.concatenate(places)
 
     def _outside(self, keys: IntArray) -> BoolArray:
         """Whether each family has no column for a decision: (..., F) -> (..., f)."""
@@ -419,7 +419,7 @@ class Parameters:
 
     @property
     def uncertain(self) -> int:
-        """How many of them, from the front, are averaged over: all variances, not the residual's shape."""
+        """The number of them, from the front, that are integrated over: all variances, not the residual's shape."""
         return self.metrics * len(self.learned) + self.metrics
 
     @cached_property
