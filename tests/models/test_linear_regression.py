@@ -112,7 +112,7 @@ def test_while_discounting_the_radius_and_the_width_come_from_the_squared_weight
     assert float(fit.radius) == pytest.approx(np.sqrt(np.log(2.3125) + 2 * np.log(100)) + 1)
     assert fit.spread is not None
     assert float(fit.spread[0, 0]) == pytest.approx(2.3125 / 2.75**2)
-    assert float(fit.width(SINGLE.features)[0]) == pytest.approx(float(fit.radius) * np.sqrt(2.3125) / 2.75)
+    assert float(fit.width(SINGLE.features[0])[0]) == pytest.approx(float(fit.radius) * np.sqrt(2.3125) / 2.75)
 
 
 def test_without_weighting_an_offer_is_seen_without_its_noise() -> None:
@@ -121,7 +121,7 @@ def test_without_weighting_an_offer_is_seen_without_its_noise() -> None:
     loud = replace(AXES, sigma=np.array([2.0, 2.0]))
     for weighting, differs in (("none", False), ("known", True)):
         policy = make("med", weighting=weighting)
-        p = [policy.decide(policy.init(SHAPE), o, np.array([0.5])).probabilities for o in (quiet, loud)]
+        p = [policy.decide(policy.init(SHAPE), o, np.array([[0.5]])).probabilities for o in (quiet, loud)]
         assert (not np.array_equal(p[0], p[1])) == differs
 
 

@@ -21,7 +21,7 @@ COVARIANCES = np.stack([np.eye(3), np.diag([1.0, 4.0, 9.0])])
 def test_features_follow_from_maps_and_preference() -> None:
     offer = make_offer(maps=MAPS, preference=PREFERENCE, covariance=COVARIANCES, control=FIRST)
     for a in range(2):
-        np.testing.assert_allclose(offer.features[a], MAPS[a].T @ PREFERENCE, atol=1e-15)
+        np.testing.assert_allclose(offer.features[0, a], MAPS[a].T @ PREFERENCE, atol=1e-15)
     assert offer.sigma is not None
     p = np.array(PREFERENCE)
     np.testing.assert_allclose(offer.sigma**2, [p @ p, p @ np.diag([1.0, 4.0, 9.0]) @ p])
@@ -29,7 +29,7 @@ def test_features_follow_from_maps_and_preference() -> None:
 
 def test_the_control_features_are_the_mixture_of_the_arms() -> None:
     offer = make_offer(features=ARMS, control=[0.3, 0.7])
-    np.testing.assert_allclose(offer.control_features, [0.3, 0.7])
+    np.testing.assert_allclose(offer.control_features, [[0.3, 0.7]])
 
 
 def test_an_offer_may_carry_any_batch() -> None:

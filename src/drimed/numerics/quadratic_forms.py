@@ -46,7 +46,7 @@ def behind_leader(
 
 def log_determinant(matrix: FloatArray, what: str) -> FloatArray:
     """Log determinant of a positive definite matrix: (..., d, d) -> (...). `what` names it in the error."""
-    sign, log = np.linalg.slogdet(matrix)
+    sign, log = np.linalg.slogdet(matrix) if np.isfinite(matrix).all() else (np.zeros(1), np.zeros(1))
     if not ((sign > 0) & np.isfinite(log)).all():
         raise NumericalError(LOST.format(what))
     return np.asarray(log)

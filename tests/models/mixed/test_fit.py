@@ -278,12 +278,10 @@ def test_two_futures_of_one_state_do_not_disturb_each_other() -> None:
 
 def test_control_plots_are_outcomes_of_the_control() -> None:
     field, evidence = started("one metric")
-    unit = Unit(user=0, group=0)
-    both = field.add(
-        evidence, offer_of(field, unit), np.asarray(2), Outcome(vector=np.array([5.0]), control=np.array([3.0]))
-    )
-    apart = field.add(evidence, offer_of(field, unit), np.asarray(2), Outcome(vector=np.array([5.0])))
-    apart = field.add(apart, offer_of(field, unit), np.asarray(0), Outcome(vector=np.array([3.0])))
+    offer = offer_of(field, Unit(user=np.zeros(1, np.intp), group=np.zeros(1, np.intp)))
+    both = field.add(evidence, offer, np.array([2]), Outcome(vector=np.array([[5.0]]), control=np.array([[3.0]])))
+    apart = field.add(evidence, offer, np.array([2]), Outcome(vector=np.array([[5.0]])))
+    apart = field.add(apart, offer, np.array([0]), Outcome(vector=np.array([[3.0]])))
     np.testing.assert_array_equal(both.cells.live().keys, apart.cells.live().keys)
     np.testing.assert_array_equal(both.cells.live().mean, apart.cells.live().mean)
 
