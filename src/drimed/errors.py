@@ -3,7 +3,7 @@
     DrimedError
     ├── ConfigError      a setting is out of range or settings do not fit together (also a ValueError)
     │   ├── SpecError          a trial file has faults: all of them, each with its place
-    │   └── MissingModuleError a module with a policy of somebody's own cannot be loaded here
+    │   └── MissingModuleError the module of a user's own policy cannot be loaded here
     ├── InputError       an array or value that came in is unusable (also a ValueError)
     │   ├── ShapeError         it has the wrong shape
     │   ├── UnknownNameError   a policy, drift or user of that name does not exist
@@ -11,7 +11,7 @@
     │   ├── ConflictError      it contradicts what is recorded already, or the trial is not in a state for it
     │   │   └── HaltedError        a stopping rule has just paused or stopped the trial: that is recorded
     │   └── BatchError         some of many things that came together are unusable: each with its place
-    │       └── UnconfirmedError   values outside their declared range that nobody has confirmed
+    │       └── UnconfirmedError   values outside their declared range that are not confirmed
     ├── NumericalError   a computation lost the precision that its result needs
     ├── StoreError       a store cannot be opened, read or written, or is not one of ours
     ├── ServiceError     a service did not answer, or not as one of ours (the client raises it)
@@ -34,10 +34,12 @@ MOST_NAMES = 60  # that a message lists: all policies, but not all users of a la
 class DrimedError(Exception):
     """Base of everything below: catch this to catch all of drimed's own errors."""
 
+    _faults: tuple[Fault, ...] = ()
+
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """What is wrong, field by field, where that is known."""
-        return ()
+        """The faults, field by field, where they are known."""
+        return self._faults
 
 
 class ConfigError(DrimedError, ValueError):
@@ -51,13 +53,9 @@ class SpecError(ConfigError):
         self._faults = tuple(faults)
         super().__init__("\n".join(str(f) if f.path or f.line else f"the trial: {f}" for f in self._faults))
 
-    @property
-    def faults(self) -> tuple[Fault, ...]:
-        return self._faults
-
 
 class MissingModuleError(ConfigError):
-    """A policy, rule or guard of somebody's own is in a module that cannot be loaded here."""
+    """The module of a user's own policy, rule or guard cannot be loaded here."""
 
 
 class InputError(DrimedError, ValueError):
@@ -69,7 +67,7 @@ class InputError(DrimedError, ValueError):
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        return (Fault(self.field, str(self)),) if self.field else ()
+        return (Fault(self.field, str(self)),) if self.field else self._faults
 
 
 class ShapeError(InputError):
@@ -106,11 +104,11 @@ class UnknownDecisionError(UnknownNameError):
 
 
 class ConflictError(InputError):
-    """What was asked for contradicts what is recorded, or cannot be done in the trial's present state."""
+    """The request contradicts the record, or the trial is not in a state for it."""
 
 
 class HaltedError(ConflictError):
-    """A look found that the trial must pause or stop. The look is recorded, and what was asked for is not done."""
+    """A look found that the trial must pause or stop. The look is recorded; the request is refused."""
 
 
 class BatchError(InputError):
@@ -120,13 +118,9 @@ class BatchError(InputError):
         self._faults = tuple(faults)
         super().__init__("\n".join(map(str, self._faults)))
 
-    @property
-    def faults(self) -> tuple[Fault, ...]:
-        return self._faults
-
 
 class UnconfirmedError(BatchError):
-    """Values that are possible but unlikely: nothing was recorded until somebody confirms them, as `remedy` says."""
+    """Values that are possible but unlikely: nothing is recorded until they are confirmed, as `remedy` says."""
 
     def __init__(self, faults: Iterable[Fault], remedy: str = "repeat this with confirm=True") -> None:
         super().__init__(faults)
@@ -134,7 +128,7 @@ class UnconfirmedError(BatchError):
 
 
 class StoreError(DrimedError):
-    """A store that cannot be reached or written, or that somebody else's program or a newer drimed has made."""
+    """A store that cannot be reached or written, or that another program or a newer drimed has made."""
 
 
 class ServiceError(DrimedError):

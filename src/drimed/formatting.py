@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from math import inf
 
@@ -84,21 +84,6 @@ def percent(share: float) -> str:
     return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
 
 
-def in_short(numbers: Iterable[int]) -> str:
-    """Whole numbers, those that follow each other as a range.
-
-    >>> in_short([2, 3, 4, 7, 9, 10])
-    '2 to 4, 7, 9, 10'
-    """
-    runs: list[list[int]] = []
-    for n in sorted(set(numbers)):
-        if runs and n == runs[-1][-1] + 1:
-            runs[-1].append(n)
-        else:
-            runs.append([n])
-    return ", ".join(f"{r[0]} to {r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs)
-
-
 def moment(time: str) -> str:
     """A time without its fractions.
 
@@ -145,11 +130,7 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c == "\n" or unicodedata.category(c) not in _ACTING else _written_out(c) for c in text)
-
-
-def _written_out(c: str) -> str:
-    return f"\\x{ord(c):02x}" if ord(c) < 0x100 else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
-
-
-_ACTING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    acting = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of Unicode
+    return "".join(
+        c.encode("unicode_escape").decode() if c != "\n" and unicodedata.category(c) in acting else c for c in text
+    )

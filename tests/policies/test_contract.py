@@ -39,7 +39,8 @@ POLICIES["v_ids, learned noise, outcome"] = make("v_ids", weighting="learned", i
 POLICIES["dri_med, learned noise, certain"] = make("dri_med", weighting="learned", guard="certain")
 # Every guard, around a rule that mixes and around one that plays a single arm.
 POLICIES |= {f"{name}, {guard}": make(name, guard=guard) for name in ("med", "w_oful") for guard in GUARDS}
-SEEDS = range(7)
+S = 3  # worlds side by side
+SEEDS = range(S)
 ALL = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 
 
@@ -61,7 +62,7 @@ DISTINCT = distinct_parts()
 EACH = pytest.mark.parametrize("policy", DISTINCT.values(), ids=DISTINCT)
 
 
-def seven_worlds(episodes: int = 4, shape: Shape = SMALL, **setting: Any) -> World:
+def some_worlds(episodes: int = 3, shape: Shape = SMALL, **setting: Any) -> World:
     return world(
         episodes=episodes, seeds=SEEDS, instances=[draw_instance(s, shape) for s in SEEDS], shape=shape, **setting
     )
@@ -83,10 +84,10 @@ def stored_and_loaded(policy: AnyPolicy, state: Any, shape: Shape, batch: tuple[
 
 @ALL
 def test_probabilities_are_a_distribution_that_can_give_the_action(policy: AnyPolicy) -> None:
-    for step in steps(policy, seven_worlds()):
+    for step in steps(policy, some_worlds()):
         p, action = step.decision.probabilities, step.decision.action
-        assert p.shape == (7, 1, SMALL.K)
-        assert action.shape == (7, 1)
+        assert p.shape == (S, 1, SMALL.K)
+        assert action.shape == (S, 1)
         assert_distribution(p)
         assert (np.take_along_axis(p, action[..., None], -1) > 0).all()
 
@@ -94,7 +95,7 @@ def test_probabilities_are_a_distribution_that_can_give_the_action(policy: AnyPo
 @ALL
 def test_the_propensity_is_exact_or_unknown(policy: AnyPolicy) -> None:
     sampled = getattr(getattr(policy, "rule", None), "randomisation", "closed form") == "sampled"
-    for step in steps(policy, seven_worlds()):
+    for step in steps(policy, some_worlds()):
         chosen = np.take_along_axis(step.decision.probabilities, step.decision.action[..., None], -1)[..., 0]
         if sampled:
             assert np.isnan(step.decision.propensity).all()
@@ -104,9 +105,9 @@ def test_the_propensity_is_exact_or_unknown(policy: AnyPolicy) -> None:
 
 @ALL
 def test_unavailable_arms_have_no_mass_and_are_never_chosen(policy: AnyPolicy) -> None:
-    it = seven_worlds(episodes=8)
-    decisions = 8 * SMALL.H
-    masks = np.random.default_rng(0).random((decisions, 7, SMALL.K)) < 0.5
+    it = some_worlds(episodes=4)
+    decisions = 4 * SMALL.H
+    masks = np.random.default_rng(0).random((decisions, S, SMALL.K)) < 0.5
     for n in range(decisions):  # a control without available arms would be refused
         masks[n] |= it.control[n % SMALL.H] > 0
     assert not masks.all()
@@ -120,7 +121,7 @@ def test_unavailable_arms_have_no_mass_and_are_never_chosen(policy: AnyPolicy) -
 @ALL
 def test_a_batch_is_its_members_bit_for_bit(policy: AnyPolicy) -> None:
     alone: list[Any] = [policy.init(SMALL) for _ in SEEDS]
-    for step in steps(policy, seven_worlds()):
+    for step in steps(policy, some_worlds()):
         for s in SEEDS:
             if step.offers is not None:
                 alone[s] = policy.begin_episode(alone[s], member(step.offers, s))
@@ -140,18 +141,18 @@ def test_a_batch_is_its_members_bit_for_bit(policy: AnyPolicy) -> None:
 @ALL
 def test_one_offer_may_serve_a_whole_batch(policy: AnyPolicy) -> None:
     """As many members as arms, so that the two cannot be told apart by their number."""
-    S, rng = SMALL.K, np.random.default_rng(1)
+    members, rng = SMALL.K, np.random.default_rng(1)
     block = next(world(seeds=[0]).blocks())
     offers = member(block.offers(0), 0)
-    together: Any = policy.begin_episode(policy.init(SMALL, (S,)), offers)
-    alone: list[Any] = [policy.begin_episode(policy.init(SMALL), offers) for _ in range(S)]
+    together: Any = policy.begin_episode(policy.init(SMALL, (members,)), offers)
+    alone: list[Any] = [policy.begin_episode(policy.init(SMALL), offers) for _ in range(members)]
     for user in range(SMALL.H):
-        offer, draws = member(block.offers(0, one(user)), 0), rng.random((S, 1, policy.draws_needed(SMALL)))
+        offer, draws = member(block.offers(0, one(user)), 0), rng.random((members, 1, policy.draws_needed(SMALL)))
         decision = policy.decide(together, offer, draws)
-        vector = rng.standard_normal((S, 1, SMALL.M))
+        vector = rng.standard_normal((members, 1, SMALL.M))
         assert offer.preference is not None
         together = policy.update(together, offer, decision, Outcome(vector @ offer.preference[0], vector))
-        for s in range(S):
+        for s in range(members):
             mine = policy.decide(alone[s], offer, draws[s])
             np.testing.assert_allclose(decision.probabilities[s], mine.probabilities, atol=1e-12)
             assert decision.action[s] == mine.action
@@ -162,9 +163,9 @@ def test_one_offer_may_serve_a_whole_batch(policy: AnyPolicy) -> None:
 
 @ALL
 def test_a_stored_state_decides_and_learns_as_before(policy: AnyPolicy) -> None:
-    it = seven_worlds()
+    it = some_worlds()
     for step in steps(policy, it):
-        loaded = stored_and_loaded(policy, step.before, it.shape, (7,))
+        loaded = stored_and_loaded(policy, step.before, it.shape, (S,))
         assert same(loaded, step.before)
         assert same(policy.decide(loaded, step.offer, step.draws), step.decision)
         assert same(policy.update(loaded, step.offer, step.decision, step.outcome), step.after)
@@ -172,7 +173,7 @@ def test_a_stored_state_decides_and_learns_as_before(policy: AnyPolicy) -> None:
 
 @ALL
 def test_deciding_and_updating_leave_the_old_state_alone(policy: AnyPolicy) -> None:
-    it = seven_worlds(episodes=2)
+    it = some_worlds(episodes=2)
     for step in steps(policy, it):
         kept = {name: array.copy() for name, array in to_arrays(step.before).items()}
         policy.decide(step.before, step.offer, step.draws)
@@ -184,7 +185,7 @@ def test_deciding_and_updating_leave_the_old_state_alone(policy: AnyPolicy) -> N
 
 @ALL
 def test_giving_out_and_learning_can_be_apart(policy: AnyPolicy) -> None:
-    for step in steps(policy, seven_worlds(episodes=2)):
+    for step in steps(policy, some_worlds(episodes=2)):
         given = policy.commit(step.before, step.offer, step.decision)
         assert np.array_equal(policy.theta(given), policy.theta(step.before))
         assert same(policy.observe(given, step.offer, step.decision.action, step.outcome), step.after)
@@ -192,7 +193,7 @@ def test_giving_out_and_learning_can_be_apart(policy: AnyPolicy) -> None:
 
 @ALL
 def test_draws_for_another_batch_are_refused(policy: AnyPolicy) -> None:
-    step = next(steps(policy, seven_worlds()))
+    step = next(steps(policy, some_worlds()))
     for draws in (step.draws[:3], step.draws[:, 0]):
         with pytest.raises(ShapeError, match="draws"):
             policy.decide(step.before, step.offer, draws)
@@ -204,8 +205,8 @@ def test_draws_for_another_batch_are_refused(policy: AnyPolicy) -> None:
     ids=[n for n, p in POLICIES.items() if isinstance(p, Policy)],
 )
 def test_an_episode_decided_at_once_is_each_user_decided_from_one_state(policy: Policy) -> None:
-    it = seven_worlds(episodes=3)
-    state = policy.init(it.shape, (7,))
+    it = some_worlds(episodes=3)
+    state = policy.init(it.shape, (S,))
     for block in it.blocks():
         draws = policy_draws(it, block.start, block.episodes, policy.draws_needed(it.shape))
         for episode in range(block.episodes):
@@ -240,8 +241,8 @@ def test_an_episode_decided_at_once_is_each_user_decided_from_one_state(policy: 
 def test_the_published_algorithms_decide_an_episode_at_once_as_one_user_after_the_other(
     name: str, reading: str
 ) -> None:
-    policy, it = make(name, reading=reading, initial_dual=2.0), seven_worlds(episodes=3)
-    state: Any = policy.init(it.shape, (7,))
+    policy, it = make(name, reading=reading, initial_dual=2.0), some_worlds(episodes=3)
+    state: Any = policy.init(it.shape, (S,))
     for block in it.blocks():
         draws = policy_draws(it, block.start, block.episodes, policy.draws_needed(it.shape))
         for episode in range(block.episodes):
@@ -307,7 +308,7 @@ def test_awkward_problems_are_no_problem(policy: AnyPolicy, instance: Instance) 
 @EACH
 @pytest.mark.parametrize("reward_noise", [1e-8, 1e8])
 def test_extreme_noise_leaves_everything_finite(policy: AnyPolicy, reward_noise: float) -> None:
-    for step in steps(policy, seven_worlds(reward_noise=reward_noise)):
+    for step in steps(policy, some_worlds(reward_noise=reward_noise)):
         assert_distribution(step.decision.probabilities)
         for name, array in to_arrays(step.after).items():
             assert np.isfinite(array).all(), name
@@ -316,8 +317,8 @@ def test_extreme_noise_leaves_everything_finite(policy: AnyPolicy, reward_noise:
 @pytest.mark.parametrize("name", ["med", "w_ts", "w_oful", "dri_med", "dri_imed", "lin_med"])
 def test_a_discount_near_one_decides_nearly_as_without(name: str) -> None:
     plain, near = make(name), make(name, discount=0.999999)
-    state: Any = near.init(SMALL, (7,))
-    for step in steps(plain, seven_worlds(episodes=6)):
+    state: Any = near.init(SMALL, (S,))
+    for step in steps(plain, some_worlds(episodes=6)):
         if step.offers is not None:
             state = near.begin_episode(state, step.offers)
         p = near.decide(state, step.offer, step.draws).probabilities
@@ -373,15 +374,15 @@ def tolerance_of(policy: AnyPolicy) -> float:
 @ONCE
 def test_an_outcome_that_comes_late_teaches_what_it_would_have_taught_in_time(policy: AnyPolicy) -> None:
     """Two episodes whose outcomes all come in the third, the newest first."""
-    in_time: Any = policy.init(SMALL, (7,))
-    late: Any = policy.init(SMALL, (7,))
+    in_time: Any = policy.init(SMALL, (S,))
+    late: Any = policy.init(SMALL, (S,))
     waiting = []
-    for block in seven_worlds(episodes=3).blocks():
+    for block in some_worlds(episodes=3).blocks():
         for episode in range(3):
             offers = block.offers(episode)
             in_time, late = policy.begin_episode(in_time, offers), policy.begin_episode(late, offers)
             for user in range(SMALL.H):
-                offer, action = block.offers(episode, one(user)), np.arange(7)[:, None] % SMALL.K
+                offer, action = block.offers(episode, one(user)), np.arange(S)[:, None] % SMALL.K
                 outcome = block.respond(episode, action, one(user))
                 in_time = policy.observe(in_time, offer, action, outcome)
                 waiting.append((episode, offer, action, outcome))
@@ -392,16 +393,16 @@ def test_an_outcome_that_comes_late_teaches_what_it_would_have_taught_in_time(po
 
 @ONCE
 def test_an_outcome_can_be_taken_back_episodes_later(policy: AnyPolicy) -> None:
-    it = seven_worlds(episodes=3)
-    with_it: Any = policy.init(SMALL, (7,))
-    without: Any = policy.init(SMALL, (7,))
+    it = some_worlds(episodes=3)
+    with_it: Any = policy.init(SMALL, (S,))
+    without: Any = policy.init(SMALL, (S,))
     first: Any = None
     for block in it.blocks():
         for episode in range(3):
             offers = block.offers(episode)
             with_it, without = policy.begin_episode(with_it, offers), policy.begin_episode(without, offers)
             for user in range(SMALL.H):
-                offer, action = block.offers(episode, one(user)), np.arange(user, user + 7)[:, None] % SMALL.K
+                offer, action = block.offers(episode, one(user)), np.arange(user, user + S)[:, None] % SMALL.K
                 outcome = block.respond(episode, action, one(user))
                 with_it = policy.observe(with_it, offer, action, outcome)
                 if first is None:
@@ -420,7 +421,7 @@ def test_an_outcome_can_be_taken_back_episodes_later(policy: AnyPolicy) -> None:
 
 @ALL
 def test_settling_twice_is_settling_once(policy: AnyPolicy) -> None:
-    for step in steps(policy, seven_worlds(episodes=2)):
+    for step in steps(policy, some_worlds(episodes=2)):
         settled = policy.settle(step.after)
         assert_same_evidence(policy.settle(settled), settled, rtol=1e-5)
         learner = getattr(policy, "learner", None)
@@ -480,7 +481,7 @@ def test_contexts_are_needed_at_opening_exactly_where_the_state_depends_on_them(
 
 @ALL
 def test_effects_are_estimates_against_the_control_with_intervals_that_widen_with_confidence(policy: AnyPolicy) -> None:
-    for step in steps(policy, seven_worlds(episodes=2)):
+    for step in steps(policy, some_worlds(episodes=2)):
         found = policy.effects(step.after, step.offer, 0.95)
         if policy.traits.guard == "published":
             assert found is None
@@ -490,7 +491,7 @@ def test_effects_are_estimates_against_the_control_with_intervals_that_widen_wit
         w = step.offer.features - step.offer.control_features[..., None, :]
         if isinstance(policy, Policy) and not in_the_field(policy):
             np.testing.assert_allclose(estimate, np.matvec(w, policy.theta(step.after)[:, None]), atol=1e-12)
-        assert half.shape == estimate.shape == (7, 1, SMALL.K)
+        assert half.shape == estimate.shape == (S, 1, SMALL.K)
         for wider in (0.99, "anytime"):
             more = policy.effects(step.after, step.offer, wider)
             assert more is not None

@@ -154,24 +154,19 @@ class PublishedDri:
         self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
     ) -> PublishedState:
         """Alg. 2 l. 14 and 15, with all the data of the text's estimator (I-21), one user after the other."""
+        if late > 0:
+            return self._shifted(state, offer, action, outcome, late, 1.0)
         z, w = self._rows(offer, action, outcome)
         learned = state.ridge
         for h in range(action.shape[-1]):
-            if late == 0:
-                learned = ridge.observe(learned, z[..., h : h + 1, :], w[..., h : h + 1], self.ridge_penalty)
-            else:
-                learned = self._shifted(learned, z[..., h, :], w[..., h], late, 1.0)
-        return PublishedState(learned, state.pulls, state.tau, state.nu, state.episode, state.user)
+            learned = ridge.observe(learned, z[..., h : h + 1, :], w[..., h : h + 1], self.ridge_penalty)
+        return replace(state, ridge=learned)
 
     def forget(
         self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
     ) -> PublishedState:
         """Take back what `observe` learned."""
-        z, w = self._rows(offer, action, outcome)
-        learned = state.ridge
-        for h in range(action.shape[-1]):
-            learned = self._shifted(learned, z[..., h, :], w[..., h], late, -1.0)
-        return replace(state, ridge=learned)
+        return self._shifted(state, offer, action, outcome, late, -1.0)
 
     def settle(self, state: PublishedState) -> PublishedState:
         """Nothing is put off."""
@@ -277,10 +272,15 @@ class PublishedDri:
             raise InputError("the published algorithms learn from outcome.reward, got none")
         return _normalised_arm(offer, action), outcome.reward / pick_shared(_noise(offer), action, 1)
 
-    def _shifted(self, r: Ridge, z: FloatArray, w: FloatArray, late: int, sign: float) -> Ridge:
-        """A row of `late` episodes ago in or out: discounted in V since then, and not in b (I-1)."""
-        V = r.V + sign * self.discount**late * z[..., :, None] * z[..., None, :]
-        return ridge.refresh(replace(r, V=V, b=r.b + sign * w[..., None] * z), self.ridge_penalty)
+    def _shifted(
+        self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int, sign: float
+    ) -> PublishedState:
+        """Rows of `late` episodes ago in or out: discounted in V since then, and not in b (I-1)."""
+        z, w = self._rows(offer, action, outcome)
+        r = state.ridge
+        V = r.V + sign * self.discount**late * np.matmul(np.swapaxes(z, -1, -2), z)
+        moved = replace(r, V=V, b=r.b + sign * np.vecmat(w, z))
+        return replace(state, ridge=ridge.refresh(moved, self.ridge_penalty))
 
 
 def check_reading(name: str) -> None:
