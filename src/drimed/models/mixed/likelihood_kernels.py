@@ -227,7 +227,7 @@ def noise_precisions(R: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 @helper
-def number_columns(T: FloatArray, cols: IntArray, first: int, end: int, place: IntArray, found: IntArray) -> int:
+def number_columns(T: FloatArray, cols: IntArray, first: int, end: int, place: IntArray, columns: IntArray) -> int:
     """Number the columns that cells have, and count them; those come first of whose kind there are most.
 
     Columns of one kind share no cell: the more of them are eliminated first, the more of the factor is zero.
@@ -249,18 +249,18 @@ def number_columns(T: FloatArray, cols: IntArray, first: int, end: int, place: I
         for i in range(first, end):
             col = cols[i, e]
             if col >= 0 and place[col] == 0 and T[i, 0, 0] > 0.0:
-                place[col], found[n] = -2, col
+                place[col], columns[n] = -2, col
                 n += 1
     for t in range(n):
-        place[found[t]] = t
+        place[columns[t]] = t
     return n
 
 
 @helper
 def number_columns_in_order(
-    T: FloatArray, cols: IntArray, first: int, end: int, place: IntArray, order: IntArray, n: int, found: IntArray
+    T: FloatArray, cols: IntArray, first: int, end: int, place: IntArray, order: IntArray, n: int, columns: IntArray
 ) -> int:
-    """The same, in an order that was found before: the n columns of `order`."""
+    """The same, in a given order: the n columns of `order`."""
     for i in range(first, end):
         if T[i, 0, 0] > 0.0:
             for e in range(cols.shape[1]):
@@ -269,36 +269,36 @@ def number_columns_in_order(
     count = 0
     for s in range(n):
         if place[order[s]] == 0:
-            place[order[s]], found[count] = count, order[s]
+            place[order[s]], columns[count] = count, order[s]
             count += 1
     return count
 
 
 @helper
-def columns_to_rows(found: IntArray, n: int, spot: IntArray, M: int) -> None:
+def columns_to_rows(columns: IntArray, n: int, spot: IntArray, M: int) -> None:
     """From n columns of theta to their rows of A, M each, in their place."""
     for back in range(n):
         t = n - 1 - back
-        row = M * spot[found[t]]
+        row = M * spot[columns[t]]
         for m in range(M):
-            found[M * t + m] = row + m
+            columns[M * t + m] = row + m
 
 
 @helper
-def forget_numbers(place: IntArray, found: IntArray, n: int) -> None:
-    """No column has a number any more."""
+def forget_numbers(place: IntArray, columns: IntArray, n: int) -> None:
+    """Remove the numbers of columns."""
     for t in range(n):
-        place[found[t]] = -1
+        place[columns[t]] = -1
 
 
 @helper
-def prior_deviations(v: FloatArray, family: IntArray, found: IntArray, n: int) -> FloatArray:
-    """The prior deviation of each of the columns that were found: (M n)."""
+def prior_deviations(v: FloatArray, family: IntArray, columns: IntArray, n: int) -> FloatArray:
+    """The prior deviation of each of n columns: (M n)."""
     M = v.shape[0]
     dev = np.empty(M * n)
     for t in range(n):
         for m in range(M):
-            dev[M * t + m] = np.sqrt(v[m, family[found[t]]])
+            dev[M * t + m] = np.sqrt(v[m, family[columns[t]]])
     return dev
 
 
@@ -371,7 +371,7 @@ def in_prior_units(S: FloatArray, n: int, width: int, dev: FloatArray) -> None:
 
 @helper
 def eliminated_products(S: FloatArray, Q: int, n: int, taken: FloatArray, squares: FloatArray) -> None:
-    """What elimination takes from [A | b], B'G [B | c], in its upper triangle, and from the squares."""
+    """The products that elimination takes from [A | b], B'G [B | c], in the upper triangle, and from the squares."""
     M = squares.shape[0]
     for t in range(n):
         taken[t, t : n + M] = 0.0
@@ -386,13 +386,13 @@ def eliminated_products(S: FloatArray, Q: int, n: int, taken: FloatArray, square
 
 
 @helper
-def inverse_of_factored(U: FloatArray, Q: int, N: FloatArray, found: FloatArray) -> None:
-    """U^-1 (I + N) U'^-1, written to `found`; N is symmetric and is used up."""
+def inverse_of_factored(U: FloatArray, Q: int, N: FloatArray, out: FloatArray) -> None:
+    """U^-1 (I + N) U'^-1, written to `out`; N is symmetric and is used up."""
     for a in range(Q):
         N[a, a] += 1.0
     back_substitute(U, Q, N, 0, Q)
-    transpose_into(N, Q, Q, found)
-    back_substitute(U, Q, found, 0, Q)
+    transpose_into(N, Q, Q, out)
+    back_substitute(U, Q, out, 0, Q)
 
 
 @helper
@@ -449,7 +449,7 @@ def effect_moments(
     common: tuple[FloatArray, FloatArray, FloatArray, IntArray],
     own: tuple[FloatArray, FloatArray, FloatArray],
     HV: FloatArray,
-    found: FloatArray,
+    out: FloatArray,
     mean: FloatArray,
 ) -> None:
     """E[u] and E[u u'] of a cluster's part of theta and of its own effects, in this order and in units of outcomes.
@@ -461,17 +461,17 @@ def effect_moments(
     for t in range(n):
         mean[t] = est[rows[t]] * dev[rows[t]]
         for s in range(n):
-            found[t, s] = X[t, s] * dev[rows[t]] * dev[rows[s]]
+            out[t, s] = X[t, s] * dev[rows[t]] * dev[rows[s]]
     for a in range(Q):
         mean[n + a] = mine[a] * zdev[a]
         for s in range(n):
-            found[n + a, s] = -HV[a, s] * zdev[a] * dev[rows[s]]
-            found[s, n + a] = found[n + a, s]
+            out[n + a, s] = -HV[a, s] * zdev[a] * dev[rows[s]]
+            out[s, n + a] = out[n + a, s]
         for h in range(Q):
-            found[n + a, n + h] = C[a, h] * zdev[a] * zdev[h]
+            out[n + a, n + h] = C[a, h] * zdev[a] * zdev[h]
     for t in range(n + Q):
         for s in range(n + Q):
-            found[t, s] += mean[t] * mean[s]
+            out[t, s] += mean[t] * mean[s]
 
 
 @helper
@@ -732,21 +732,19 @@ def back_substitute(U: FloatArray, n: int, X: FloatArray, first: int, end: int) 
 
 
 @helper
-def transpose_into(X: FloatArray, rows: int, columns: int, found: FloatArray) -> None:
-    """The transpose of the first rows and columns of X, written to `found`."""
+def transpose_into(X: FloatArray, rows: int, columns: int, out: FloatArray) -> None:
+    """The transpose of the first rows and columns of X, written to `out`."""
     for a in range(rows):
         for h in range(columns):
-            found[h, a] = X[a, h]
+            out[h, a] = X[a, h]
 
 
 @helper
-def multiply_into(
-    A: FloatArray, first: int, rows: int, inner: int, B: FloatArray, width: int, found: FloatArray
-) -> None:
-    """A B, of the columns of A from `first` on, written to `found`."""
+def multiply_into(A: FloatArray, first: int, rows: int, inner: int, B: FloatArray, width: int, out: FloatArray) -> None:
+    """A B, of the columns of A from `first` on, written to `out`."""
     for a in range(rows):
-        found[a, :width] = 0.0
+        out[a, :width] = 0.0
         for k in range(inner):
             share = A[a, first + k]
             if share != 0.0:
-                add_row(found[a, :width], share, B[k, :width])
+                add_row(out[a, :width], share, B[k, :width])
