@@ -321,7 +321,7 @@ def _own_spreads(
         totals = []
         for i, decisions in enumerate(at):
             parts = (effects.gain, effects.shift, effects.noise)
-            offset, gain, rest = (part[i].reshape(B, own_prior.size, -1) for part in parts)
+            gain, offset, rest = (part[i].reshape(B, own_prior.size, -1) for part in parts)
             when, which = np.unique(decided.episode[decisions], return_inverse=True)
             Z = np.zeros((len(when), own_prior.size))
             np.add.at(Z, which.reshape(-1), decided.own[decisions].reshape(len(decisions), -1))
