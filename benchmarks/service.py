@@ -129,7 +129,7 @@ async def ask(address: str, asks: int, run: str) -> float:
 
     async def one(connection: Connection) -> None:
         for i in numbers:
-            await connection.post("/v1/trials/busy/ask", {"user": USERS[i % len(USERS)]}, f"{run}-{i}")
+            await connection.post("/v1/trials/busy/ask", {"users": [USERS[i % len(USERS)]]}, f"{run}-{i}")
 
     opened = [await Connection.to(address) for _ in range(CONNECTIONS)]
     start = time.perf_counter()
@@ -147,7 +147,7 @@ async def pairs(address: str, count: int, run: str) -> set[int]:
 
     async def one(connection: Connection) -> None:
         for i in numbers:
-            body = {"user": USERS[i % len(USERS)]}
+            body = {"users": [USERS[i % len(USERS)]]}
             decision = (await connection.post("/v1/trials/busy/ask", body, f"{run} ask {i}"))["decisions"][0]
             if decision["id"] in given:
                 raise RuntimeError(f"decision {decision['id']} was given out twice")

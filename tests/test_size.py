@@ -162,7 +162,7 @@ def of_service(recording: Recorder, folder: Path) -> dict[str, int]:
     with served(Settings(store=store)) as running:
 
         def ask(user: str) -> None:
-            answer = running.http.post("/v1/trials/served/ask", json={"user": user})
+            answer = running.http.post("/v1/trials/served/ask", json={"users": [user]})
             assert answer.status_code == 200, answer.text
             decisions.append(answer.json()["decisions"][0]["id"])
 

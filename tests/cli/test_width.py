@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("token log", ["trial", "created"]),
         ("policies", ["what it uses", "dri_med"]),
         ("bench list", ["what it is", "paper"]),
-        ("evaluate log.csv --policy uniform,arm=a --reward-range 0,6 --bootstrap 9", ["at all times", "difference"]),
+        ("evaluate log.csv --policy uniform,arm=a --reward-range 0 6", ["at all times", "difference"]),
     ],
 )
 def test_a_table_fits(folder: Path, command: str, words: list[str]) -> None:

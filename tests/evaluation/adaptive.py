@@ -48,6 +48,11 @@ def greedy_trials(
     return trials
 
 
+def contrast(arm: int, control: int, K: int) -> FloatArray:
+    """One arm against the control."""
+    return np.eye(K)[arm] - np.eye(K)[control]
+
+
 def naive_effect(trials: Trials, arm: int, control: int, z: float, *, start: int = 50) -> Band:
     """Difference of sample means -+ z standard errors, as if arms had been allotted in advance; none before `start`."""
     sides = []

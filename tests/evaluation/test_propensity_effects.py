@@ -11,13 +11,12 @@ from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.propensity_effects import (
     Scores,
     asymptotic_band,
-    contrast,
     effect_scores,
     exact_band,
     running_predictions,
 )
 from drimed.numerics.arrays import FloatArray
-from tests.evaluation.adaptive import MEANS, K, Trials, greedy_trials, holds, naive_effect
+from tests.evaluation.adaptive import MEANS, K, Trials, contrast, greedy_trials, holds, naive_effect
 
 RUNS, N, ALPHA = 1000, 1000, 0.1
 COINS = greedy_trials(RUNS, N, decay=0.25)
@@ -122,16 +121,6 @@ def test_decisions_without_a_chance_for_the_arm_are_left_out() -> None:
     assert s.used.tolist() == [False, True, False, False, True]  # nothing predicted the first
     assert s.value[[0, 2, 3]].tolist() == [0, 0, 0]
     assert s.plays.tolist() == [0, 0.5, 0.5, 0.5, 1.0]
-
-
-def test_a_control_that_is_a_lottery_is_a_contrast_too() -> None:
-    assert contrast(0, [0.5, 0.5], 2).tolist() == [0.5, -0.5]
-    with pytest.raises(InputError, match="arm must be from 0 to 1"):
-        contrast(2, 0, 2)
-    with pytest.raises(InputError, match="control must be an arm"):
-        contrast(0, 5, 2)
-    with pytest.raises(InputError, match="sum to 1"):
-        contrast(0, [0.5, 0.2], 2)
 
 
 def test_predictions_never_see_their_own_reward() -> None:

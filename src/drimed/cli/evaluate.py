@@ -15,7 +15,6 @@ from rich.text import Text
 
 from drimed import outputs
 from drimed.cli.console import names
-from drimed.errors import InputError
 from drimed.formatting import short, visible
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
@@ -32,9 +31,7 @@ def evaluate(
     ] = "uniform",
     estimators: Annotated[
         str | None,
-        typer.Option(
-            help="Estimators, separated by commas: dm, ips, snips, dr, sndr. Default: those that the log allows."
-        ),
+        typer.Option(help="Of dm, ips, snips, dr, sndr, separated by commas. Default: all possible ones."),
     ] = None,
     control: Annotated[str | None, typer.Option(help="The name of the control arm.")] = None,
     arms: Annotated[str | None, typer.Option(help="All arms, separated by commas. Default: those of the log.")] = None,
@@ -45,13 +42,12 @@ def evaluate(
     predictions: Annotated[str, typer.Option(help="Prefix of the columns of predicted rewards.")] = "q_",
     user: Annotated[str, typer.Option(help="Column of the user.")] = "user",
     reward_range: Annotated[
-        str | None,
-        typer.Option(help="Least and greatest possible reward, as 0,1: adds an interval that holds at all times."),
+        tuple[float, float] | None,
+        typer.Option(help="Least and greatest possible reward: adds an interval that holds at all times."),
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of every interval.")] = 0.95,
     against: Annotated[
-        str | None,
-        typer.Option(help="The policy that the others are compared with, written as in --policy. Default: the first."),
+        str | None, typer.Option(help="The policy that the others are compared with. Default: the first.")
     ] = None,
     by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
@@ -86,7 +82,7 @@ def evaluate(
         targets=[TargetPolicy.parse(name, control=control) for name in policies],
         estimators=names("--estimators", estimators) if estimators else possible,
         level=level,
-        reward_range=_range(reward_range),
+        reward_range=reward_range,
         by_user=by_user,
         against=against or (policies[0] if len(policies) > 1 else None),
     )
@@ -157,13 +153,3 @@ def _text(interval: Interval) -> str:
 
 def _error(error: float) -> str:
     return "not known" if isnan(error) else short(error)
-
-
-def _range(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        low, high = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"--reward-range is two numbers separated by a comma, such as 0,1; got {text!r}") from error
-    return low, high

@@ -74,22 +74,6 @@ def running_predictions(
     return np.asarray(predicted[..., :-1] if arms is None else predicted)
 
 
-def contrast(arm: int, control: Any, K: int) -> FloatArray:
-    """g for one arm against the control, an index or a distribution over arms (..., K).
-
-    >>> contrast(1, 0, 3).tolist()
-    [-1.0, 1.0, 0.0]
-    """
-    if not 0 <= arm < K:
-        raise InputError(f"arm must be from 0 to {K - 1}, got {arm}")
-    if np.ndim(control) == 0:
-        if not 0 <= int(control) < K:
-            raise InputError(f"control must be an arm from 0 to {K - 1}, got {control}")
-        control = np.eye(K)[int(control)]
-    pi0 = arrays.probabilities("control", arrays.shaped("control", arrays.finite("control", control), (K,)))
-    return np.eye(K)[arm] - pi0
-
-
 def effect_scores(
     *,
     action: Any,

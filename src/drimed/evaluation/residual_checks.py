@@ -27,7 +27,6 @@ import numpy as np
 from scipy import sparse
 from scipy.special import fdtrc, ndtr, ndtri, stdtr
 
-from drimed.errors import ConfigError, ShapeError
 from drimed.numerics import arrays
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
@@ -42,7 +41,6 @@ RANK = 1e-9  # eigenvalues below this share of the largest belong to columns tha
 MOST_OUTLIERS = 10  # that are drawn in
 SHORTEST = 4  # rows of a user: with fewer, the sum of products around the circle is the same in every order
 
-KINDS = ("paper", "field", "people")
 PAIRS = (("season", "arm"), ("group", "arm"), ("user", "arm"), ("season", "group"))
 MOVING = ("arm", "trend", "season x arm", "serial")  # a discount is for these: with one, they are not tested
 CONTROL_PLOTS = {"season", "group", "user", "season x group", "trend"}  # a control plot shares these levels
@@ -104,7 +102,7 @@ class DeclaredCovariate(NamedTuple):
 class ModelDescription:
     """Properties of a trial's model on which checks and advice depend."""
 
-    kind: str = "paper"
+    kind: str = "paper"  # or field, people
     terms: frozenset[str] = frozenset()  # families that the model has: "season", "group x arm", ...
     covariates: Mapping[str, DeclaredCovariate] = field(default_factory=dict)
     seasons: bool = True  # false: the file says `seasons = false`
@@ -112,10 +110,6 @@ class ModelDescription:
     arm_attributes: bool = False
     difference: bool = False  # there are control plots
     discount: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(f"kind must be one of {KINDS}, got {self.kind!r}")
 
     def family(self, name: str) -> str:
         """The family of terms that would explain a finding. Where no groups are named, every user is one."""
@@ -143,21 +137,6 @@ class Residuals:
     fitted: FloatArray | None = None  # (n, M), the model's means
     outcomes: FloatArray | None = None  # (n, M), in their own units
     decision: IntArray | None = None  # (n,), numbers by which a single one is named; None: by its row
-
-    def __post_init__(self) -> None:
-        n, M = self.values.shape if self.values.ndim == 2 else (-1, -1)
-        if len(self.metrics) != M:
-            raise ShapeError(f"values must be (n, {len(self.metrics)}), one column for each metric, got {n, M}")
-        single = {name: getattr(self, name) for name in ("arm", "user", "group", "season", "order", "decision")}
-        for name, labels in (single | dict(self.categories)).items():
-            if labels is not None and len(labels) != n:
-                raise ShapeError(f"{name} must have one entry for each of {n} residuals, got {len(labels)}")
-        d = 0 if self.design is None else self.design.shape[-1]
-        wide = {"covariates": (n, len(self.names)), "fitted": (n, M), "outcomes": (n, M), "design": (n, M, d)}
-        for name, shape in wide.items():
-            array = getattr(self, name)
-            if array is not None and array.shape != shape:
-                raise ShapeError(f"{name} must have shape {shape}, got {array.shape}")
 
 
 @final
@@ -189,36 +168,30 @@ def check_residuals(
     """
     arrays.share("alpha", alpha)
     model = model or ModelDescription()
-    skipped = MOVING if model.discount else ()
-    parts = [
-        part for m in range(len(residuals.metrics)) if (part := _MetricTests.of(residuals, m, skipped)) is not None
-    ]
-    count = sum(part.count for part in parts)
+    tests = [_MetricTests.of(residuals, m, MOVING if model.discount else ()) for m in range(len(residuals.metrics))]
+    count = sum(each.count for each in tests if each is not None)
     results = []
-    for part in parts:
-        for name, (p, size) in part.run(alpha / max(count, 1)).items():
-            if not np.isnan(p):
-                results.append(_as_check(name, part.metric, min(1.0, p * count), size, residuals, model, alpha))
+    for metric, each in zip(residuals.metrics, tests, strict=True):
+        for name, (p, size) in ({} if each is None else each.run(alpha / count)).items():
+            corrected = min(1.0, p * count)
+            if corrected < alpha:
+                serious, text = not name.startswith(NOT_SERIOUS), _finding(name, size, residuals.decision)
+                results.append(Check(name, metric, corrected, True, serious, f"{metric}: {text}", advice(name, model)))
+            elif not np.isnan(p):
+                results.append(Check(name, metric, corrected, False, False, "nothing found", ""))
     return tuple(sorted(results, key=lambda c: (not c.alarm, not c.serious, c.p_value)))
 
 
-def _as_check(
-    name: str, metric: str, p: float, size: float, residuals: Residuals, model: ModelDescription, alpha: float
-) -> Check:
-    if p >= alpha:
-        return Check(name, metric, p, False, False, "nothing found", "")
+def _finding(name: str, size: float, decision: IntArray | None) -> str:
+    """A finding in words."""
+    if name not in FINDINGS:
+        covariate, form = name.rsplit(": ", 1)
+        return COVARIATE_FINDINGS[form].format(covariate)
     place = ""
     if name == OUTLIER:
-        row = int(size)
-        place = f"row {row + 1}" if residuals.decision is None else f"decision {int(residuals.decision[row])}"
-    if name in FINDINGS:
-        text = FINDINGS[name].format(size=size, place=place)
-        text += f", by about {size:.1f} times what single outcomes scatter by" if name in TERMS or name == "arm" else ""
-    else:
-        covariate, form = name.rsplit(": ", 1)
-        text = COVARIATE_FINDINGS[form].format(covariate)
-    serious = not name.startswith(NOT_SERIOUS)
-    return Check(name, metric, p, True, serious, f"{metric}: {text}", advice(name, model))
+        place = f"row {int(size) + 1}" if decision is None else f"decision {int(decision[int(size)])}"
+    text = FINDINGS[name].format(size=size, place=place)
+    return f"{text}, by about {size:.1f} times what single outcomes scatter by" if name in (*TERMS, "arm") else text
 
 
 @final
@@ -473,7 +446,6 @@ def _forward(
 class _MetricTests:
     """One metric's residuals and labels, and the tests that can be made."""
 
-    metric: str
     e: FloatArray  # (n,)
     model: Space  # the columns that were fitted
     user: IntArray  # (n,)
@@ -502,7 +474,6 @@ class _MetricTests:
             spread.append(_by_level("spread by fitted mean", Space((), (_column(r.fitted[there, m]),))))
         X = None if r.design is None else r.design[there, m]
         return cls(
-            metric=r.metrics[m],
             e=r.values[there, m],
             model=Space() if X is None else Space((), (X[:, X.any(0)],)),
             user=factors["user"],
