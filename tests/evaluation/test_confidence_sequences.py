@@ -38,19 +38,19 @@ def means(shape: str, n: int) -> FloatArray:
 
 @pytest.mark.parametrize("shape", ["two clinics", "trend", "waves", "rare"])
 def test_the_average_of_changing_means_is_held_at_all_times(shape: str) -> None:
-    runs, n = 1000, 800
+    runs, n = 200, 500
     mu = means(shape, n)
     x = (np.random.default_rng(0).random((runs, n)) < mu).astype(np.float64)
     band, truth = exact(x, ALPHA), np.cumsum(mu) / np.arange(1, n + 1)
     assert ((band.low <= truth) & (truth <= band.high)).all(-1).mean() >= 1 - ALPHA
-    assert np.median((band.high - band.low)[:, -1]) < 0.16
+    assert np.median((band.high - band.low)[:, -1]) < 0.2
     now = exact(x, ALPHA, now=True)
     np.testing.assert_array_equal([now.low, now.high], [band.low[:, -1], band.high[:, -1]])
 
 
 def test_weights_of_any_size_cannot_break_it() -> None:
     """Inverse propensities: most observations are zero, some are fifty."""
-    runs, n, e = 500, 2000, 0.02
+    runs, n, e = 200, 1000, 0.02
     rng = np.random.default_rng(1)
     x = (rng.random((runs, n)) < e) / e * (rng.random((runs, n)) < 0.6)
     bound = Lower.start(alpha=ALPHA, batch=(runs,)).along(x)

@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from tests.evaluation.logs import MEANS, TARGET, drawn, value
 
 TARGETS = [TargetPolicy.uniform(), TargetPolicy.fixed("mine", TARGET), TargetPolicy.logged()]
 PLAN = EvaluationPlan(targets=TARGETS, estimators=list(ESTIMATORS), against="uniform")
-REPLICATIONS, N = 1000, 200
+REPLICATIONS, N = 400, 200
 FALSE_ALARM = 4.5  # standard errors: a right estimator fails once in 150,000 choices of the seed
 LOG, _ = drawn(20)
 
@@ -50,10 +51,16 @@ def estimated(name: str, log: Log, target: FloatArray) -> float:
     return Sums.of(ESTIMATORS[name].terms(Decisions(log, target))).value
 
 
+@cache
+def replications(wrong_model: float) -> list[tuple[Log, float]]:
+    """Logs, and the target's true value on each."""
+    logs = (drawn(N, seed=i, wrong_model=wrong_model) for i in range(REPLICATIONS))
+    return [(log, value(means, TARGET)) for log, means in logs]
+
+
 def errors_of(name: str, wrong_model: float) -> FloatArray:
     """Estimate minus truth in each replication: (REPLICATIONS,)."""
-    logs = (drawn(N, seed=i, wrong_model=wrong_model) for i in range(REPLICATIONS))
-    return np.array([estimated(name, log, TARGET) - value(means, TARGET) for log, means in logs])
+    return np.array([estimated(name, log, TARGET) - truth for log, truth in replications(wrong_model)])
 
 
 def off(errors: FloatArray) -> float:
@@ -70,7 +77,7 @@ def test_weighting_is_unbiased_whatever_the_model(name: str) -> None:
 def test_ratios_are_nearly_unbiased(name: str) -> None:
     """Their bias is of order 1 / n, far below the noise of one estimate."""
     errors = errors_of(name, wrong_model=0.0)
-    assert abs(errors.mean()) < 0.1 * errors.std()
+    assert abs(errors.mean()) < 0.2 * errors.std()  # four standard errors
 
 
 def test_a_wrong_model_biases_the_direct_method_and_a_good_one_makes_doubly_robust_less_noisy() -> None:
@@ -222,7 +229,7 @@ def reordered(log: Log, order: Any) -> Log:
 
 
 @given(n=st.integers(2, 60), cuts=st.lists(st.integers(0, 60), max_size=4), seed=st.integers(0, 50))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_pieces_of_any_length_give_the_whole(n: int, cuts: list[int], seed: int) -> None:
     log, _ = drawn(n, seed=seed)
     plan = replace(PLAN, reward_range=(0.0, 1.0), by_user=True)
@@ -243,7 +250,7 @@ def test_pieces_of_any_length_give_the_whole(n: int, cuts: list[int], seed: int)
 
 
 @given(scale=st.floats(0.01, 100.0), seed=st.integers(0, 100))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_the_order_of_decisions_does_not_matter_and_units_carry_over(scale: float, seed: int) -> None:
     log, _ = drawn(40, seed=seed)
     assert log.predictions is not None
@@ -282,30 +289,30 @@ def test_moments_merge_to_the_whole_also_far_from_zero(rows: list[tuple[float, f
 def test_normal_intervals_cover_values_and_differences() -> None:
     truth, gain = float(MEANS @ TARGET), float(MEANS @ TARGET - MEANS.mean())  # x is symmetric around 0
     plan, inside = replace(PLAN, targets=TARGETS[:2], estimators=["ips", "snips", "dr"]), []
-    for seed in range(200):
+    for seed in range(100):
         found = evaluate(drawn(400, seed=seed)[0], plan)
         values = [e.interval.low <= truth <= e.interval.high for e in found.estimates if e.target == "mine"]
         inside.append(values + [d.interval.low <= gain <= d.interval.high for d in found.differences])
-    assert (np.mean(inside, axis=0) > 0.90).all()  # 95% less 3.2 standard errors of 200 logs
+    assert (np.mean(inside, axis=0) > 0.88).all()  # 95% less 3.2 standard errors of 100 logs
 
 
 @pytest.mark.parametrize("shape", ["constant", "two clinics", "trend"])
 def test_the_anytime_interval_holds_at_all_times_also_where_the_value_changes(shape: str) -> None:
-    """200 logs, looked at after every 50 decisions."""
+    """100 logs, looked at after every 100 decisions."""
     n, held, widths = 1000, [], []
     value_at = {
         "constant": np.full(n, 0.5),
         "two clinics": np.where(np.arange(n) < n // 2, 0.2, 0.7),
         "trend": np.linspace(0.3, 0.5, n),
     }[shape]
-    for seed in range(200):
+    for seed in range(100):
         rng = np.random.default_rng(seed)
         weight = np.where(rng.random(n) < 0.5, 2.0, 0.0)
         reward = (rng.random(n) < value_at).astype(np.float64)
         so_far, inside = Anytime.start((0.0, 1.0), 0.95), True
-        for at in range(0, n, 50):
-            so_far = so_far.extend(weight[at : at + 50], reward[at : at + 50])
-            found, truth = so_far.interval(), value_at[: at + 50].mean()
+        for at in range(0, n, 100):
+            so_far = so_far.extend(weight[at : at + 100], reward[at : at + 100])
+            found, truth = so_far.interval(), value_at[: at + 100].mean()
             inside &= found.low <= truth <= found.high
         held.append(inside)
         widths.append(found.high - found.low)

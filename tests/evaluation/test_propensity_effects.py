@@ -18,7 +18,7 @@ from drimed.evaluation.propensity_effects import (
 from drimed.numerics.arrays import FloatArray
 from tests.evaluation.adaptive import MEANS, K, Trials, contrast, greedy_trials, holds, naive_effect
 
-RUNS, N, ALPHA = 1000, 1000, 0.1
+RUNS, N, ALPHA = 300, 600, 0.1
 COINS = greedy_trials(RUNS, N, decay=0.25)
 NORMAL = greedy_trials(RUNS, N, decay=0.25, sd=0.5, seed=1)  # its noise doubles half-way
 PAIRS = [(1, 0), (2, 0)]
@@ -37,7 +37,7 @@ def scored(trials: Trials, arm: int, control: int, reward_range: tuple[float, fl
 @pytest.mark.parametrize(("arm", "control"), PAIRS)
 def test_scores_are_unbiased_at_every_time(arm: int, control: int) -> None:
     value = scored(COINS, arm, control, (0.0, 1.0)).value
-    errors = value[:, 100:] - (MEANS[arm] - MEANS[control])
+    errors = value[:, 60:] - (MEANS[arm] - MEANS[control])
     blocks = errors.reshape(RUNS, 9, -1).mean(-1)  # nine stretches of time
     z = blocks.mean(0) / (blocks.std(0) / np.sqrt(RUNS))
     assert np.abs(z).max() < 4.5  # nine tests: a false alarm once in 10^4 choices of the seed
@@ -48,7 +48,7 @@ def test_the_exact_band_holds_at_all_times(arm: int, control: int) -> None:
     truth = MEANS[arm] - MEANS[control]
     band = exact_band(scored(COINS, arm, control, (0.0, 1.0)), ALPHA)
     assert (~holds(band, truth)).mean() <= ALPHA
-    assert np.median((band.high - band.low)[:, -1]) < 1.7
+    assert np.median((band.high - band.low)[:, -1]) < 2.0
 
 
 def test_where_the_exact_band_has_come_to_is_its_last_value() -> None:
@@ -92,7 +92,7 @@ def test_with_a_policy_as_contrast_the_band_is_that_of_its_value() -> None:
     )
     band = exact_band(scores, ALPHA)
     assert (~holds(band, float(MEANS @ target))).mean() <= ALPHA
-    assert np.median((band.high - band.low)[:, -1]) < 0.8
+    assert np.median((band.high - band.low)[:, -1]) < 0.9
 
 
 def test_predictions_change_the_noise_and_not_the_mean() -> None:

@@ -82,16 +82,16 @@ def wrong(what: str, seed: int, size: float = 1.5) -> dict[str, Any]:
 
 
 def test_a_model_that_is_right_raises_alarms_at_the_stated_rate() -> None:
-    """At 10 % for 26 checks together; 300 runs: above 15.5 % with a chance of 0.2 %."""
-    rate = np.mean([bool(alarms(right(i), alpha=0.1)) for i in range(300)])
-    assert 0.03 < rate < 0.155
+    """At 10 % for 26 checks together; 100 runs: above 19 % with a chance of 0.3 %."""
+    rate = np.mean([bool(alarms(right(i), alpha=0.1)) for i in range(100)])
+    assert 0.01 < rate < 0.19
 
 
 @pytest.mark.parametrize("noise", ["heavy", "skewed"])
 def test_noise_of_another_shape_does_not_look_like_levels_or_lines(noise: str) -> None:
-    """At 10 %; 150 runs: above 17.5 % with a chance of 0.2 %."""
-    found = [[c for c in alarms(right(i, noise), alpha=0.1) if c.serious] for i in range(150)]
-    assert np.mean([bool(x) for x in found]) < 0.175
+    """At 10 %; 60 runs: above 22 % with a chance of 0.3 %."""
+    found = [[c for c in alarms(right(i, noise), alpha=0.1) if c.serious] for i in range(60)]
+    assert np.mean([bool(x) for x in found]) < 0.22
 
 
 @pytest.mark.parametrize(
@@ -99,28 +99,28 @@ def test_noise_of_another_shape_does_not_look_like_levels_or_lines(noise: str) -
     ["season", "group", "user", "group x arm", "season x group", "trend", "x: line", "x: curve", "x: arms"],
 )
 def test_what_is_wrong_is_found_and_named_first(what: str) -> None:
-    """30 runs each: found in 90 %, and another name comes first in at most 20 %."""
-    found = [alarms(wrong(what, seed)) for seed in range(30)]
-    assert np.mean([what in [c.name for c in x] for x in found]) >= 0.9
+    """12 runs each: found in most, and another name comes first in few."""
+    found = [alarms(wrong(what, seed)) for seed in range(12)]
+    assert np.mean([what in [c.name for c in x] for x in found]) >= 0.8
     first = [x[0].name for x in found if x]
-    assert np.mean([name == what for name in first]) >= 0.8
+    assert np.mean([name == what for name in first]) >= 0.7
 
 
 @pytest.mark.parametrize("what", ["season x arm", "user x arm"])
 def test_effects_that_vary_are_found_whatever_comes_first(what: str) -> None:
-    assert np.mean([what in [c.name for c in alarms(wrong(what, seed, 2.5))] for seed in range(30)]) >= 0.8
+    assert np.mean([what in [c.name for c in alarms(wrong(what, seed, 2.5))] for seed in range(12)]) >= 0.7
 
 
 @pytest.mark.parametrize(("what", "levels", "line"), [("season", "season", "rain: line"), ("user", "user", "ph: line")])
 def test_levels_are_not_taken_for_a_line_in_what_only_differs_between_them(what: str, levels: str, line: str) -> None:
-    """Random levels of ten seasons are no evidence for rain. At 1 %; 100 runs: above 4 with a chance of 0.3 %."""
-    found = [{c.name for c in alarms(wrong(what, seed))} for seed in range(100)]
-    assert sum(line in x for x in found) <= 4
-    assert sum(levels in x for x in found) >= 95
+    """Random levels of ten seasons are no evidence for rain. At 1 %; 30 runs: above 2 with a chance of 0.3 %."""
+    found = [{c.name for c in alarms(wrong(what, seed))} for seed in range(30)]
+    assert sum(line in x for x in found) <= 2
+    assert sum(levels in x for x in found) >= 27
 
 
 def test_a_line_between_seasons_is_found_where_the_seasons_lie_on_it() -> None:
-    found = [{c.name for c in alarms(wrong("rain: line", seed))} for seed in range(30)]
+    found = [{c.name for c in alarms(wrong("rain: line", seed))} for seed in range(12)]
     assert np.mean(["rain: line" in x for x in found]) > 0.8
 
 
@@ -201,9 +201,9 @@ def stream(seed: int, group: float = 0.0) -> dict[str, Any]:
 
 
 def test_outcomes_of_two_values_are_not_taken_for_arms_that_differ_or_a_trend() -> None:
-    """Ranks would order the zeros by their predicted means. At 1 %; 60 runs: above 3 with a chance of 0.3 %."""
-    found = [[c.name for c in alarms(stream(seed)) if c.serious] for seed in range(60)]
-    assert sum(bool(x) for x in found) <= 3
+    """Ranks would order the zeros by their predicted means. At 1 %; 30 runs: above 2 with a chance of 0.3 %."""
+    found = [[c.name for c in alarms(stream(seed)) if c.serious] for seed in range(30)]
+    assert sum(bool(x) for x in found) <= 2
     differ = [[c.name for c in alarms(stream(seed, group=0.4))] for seed in range(10)]
     assert sum("group" in x for x in differ) >= 8
 
@@ -217,12 +217,12 @@ def test_one_typing_error_does_not_hide_what_else_is_wrong() -> None:
 def test_a_design_is_taken_out_with_its_degrees_of_freedom() -> None:
     """Outcomes at a level of 1000 with arms that differ by 50: the model of the arms leaves nothing to find."""
     rates = []
-    for seed in range(200):
+    for seed in range(60):
         given = right(seed)
         design = (given["arm"][:, None] == np.arange(K)).astype(float)[:, None, :]
         given["values"] = given["values"] + 1000 + 50 * given["arm"][:, None]
         rates.append(bool(alarms(given | {"design": design}, alpha=0.1)))
-    assert 0.02 < np.mean(rates) < 0.165  # 200 runs at 10 %: outside with a chance of 0.3 %
+    assert np.mean(rates) < 0.22  # 60 runs at 10 %: above with a chance of 0.3 %
     assert alarms(given)[0].name == "arm"
 
 
