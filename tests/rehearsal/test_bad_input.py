@@ -41,7 +41,7 @@ def written(tmp_path: Path, more: str) -> Path:
         ("[scenarios.a]\nseasons = 4\nnoise = { yeild = 1 }\n", 14, "yeild"),
         ("[scenarios.a]\neffects.old = { yield = 3 }\n", 13, "is the control"),
         ("[scenarios.a]\ndrift = 1\n", 13, "no context"),
-        ("[scenarios.a]\nusers = 10\n", 13, "nobody joins"),
+        ("[scenarios.a]\nusers = 10\n", 13, "none join later"),
         ("[scenarios.a]\nseasons = 0\n", 13, "1"),
         ("[scenarios.a]\nsesons = 3\n", 13, "sesons"),
     ],

@@ -1,15 +1,15 @@
-"""The past as a world: a table of what was measured in earlier seasons, from which seasons are drawn again.
+"""Outcomes of earlier seasons as a world: a table of the past, from which seasons are drawn again.
 
-A rehearsed season is one of the past, for all sites at once; what an arm brings at a site is what it brought there
-then. Where it was not grown there then, it is what the site and season had in common plus the arm's usual difference
-and one of the differences that were left over elsewhere. Components of variance come from the same table by analysis
-of variance (random effects, expected mean squares). Shapes: Y seasons, G sites, K arms, M metrics.
+A rehearsed season is one of the past, for all sites at once; an arm brings at a site what it brought there then. Where
+it was not grown there then, it brings the level of the site and season, the arm's usual difference and one of the
+residuals from elsewhere. Components of variance come from the same table by analysis of variance (random effects,
+expected mean squares). Shapes: Y seasons, G sites, K arms, M metrics.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,14 +27,14 @@ from drimed.trial.names import METRIC, tidy
 from drimed.trial.spec import TrialSpec
 from drimed.trial.tables import Table, read, refuse
 
-SITES = ("site", "user", "group")  # names of the column that says where
+SITES = ("site", "user", "group")  # names of the column of sites
 SWEEPS = 200  # of the fit of a table by site and season plus arm: far more than it needs
-FEWEST_REPEATS = 5  # degrees of freedom from plots of one arm at one site in one season, to tell their noise
+FEWEST_REPEATS = 5  # degrees of freedom from plots of one arm at one site in one season, to estimate their noise
 
 
 @dataclass(frozen=True)
 class History:
-    """What was measured, by season, site and arm."""
+    """Measured outcomes by season, site and arm."""
 
     seasons: tuple[str, ...]
     sites: tuple[str, ...]
@@ -42,69 +42,63 @@ class History:
     metrics: tuple[str, ...]
     mean: FloatArray  # (Y, G, K, M), of all plots; filled in where nothing was measured
     measured: BoolArray  # (Y, G, K, M)
-    repeats: FloatArray  # (R, M), how far plots of one arm at one site in one season were from their mean
+    repeats: FloatArray  # (R, M), residuals of plots of one arm at one site in one season from their mean
     freedom: FloatArray  # (M,), degrees of freedom of those
     digest: str
 
     @property
     def present(self) -> BoolArray:
-        """Where something was measured at all: (Y, G)."""
+        """Whether anything was measured: (Y, G)."""
         return np.asarray(self.measured.any((-2, -1)))
 
     @cached_property
     def lasting(self) -> FloatArray:
         """The mean of each arm at each site over the seasons it was there: (G, K, M)."""
-        there = self.present[..., None, None]
-        return np.asarray((self.mean * there).sum(0) / there.sum(0))
+        present = self.present[..., None, None]
+        return np.asarray((self.mean * present).sum(0) / present.sum(0))
 
     @cached_property
     def components(self) -> dict[str, FloatArray]:
-        """Standard deviations by kind, in the words of a scenario: (M,) each."""
+        """Standard deviations by kind, named as in a scenario: (M,) each."""
         x = self.mean
         Y, G, K, _ = x.shape
-        m = {axes: x.mean(axes, keepdims=True) for axes in ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))}
-        y, g, a, grand = m[1, 2], m[0, 2], m[0, 1], m[0, 1, 2]
-        yg, ya, ga = m[(2,)], m[(1,)], m[(0,)]
-        left = x - yg - ya - ga + y + g + a - grand
+        y, g, a, grand = (x.mean(axes, keepdims=True) for axes in ((1, 2), (0, 2), (0, 1), (0, 1, 2)))
+        yg, ya, ga = (x.mean(axis, keepdims=True) for axis in (2, 1, 0))
 
         def square(effect: FloatArray, plots: int, freedom: int) -> FloatArray:
-            total = (effect**2).sum((0, 1, 2)) * plots
-            return np.asarray(total / max(freedom, 1))
+            return np.asarray((effect**2).sum((0, 1, 2)) * plots / max(freedom, 1))
 
-        e = square(left, 1, (Y - 1) * (G - 1) * (K - 1))
-        e = np.where(e > 0, e, 0.0)
+        e = square(x - yg - ya - ga + y + g + a - grand, 1, (Y - 1) * (G - 1) * (K - 1))
         s_yg = square(yg - y - g + grand, K, (Y - 1) * (G - 1))
         s_ya = square(ya - y - a + grand, G, (Y - 1) * (K - 1))
         s_ga = square(ga - g - a + grand, Y, (G - 1) * (K - 1))
         s_y, s_g = square(y - grand, G * K, Y - 1), square(g - grand, Y * K, G - 1)
         within = (self.repeats**2).sum(0) / np.maximum(self.freedom, 1)
-        found = {
+        variances = {
             "noise": np.where(self.freedom >= FEWEST_REPEATS, within, e),
-            "site": (s_g - s_yg - s_ga + e) / (Y * K),
-            "season": (s_y - s_yg - s_ya + e) / (G * K),
-            "block": (s_yg - e) / K,
-            "site_arm": (s_ga - e) / Y,
-            "season_arm": (s_ya - e) / G,
+            "site": (s_g - s_yg - s_ga + e) / (Y * K) * (G > 1),
+            "season": (s_y - s_yg - s_ya + e) / (G * K) * (Y > 1),
+            "block": (s_yg - e) / K * (Y > 1 and G > 1),
+            "site_arm": (s_ga - e) / Y * (G > 1),
+            "season_arm": (s_ya - e) / G * (Y > 1),
         }
-        enough = {"site": G > 1, "season": Y > 1, "block": Y > 1 and G > 1, "site_arm": G > 1, "season_arm": Y > 1}
-        return {k: np.sqrt(np.maximum(v, 0.0)) * enough.get(k, True) for k, v in found.items()}
+        return {kind: np.sqrt(np.maximum(v, 0.0)) for kind, v in variances.items()}
 
     def scenarios(self, spec: TrialSpec, seasons: int | None) -> dict[str, Scenario]:
-        """The past itself, and what was estimated from it with the arms' differences and without any."""
-        sd = {k: dict(zip(self.metrics, v.tolist(), strict=True)) for k, v in self.components.items()}
-        usual = self.lasting.mean(0)  # (K, M)
-        control = next(iter(sorted(control_arms(spec)))) if control_arms(spec) else self.arms[0]
-        at = self.arms.index(control)
-        level = dict(zip(self.metrics, usual[at].tolist(), strict=True))
-        effects = {
-            arm: dict(zip(self.metrics, (usual[k] - usual[at]).tolist(), strict=True))
-            for k, arm in enumerate(self.arms)
-            if arm not in control_arms(spec)
-        }
-        common: dict[str, Any] = {"seasons": seasons, "level": level} | sd
+        """The past itself, and estimates from it with the arms' differences and without any."""
+        controls, usual = control_arms(spec), self.lasting.mean(0)  # (K, M)
+        at = self.arms.index(min(controls) if controls else self.arms[0])
+
+        def by_metric(values: FloatArray) -> dict[str, float]:
+            return dict(zip(self.metrics, values.tolist(), strict=True))
+
+        sd: dict[str, Any] = {kind: by_metric(values) for kind, values in self.components.items()}
+        common = sd | {"seasons": seasons, "level": by_metric(usual[at])}
+        effects = {a: by_metric(usual[k] - usual[at]) for k, a in enumerate(self.arms) if a not in controls}
         return {
-            "as in the past": Scenario(about="seasons of the past drawn again", seasons=seasons, history=True,
-                                       noise=sd["noise"]),
+            "as in the past": Scenario(
+                about="seasons of the past drawn again", seasons=seasons, history=True, noise=sd["noise"]
+            ),
             "as estimated from the past": Scenario(
                 about="differences and variation as estimated from the past", effects=effects, **common
             ),
@@ -112,7 +106,7 @@ class History:
                 about="all arms do the same; variation as in the past",
                 **common | {"site_arm": dict.fromkeys(self.metrics, 0.0)},
             ),
-        }  # fmt: skip
+        }
 
 
 def load(spec: TrialSpec, path: Path) -> History:
@@ -125,108 +119,89 @@ def load(spec: TrialSpec, path: Path) -> History:
 
 
 def of_table(spec: TrialSpec, table: Table, digest: str = "") -> History:
-    """Rows of arms that the trial does not have are passed over."""
+    """The history in a table; rows of arms that the trial does not have are passed over."""
+    columns, arms, metrics = _columns(spec, table), tuple(spec.arms), tuple(spec.metrics)
+    rows = _rows(spec, table, columns)
+    if missing := [a for a in arms if not any(arm == a for _, _, arm, _ in rows)]:
+        raise InputError(
+            f"the history has no row for arm {missing[0]!r} of the trial, so nothing says what it would bring; "
+            f"its arms are {', '.join(sorted({str(r.cells.get(columns['arm'])) for r in table.rows}))}"
+        )
+    seasons, sites = (tuple(dict.fromkeys(row[i] for row in rows)) for i in (0, 1))
+    total, count = np.zeros((2, len(seasons), len(sites), len(arms), len(metrics)))
+    places = [(seasons.index(s), sites.index(g), arms.index(a)) for s, g, a, _ in rows]
+    for at, (*_, y) in zip(places, rows, strict=True):
+        total[at] += np.where(np.isfinite(y), y, 0.0)
+        count[at] += np.isfinite(y)
+    measured, mean = count > 0, total / np.maximum(count, 1)
+    several = np.array([count[at] > 1 for at in places])  # (n, M)
+    residuals = np.array([y - mean[at] for at, (*_, y) in zip(places, rows, strict=True)])
+    residuals = np.where(several & np.isfinite(residuals), residuals, 0.0)
+    for m, metric in enumerate(metrics):
+        for k, arm in enumerate(arms):
+            if not measured[:, :, k, m].any():
+                raise InputError(f"the history has no {metric!r} of arm {arm!r}, so nothing says what it would bring")
+        mean[..., m] = _fill_in(mean[..., m], measured[..., m], m)
+    freedom = np.maximum(count - 1, 0).sum((0, 1, 2))
+    return History(seasons, sites, arms, metrics, mean, measured, residuals[several.any(-1)], freedom, digest)
+
+
+def _columns(spec: TrialSpec, table: Table) -> dict[str, str]:
+    """The heading of season, site, arm and each metric."""
     names = {name.casefold(): name for name in table.names}
-    where = next((names[n] for n in SITES if n in names), None)
-    wanted = {"season": names.get("season"), "site": where, "arm": names.get("arm")}
-    own = [name for name in wanted.values() if name is not None]
-    read_as = Columns.of_metrics(spec).read(replace(table, names=[n for n in table.names if n not in own]))
-    wanted |= {m: next((n for n, c in read_as.items() if c == Column(METRIC, m)), None) for m in spec.metrics}
+    site = next((names[n] for n in SITES if n in names), None)
+    wanted = {"season": names.get("season"), "site": site, "arm": names.get("arm")}
+    others = replace(table, names=[n for n in table.names if n not in wanted.values()])
+    meanings = Columns.of_metrics(spec).read(others)
+    wanted |= {m: next((n for n, c in meanings.items() if c == Column(METRIC, m)), None) for m in spec.metrics}
     if missing := [name for name, column in wanted.items() if column is None]:
         raise InputError(
             f"the history has no column {missing[0]!r}; it needs season, site (or user, or group), arm and "
             f"{', '.join(spec.metrics)}, and has {', '.join(table.names)}"
         )
-    columns = {name: str(column) for name, column in wanted.items()}
-    rows = _rows(spec, table, columns)
-    arms, metrics = tuple(spec.arms), tuple(spec.metrics)
-    if lost := [a for a in arms if not any(r[2] == a for r in rows)]:
-        raise InputError(
-            f"the history has no row for arm {lost[0]!r} of the trial, so nothing says what it would bring; "
-            f"its arms are {', '.join(sorted({str(r.cells.get(columns['arm'])) for r in table.rows}))}"
-        )
-    seasons, sites = tuple(dict.fromkeys(r[0] for r in rows)), tuple(dict.fromkeys(r[1] for r in rows))
-    return _filled(seasons, sites, arms, metrics, rows, digest)
+    return {name: str(column) for name, column in wanted.items()}
 
 
-_Plot = tuple[str, str, str, FloatArray]
-
-
-def _rows(spec: TrialSpec, table: Table, columns: Mapping[str, str]) -> list[_Plot]:
-    metrics = list(spec.metrics)
+def _rows(spec: TrialSpec, table: Table, columns: Mapping[str, str]) -> list[tuple[str, str, str, FloatArray]]:
+    """Season, site, arm and outcomes, (M,) with NaN, of every plot; all faults are told at once."""
+    metrics, where = list(spec.metrics), ("season", "site", "arm")
     marks = tables.marks(table.separator, (c for m in metrics for c in table.column(columns[m])))
-    found, errors = [], {}
-    told: dict[str, int] = {}  # season -> its first row, while nothing was measured in it
-    measured: set[str] = set()
+    rows, faults = [], {}
+    first_rows: dict[str, int] = {}  # by season
     for row in table.rows:
-        texts = [tidy(tables.text(row.cells.get(columns[name], ""))) for name in ("season", "site", "arm")]
-        if empty := [n for n, t in zip(("season", "site", "arm"), texts, strict=True) if not t]:
-            errors[row.number] = f"column {empty[0]!r} is empty"
+        season, site, arm = texts = [tidy(tables.text(row.cells.get(columns[name], ""))) for name in where]
+        if not all(texts):
+            faults[row.number] = f"column {where[texts.index('')]!r} is empty"
             continue
-        told.setdefault(texts[0], row.number)
-        if texts[2] not in spec.arms:
+        first_rows.setdefault(season, row.number)
+        if arm not in spec.arms:
             continue
         try:
-            given = (row.cells.get(columns[m]) for m in metrics)
-            y = np.array([np.nan if tables.is_missing(v) else tables.number(m, v, marks)
-                          for m, v in zip(metrics, given, strict=True)])  # fmt: skip
+            cells = [(m, row.cells.get(columns[m])) for m in metrics]
+            y = np.array([np.nan if tables.is_missing(cell) else tables.number(m, cell, marks) for m, cell in cells])
         except InputError as error:
-            errors[row.number] = str(error)
+            faults[row.number] = str(error)
             continue
         if np.isfinite(y).any():
-            measured.add(texts[0])
-            found.append((texts[0], texts[1], texts[2], y))
-    for season, number in told.items():
-        if season not in measured:
-            errors.setdefault(
-                number,
-                f"season {season!r} is empty: no metric was measured in it on any arm of the trial; leave it out",
-            )
-    refuse(errors)
-    return found
+            rows.append((season, site, arm, y))
+    for season, number in first_rows.items():
+        if not any(row[0] == season for row in rows):
+            text = f"season {season!r} is empty: no metric was measured in it on any arm of the trial; leave it out"
+            faults.setdefault(number, text)
+    refuse(faults)
+    return rows
 
 
-def _filled(
-    seasons: Sequence[str], sites: Sequence[str], arms: Sequence[str], metrics: Sequence[str], rows: Sequence[_Plot],
-    digest: str,
-) -> History:  # fmt: skip
-    shape = (len(seasons), len(sites), len(arms), len(metrics))
-    total, count = np.zeros(shape), np.zeros(shape)
-    places = [(seasons.index(s), sites.index(g), arms.index(a)) for s, g, a, _ in rows]
-    for at, (*_, y) in zip(places, rows, strict=True):
-        there = np.isfinite(y)
-        total[at] += np.where(there, y, 0.0)
-        count[at] += there
-    measured = count > 0
-    mean = total / np.maximum(count, 1)
-    off = np.array([np.where(np.isfinite(y), y - mean[at], 0.0) for at, (*_, y) in zip(places, rows, strict=True)])
-    several = np.array([count[at] > 1 for at in places])
-    repeats = np.where(several, off, 0.0)
-    for m, metric in enumerate(metrics):
-        for k, arm in enumerate(arms):
-            if not measured[:, :, k, m].any():
-                raise InputError(f"the history has no {metric!r} of arm {arm!r}, so nothing says what it would bring")
-        mean[..., m] = _additive(mean[..., m], measured[..., m], m)
-    freedom = (np.maximum(count - 1, 0)).sum((0, 1, 2))
-    kept = several.any(-1)
-    return History(
-        tuple(seasons), tuple(sites), tuple(arms), tuple(metrics), mean, measured,
-        repeats[kept] if kept.any() else np.zeros((0, len(metrics))), freedom, digest,
-    )  # fmt: skip
-
-
-def _additive(y: FloatArray, there: BoolArray, stream: int) -> FloatArray:
-    """Fill in (Y, G, K) by site and season plus arm, with a difference that was left over elsewhere."""
-    arm = np.zeros(y.shape[-1])
-    overall = float(y[there].mean())
+def _fill_in(y: FloatArray, measured: BoolArray, stream: int) -> FloatArray:
+    """Fill in (Y, G, K) by site and season plus arm, with a residual from elsewhere."""
+    arm, overall = np.zeros(y.shape[-1]), float(y[measured].mean())
+    in_season, of_arm = measured.sum(-1), np.maximum(measured.sum((0, 1)), 1)
     level = np.full(y.shape[:2], overall)
     for _ in range(SWEEPS):
-        n = there.sum(-1)
-        level = np.where(n > 0, (np.where(there, y - arm, 0.0)).sum(-1) / np.maximum(n, 1), overall)
-        seen = there.sum((0, 1))
-        arm = np.where(there, y - level[..., None], 0.0).sum((0, 1)) / np.maximum(seen, 1)
+        sums = np.where(measured, y - arm, 0.0).sum(-1)
+        level = np.where(in_season > 0, sums / np.maximum(in_season, 1), overall)
+        arm = np.where(measured, y - level[..., None], 0.0).sum((0, 1)) / of_arm
         arm -= arm.mean()
     fitted = level[..., None] + arm
-    left = (y - fitted)[there]
-    drawn = streams.generator(stream, "filled in").choice(left, y.shape)
-    return np.where(there, y, fitted + drawn)
+    residuals = streams.generator(stream, "filled in").choice((y - fitted)[measured], y.shape)
+    return np.where(measured, y, fitted + residuals)

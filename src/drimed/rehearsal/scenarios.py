@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -88,56 +88,66 @@ class Scenario(Part):
 
 
 def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
-    """A trial file with the scenarios that are in it."""
+    """A trial file with the scenarios that are in it; faults of both are told at once."""
     try:
         spec = TrialSpec.load(path)
     except SpecError as error:
-        raise SpecError([*error.faults, *_unreadable(path)]) from None
-    text, data = _parsed(path)
+        faults: Sequence[Fault] = ()
+        try:
+            text, data = _parse(path)
+            read(None, data.get(NAME, {}), text, (NAME,))
+        except SpecError as more:
+            faults = more.faults
+        except DrimedError:
+            pass
+        raise SpecError([*error.faults, *(f for f in faults if f.path)]) from None
+    text, data = _parse(path)
     return spec, read(spec, data.get(NAME, {}), text, (NAME,))
-
-
-def _unreadable(path: Path) -> Sequence[Fault]:
-    """What is wrong with scenarios whatever the trial is, where the file can be read at all."""
-    try:
-        text, data = _parsed(path)
-    except DrimedError:
-        return ()
-    try:
-        read(None, data.get(NAME, {}), text, (NAME,))
-    except SpecError as error:
-        return error.faults
-    return ()
 
 
 def load_scenarios(spec: TrialSpec, path: Path) -> dict[str, Scenario]:
     """Scenarios of a trial from a file of their own, under [scenarios.NAME]."""
-    text, data = _parsed(path)
+    text, data = _parse(path)
     if set(data) != {NAME}:
         raise InputError(f"{path.name} must have tables [scenarios.NAME] and nothing else, got {', '.join(data)}")
     return read(spec, data[NAME], text, (NAME,))
 
 
 def read(spec: TrialSpec | None, data: Any, text: str = "", at: tuple[str, ...] = ()) -> dict[str, Scenario]:
-    """Scenarios from plain data, checked against the trial if that is known; faults have the lines of `text`."""
+    """Scenarios from plain data, checked against the trial where there is one; faults have the lines of `text`."""
     if not isinstance(data, Mapping):
         raise SpecError([Fault(at, "must be tables, one for each scenario: [scenarios.NAME]")])
-    found, faults = {}, []
-    for name, given in data.items():
+    scenarios, faults = {}, []
+    for name, table in data.items():
+        own: Iterable[Fault] = ()
         try:
-            found[name] = Scenario.model_validate(given)
+            scenarios[name] = Scenario.model_validate(table)
+            own = () if spec is None else contradictions(spec, scenarios[name])
         except ValidationError as error:
-            faults += [Fault((*at, name, *f.path), f.message) for f in pydantic_faults(error, Scenario)]
-            continue
-        if spec is not None:
-            faults += [Fault((*at, name, *f.path), f.message) for f in contradictions(spec, found[name])]
+            own = pydantic_faults(error, Scenario)
+        faults += [Fault((*at, name, *f.path), f.message) for f in own]
     if faults:
         raise SpecError(with_lines(text, faults) if text else faults)
-    return found
+    return scenarios
+
+
+def _parse(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a TOML file, or none, and its data."""
+    try:
+        text = decode_utf(path.read_bytes(), str(path)).removeprefix("\ufeff")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    if path.suffix.lower() != ".json":
+        return text, parse_toml(text)
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path.name} is not JSON: {error}") from None
+    return "", data if isinstance(data, dict) else {}
 
 
 def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
-    """Where a scenario speaks of what the trial does not have."""
+    """Faults of a scenario of arms, metrics or users that the trial does not have."""
     metrics, arms, controls = list(spec.metrics), list(spec.arms), control_arms(spec)
     tables: dict[tuple[str, ...], Mapping[str, float] | None] = {
         (name,): getattr(scenario, name)
@@ -157,7 +167,7 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
             if metric not in metrics:
                 yield Fault((*path, metric), str(UnknownNameError("metric", metric, metrics)))
     if scenario.users is not None and not spec.enrols:
-        yield Fault(("users",), "the trial has its users in its file, and nobody joins; leave this out")
+        yield Fault(("users",), "the users of the trial are in its file, and none join later; leave this out")
     if not spec.users and not spec.enrols:
         yield Fault((), "the trial file has no users: a rehearsal needs those that the trial will have")
     if scenario.dropout and spec.kind == "paper":
@@ -167,11 +177,11 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
 
 
 def usual(spec: TrialSpec, seasons: int | None = None) -> dict[str, Scenario]:
-    """The scenarios that are made where none are given."""
+    """The default scenarios."""
     sizes, pull = residuals(spec, Scenario()), difference(spec)
     arms = [a for a in spec.arms if a not in control_arms(spec)]
     if not arms:
-        raise InputError("every arm of the trial is somebody's control: give scenarios with the effects of arms")
+        raise InputError("every arm of the trial is the control of a user: give scenarios with the effects of arms")
     matters = {arms[0]: pull}
     more = {m: NOISY * sd for m, sd in sizes.items()}
     worse = {arms[-1]: {m: -HARM * e for m, e in pull.items()}}
@@ -207,66 +217,45 @@ def main_scenario(scenarios: Mapping[str, Scenario]) -> str:
 
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
     """The standard deviation of single plots, by metric."""
-    parts = (1.0, SITE, SEASON, BLOCK, SITE_ARM, SEASON_ARM)
-    share = 1 / float(np.linalg.norm(parts))
-    found = {}
+    share = 1 / float(np.linalg.norm((1.0, SITE, SEASON, BLOCK, SITE_ARM, SEASON_ARM)))
+    deviations = {}
     for name, metric in spec.metrics.items():
-        known = (scenario.noise or {}).get(name) or (spec.noise.sd or {}).get(name)
-        if known is None and metric.range is None:
+        sd = (scenario.noise or {}).get(name) or (spec.noise.sd or {}).get(name)
+        if sd is None and metric.range is None:
             raise InputError(
                 f"metric {name!r} has no range, and nothing says how much it scatters: give it a range in the trial "
                 "file, or scenarios with `noise`"
             )
-        found[name] = known or share * float(np.ptp(metric.range or 0.0)) / DEVIATIONS
-    return found
+        deviations[name] = sd or share * float(np.ptp(metric.range or 0.0)) / DEVIATIONS
+    return deviations
 
 
 def levels(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
-    """Of the control, by metric: the middle of the range."""
-    given = scenario.level or {}
-    return {m: given.get(m, float(np.mean(part.range)) if part.range else 0.0) for m, part in spec.metrics.items()}
+    """The control's level by metric: that of the scenario, or the middle of the range."""
+    middles = {m: float(np.mean(part.range)) if part.range else 0.0 for m, part in spec.metrics.items()}
+    return middles | (scenario.level or {})
 
 
 def difference(spec: TrialSpec) -> dict[str, float]:
-    """The smallest effect that matters, by metric: what the tolerance lets the reward of a typical user lose.
+    """The smallest effect that matters, by metric: the loss of a typical user's reward that the tolerance allows.
 
-    Each metric moves the way that is good by the same share of how much it scatters.
+    Each metric moves in its good direction by the same share of its standard deviation.
     """
-    sizes, level = residuals(spec, Scenario()), levels(spec, Scenario())
-    p = preference(spec)
-    reach = sum(abs(p[m]) * sizes[m] for m in spec.metrics)
-    earns = abs(sum(p[m] * level[m] for m in spec.metrics))
-    loses = spec.tolerance.relative * earns + spec.tolerance.absolute
-    share = loses / reach if loses > 0 and reach > 0 else 0.5
-    return {m: share * sizes[m] * float(np.sign(p[m])) for m in spec.metrics}
-
-
-def preference(spec: TrialSpec) -> dict[str, float]:
-    """The mean over the users of the file, or of its cohorts, or the trial's own."""
-    who: list[Cohort] = [*spec.users.values()] or [*spec.cohorts.values()]
-    known = [spec.resolved(u if isinstance(u, User) else User(**u.model_dump())).preference for u in who]
-    given = [k for k in known if k is not None] or [spec.preference or {}]
-    return {m: float(np.mean([k.get(m, 0.0) for k in given])) for m in spec.metrics}
+    sd, level = residuals(spec, Scenario()), levels(spec, Scenario())
+    users: list[Cohort] = [*spec.users.values()] or [*spec.cohorts.values()]
+    resolved = [spec.resolved(u if isinstance(u, User) else User(**u.model_dump())).preference for u in users]
+    preferences = [p for p in resolved if p is not None] or [spec.preference or {}]
+    p = {m: float(np.mean([each.get(m, 0.0) for each in preferences])) for m in spec.metrics}
+    scatter = sum(abs(p[m]) * sd[m] for m in spec.metrics)
+    allowed = spec.tolerance.relative * abs(sum(p[m] * level[m] for m in spec.metrics)) + spec.tolerance.absolute
+    share = allowed / scatter if allowed > 0 and scatter > 0 else 0.5
+    return {m: share * sd[m] * float(np.sign(p[m])) for m in spec.metrics}
 
 
 def control_arms(spec: TrialSpec) -> set[str]:
-    """Arms that are somebody's whole control."""
-    who = [*spec.users.values(), *spec.cohorts.values(), Cohort(control=spec.control)]
-    return {c.control for c in who if isinstance(c.control, str)}
-
-
-def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
-    try:
-        text = decode_utf(path.read_bytes(), str(path)).removeprefix("\ufeff")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    if path.suffix.lower() != ".json":
-        return text, parse_toml(text)
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{path.name} is not JSON: {error}") from None
-    return "", data if isinstance(data, dict) else {}
+    """Arms that are the whole control of any user."""
+    users = [*spec.users.values(), *spec.cohorts.values(), Cohort(control=spec.control)]
+    return {c.control for c in users if isinstance(c.control, str)}
 
 
 def setting(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> TrialSetting:
