@@ -20,7 +20,6 @@ import numpy as np
 
 from drimed.errors import MissingExtraError
 from drimed.formatting import short
-from drimed.numerics.arrays import FloatArray
 from drimed.simulation import reproduction as paper
 from drimed.simulation.benchmark import RATIO_TO_THE_BEST, SMALLEST_REGRET, Benchmark, Measured, learner_text
 from drimed.simulation.instances import authors_instance, quantile_control
@@ -62,8 +61,6 @@ SHOWN_CURVES = 8
 SHOWN_CELLS = 12
 LANDMARKS = ("published_dri_med", "oful", "dri_med")
 FEWEST = 0.02  # violations per 10,000 that a logarithmic axis still shows: none at all is drawn there
-PANEL = np.array([360.0, 330.0])  # of the trade-off, in points of type,
-FAR = 9.0  # and how far from its point a number is written
 
 
 def bench(benchmark: Benchmark, out: Path, **how: Any) -> dict[str, Any]:
@@ -222,9 +219,7 @@ def _trade_off(measured: Measured) -> Figure:
         rates = [1e4 * measured.record(cell, spec).rate("violations.safe.realised") for cell in cells]
         points.append((measured.over_cells(spec), max(float(np.mean(rates)), FEWEST)))
         ax.plot(*points[i], ls="", ms=6, alpha=0.8, label=f"{i + 1}  {spec.text}", **looks[i])
-    centred: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "fontsize": 7}
-    for i, aside in enumerate(_beside(np.log(points))):
-        ax.annotate(str(i + 1), points[i], aside, color=looks[i]["color"], **centred)
+        ax.annotate(str(i + 1), points[i], (4, 4), textcoords="offset points", color=looks[i]["color"], fontsize=7)
     front = sorted(p for p in points if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points))
     ax.step(*np.transpose(front), where="post", color="grey", lw=1, ls="--", zorder=0)
     ax.set(
@@ -238,23 +233,6 @@ def _trade_off(measured: Measured) -> Figure:
     ax.legend(symbols, learners, loc="best", fontsize=8, title="Feedback and noise", title_fontsize=8)
     fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=7)
     return fig
-
-
-def _beside(points: FloatArray) -> list[tuple[float, float]]:
-    """Where to write beside each point, in points of type: the place farthest from all points and what is written."""
-    span = np.ptp(points, axis=0)
-    span[span == 0] = 1.0
-    at = (points - points.min(axis=0)) / span * PANEL
-    taken = list(at)
-    out = []
-    for own in at:
-        places = [own + FAR * np.array([np.cos(angle), np.sin(angle)]) for angle in np.arange(1, 13) * np.pi / 6]
-        room = [min(float(np.hypot(*(place - other))) for other in taken) for place in places]
-        # Enough room is enough: then the first place will do, which is to the upper right.
-        best = places[int(np.argmax(np.minimum(room, 0.99 * FAR)))]
-        taken.append(best)
-        out.append((float(best[0] - own[0]), float(best[1] - own[1])))
-    return out
 
 
 def _seasons(measured: Measured) -> Figure:

@@ -43,7 +43,7 @@ from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import PolicySpec, find
 from drimed.simulation.sweep import code_digest
 from drimed.simulation.trial_world import FieldWorld
-from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, Stage, World, side_by_side
+from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, World, side_by_side
 
 CURVE_POINTS = 100  # of each stored curve
 MOST_FEATURES = 100_000  # numbers of one user in all worlds: a larger batch falls out of the cache and gains nothing
@@ -320,11 +320,10 @@ class Judge:
     def episode_sums(self, block: AnyBlock, log: BlockLog) -> dict[str, FloatArray]:
         """Each metric summed over the users of an episode: name -> (S, n)."""
         # One set of means is enough where all episodes of a block have the same.
-        one = slice(0, 1)
+        one = slice(None) if isinstance(block, Block) and not block.world.setting.constant else slice(0, 1)
         if isinstance(block, Block):
             means, control = block.means, block.world.control
-            one = slice(0, 1) if block.world.setting.constant else slice(None)
-        elif isinstance(block, Stage):
+        else:
             means = np.swapaxes(block.means, 0, 1)[None]  # (1, n, S, K)
             control = np.swapaxes(block.offered.control, 0, 1)[None]
         mu0 = np.vecdot(means[one], control)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, final
+from typing import ClassVar, Protocol, final
 
 import numpy as np
 
@@ -26,34 +26,6 @@ from drimed.simulation.instances import Drift, Instance, levels
 # What every world is to a simulation, and the episode of worlds in which everybody decides at once.
 
 ALL = slice(None)  # users
-
-
-class AnyBlock(Protocol):
-    """Consecutive episodes of all worlds of a batch."""
-
-    @property
-    def world(self) -> AnyWorld: ...
-
-    @property
-    def start(self) -> int:
-        """The number of its first episode."""
-
-    @property
-    def first(self) -> int:
-        """The number of its first decision."""
-
-    @property
-    def episodes(self) -> int: ...
-
-    @property
-    def users(self) -> int:
-        """Decisions in each of its episodes."""
-
-    def offers(self, episode: int, users: slice = ALL) -> Offer:
-        """Offers to the users of an episode, or to some of them: batch (S, n)."""
-
-    def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
-        """Their outcomes: (S, n)."""
 
 
 class AnyWorld(Protocol):
@@ -70,7 +42,7 @@ class AnyWorld(Protocol):
     @property
     def episodes(self) -> int: ...
 
-    def blocks(self) -> Iterator[Any]:
+    def blocks(self) -> Iterator[AnyBlock]:
         """The whole run."""
 
 
@@ -194,6 +166,9 @@ class Block:
         mean = np.matvec(self.world.map_table.take(arm, 0), self.theta[episode])
         vector = mean + np.sqrt(self.scale[at])[..., None] * noise  # (n, S, M)
         return Outcome(np.vecdot(self.preferences[at], vector).T, np.swapaxes(vector, 0, 1))
+
+
+AnyBlock = Block | Stage  # consecutive episodes of all worlds of a batch
 
 
 @dataclass(frozen=True, kw_only=True)
