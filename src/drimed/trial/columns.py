@@ -86,7 +86,7 @@ def split_unit(heading: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def same_unit(one: str, other: str) -> bool:
-    """Whether two texts are one unit.
+    """True if two texts are one unit.
 
     >>> same_unit("t/ha", "t ha⁻¹"), same_unit("t/ha", "T/HA"), same_unit("mg", "Mg"), same_unit("t/ha", "kg/ha")
     (True, True, False, False)
@@ -100,7 +100,7 @@ def same_unit(one: str, other: str) -> bool:
 
 
 def is_unit(text: str) -> bool:
-    """Whether a text is a common unit, and no other word that people put behind a name.
+    """True if a text is a common unit, and no other word that people put behind a name.
 
     >>> is_unit("kg/ha"), is_unit("mm"), is_unit("control"), is_unit("2025")
     (True, True, False, False)

@@ -186,7 +186,7 @@ def number(what: str, value: object, at: Path = ()) -> float:
 
 
 def alike(one: float | str, other: float | str) -> bool:
-    """Whether two values are equal, as far as spreadsheets keep the digits of numbers.
+    """True if two values are equal, as far as spreadsheets keep the digits of numbers.
 
     >>> alike(430.0, 430), alike(412.34567890123, 412.3456789), alike(430.0, 431.0), alike("sand", "loam")
     (True, True, False, False)

@@ -74,7 +74,7 @@ class Dataset:
         done = np.flatnonzero(~np.isnan(self.reward))
         if not len(done):
             raise InputError("no decision has a whole outcome yet: there is nothing to evaluate")
-        known = not np.isnan(self.propensity[done]).any()
+        has_propensities = not np.isnan(self.propensity[done]).any()
         for start in range(0, len(done), AT_ONCE):
             at = done[start : start + AT_ONCE]
             yield make_log(
@@ -82,7 +82,7 @@ class Dataset:
                 action=self.arm[at],
                 reward=self.reward[at],
                 propensity=self.propensity[at],
-                probabilities=self.probabilities[at] if known else None,
+                probabilities=self.probabilities[at] if has_propensities else None,
                 user=self.user[at],
                 start=start,
             )
@@ -104,7 +104,7 @@ def load_dataset(ledger: Ledger, state: TrialState, before: Dataset | None = Non
 
 def _merged(before: Dataset, changed: Dataset) -> Dataset:
     """A dataset with the decisions that are new or have changed. Decision i is in row i - 1."""
-    known = changed.number <= len(before.number)
+    is_old = changed.number <= len(before.number)
     columns: dict[str, Any] = {}
     for name in (f.name for f in fields(Dataset) if f.name != "state"):
         old, new = getattr(before, name), getattr(changed, name)
@@ -115,8 +115,8 @@ def _merged(before: Dataset, changed: Dataset) -> Dataset:
             old = np.zeros((len(before.number), *new.shape[1:]), new.dtype)
         if new.ndim == 2 and (wider := new.shape[1] - old.shape[1]):  # an arm was added
             old = np.pad(old, ((0, 0), (0, wider)))
-        columns[name] = np.concatenate([old, new[~known]])
-        columns[name][changed.number[known] - 1] = new[known]
+        columns[name] = np.concatenate([old, new[~is_old]])
+        columns[name][changed.number[is_old] - 1] = new[is_old]
     return Dataset(changed.state, **columns)
 
 

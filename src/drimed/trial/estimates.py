@@ -74,7 +74,7 @@ def fitted_model(state: TrialState, offers: Offer) -> FittedModel | None:
 
 
 def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
-    """Whether each user may get each arm, in this season or another, or might until it was retired: (H, K)."""
+    """True if each user may get each arm, in this season or another, or might until it was retired: (H, K)."""
     possible = np.ones((len(users), len(state.problem.arms)), bool)
     for row, user in zip(possible, users, strict=True):
         allowed = state.profile(user).allowed
@@ -323,7 +323,7 @@ class PropensityLog:
         return float(both[both >= LEAST_CHANCE].sum())
 
     def is_control(self, k: int) -> bool:
-        """Whether arm k is the control of all users."""
+        """True if arm k is the control of all users."""
         return bool((self.control[np.unique(self.data.slot[self.at]), k] == 1).all())
 
     def table(self, k: int) -> ContrastTable:

@@ -148,7 +148,7 @@ def shortfall(relative: float, absolute: float, what: str, unit: str) -> str:
 
 
 def near_control(state: TrialState) -> str:
-    """How near to the control a decision must be sure to stay: its tolerance, and its guardrails."""
+    """The allowed distance from the control: the tolerance, and the guardrails."""
     tolerance, spec = state.policy.traits.tolerance, state.spec
     if tolerance is None:
         return NEAR

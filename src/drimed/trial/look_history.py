@@ -125,7 +125,7 @@ def due(state: TrialState, *, opens: bool) -> str | None:
 
 
 def is_fresh(state: TrialState, cause: str) -> bool:
-    """Whether such a look was just taken."""
+    """True if such a look was just taken."""
     return state.looked.last == state.seq and state.looked.cause == cause
 
 
@@ -135,7 +135,7 @@ def most_decisions(state: TrialState) -> int | None:
 
 
 def has_floor(state: TrialState, user: str) -> bool:
-    """Whether the floor has not ended for this user."""
+    """True if the floor has not ended for this user."""
     group = state.profile(user).group
     own = {scope_key("all", ""), scope_key("user", user), *(() if group is None else (scope_key("group", group),))}
     return own.isdisjoint(state.looked.ended)

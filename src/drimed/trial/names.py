@@ -55,7 +55,7 @@ def hidden(name: str) -> str | None:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text has no lone surrogate, which no file can hold."""
+    """True if a text has no lone surrogate, which no file can hold."""
     return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 
 

@@ -105,7 +105,7 @@ def _paper_policy(spec: TrialSpec, d: int) -> AnyPolicy:
 
 
 def coefficients_are_scaled(spec: TrialSpec) -> bool:
-    """Whether this trial makes its own maps, so that the size of the coefficients is known."""
+    """True if this trial makes its own maps, so that the size of the coefficients is known."""
     return spec.kind == "paper" and next(iter(spec.arms.values())).map is None
 
 

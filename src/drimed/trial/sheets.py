@@ -263,7 +263,7 @@ def _user_of_rows(
 
 
 def _was_decided(state: TrialState, row: _AskRow) -> bool:
-    """Whether all that a row asks for was decided in the open season."""
+    """True if all that a row asks for was decided in the open season."""
     if row.user not in state.users:
         return False
     keys = [plot_key(row.user, row.plot)] if row.plot else [place.key for place in places(state, row.user)]
@@ -502,7 +502,7 @@ def _split_decimals(
 
 
 def _mismatch(state: TrialState, cells: Cells, recorded: Decision) -> str | None:
-    """How a row differs from its decision in the user, the place, the arm, the context or an attribute."""
+    """The difference of a row from its decision in the user, the place, the arm, the context or an attribute."""
     sorted_alone = "was one column sorted without the others?"
     own = {name: getattr(recorded, name) for name in ("user", "plot", "block", "arm", "season")}
     for name, truth in (own | {"episode": str(recorded.episode)}).items():
@@ -527,7 +527,7 @@ def _mismatch(state: TrialState, cells: Cells, recorded: Decision) -> str | None
 
 
 def _reads_as(cell: Any, value: float | str) -> bool:
-    """Whether a cell can be read as a recorded value, with either decimal mark."""
+    """True if a cell can be read as a recorded value, with either decimal mark."""
     if isinstance(value, str):
         return tidy(text(cell)) == tidy(value)
     for mark in ".,":

@@ -170,7 +170,7 @@ class User(Cohort):
 
 
 class Tolerance(Part):
-    """How far below the control a decision may fall: relative |control| + absolute, in the user's reward unit."""
+    """The allowed shortfall of a decision below the control: relative |control| + absolute, in the user's reward unit."""
 
     relative: Share = 0.1
     absolute: NotNegative = 0.0
@@ -346,12 +346,12 @@ class TrialSpec(Part):
 
     @property
     def has_exact_rule(self) -> bool:
-        """Whether a stopping rule rests on exact ranges."""
+        """True if a stopping rule rests on exact ranges."""
         return any(rule.evidence == "exact" for rule in self.rules.values())
 
     @property
     def confounds_seasons_with_arms(self) -> bool:
-        """Whether its model takes the effect of a season for effects of the arms given more often in it."""
+        """True if its model takes the effect of a season for effects of the arms given more often in it."""
         if self.kind == "paper" or self.model.seasons:
             return False
         return self.stopping is None or self.stopping.seasons != 1
@@ -363,7 +363,7 @@ class TrialSpec(Part):
 
     @property
     def enrols(self) -> bool:
-        """Whether asking for an unknown user enrols it."""
+        """True if asking for an unknown user enrols it."""
         return self.enrolment == "open" or (self.enrolment is None and self.kind == "people")
 
     def size(self, metric: str) -> float:

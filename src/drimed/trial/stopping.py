@@ -61,10 +61,10 @@ def look_before_deciding(tx: Transaction, *, opens: bool) -> None:
     taken: set[str] = set()
     while (cause := due(tx.state, opens=opens)) is not None and cause not in taken and not is_fresh(tx.state, cause):
         taken.add(cause)
-        found = record_look(tx, cause)
-        if found.demands is not None:
+        taken_now = record_look(tx, cause)
+        if taken_now.demands is not None:
             name = tx.state.spec.name
-            raise HaltedError(f"trial {name!r} is {found.demands} and decides nothing: {found.reason}")
+            raise HaltedError(f"trial {name!r} is {taken_now.demands} and decides nothing: {taken_now.reason}")
 
 
 def _need_rules(tx: Transaction) -> None:
@@ -172,7 +172,7 @@ def _members(state: TrialState, scope: RuleScope, who: str) -> list[int]:
 
 
 def _is_open(state: TrialState, arm: str, members: list[int]) -> bool:
-    """Whether any of these users may still get an arm: of others nothing can be learned, and nothing is claimed."""
+    """True if any of these users may still get an arm: of others nothing can be learned, and nothing is claimed."""
     if arm in state.retired:
         return False
     k, names = state.problem.arm(arm), list(state.users)

@@ -122,7 +122,7 @@ def read(data: bytes | str, name: str = "") -> Table:
 
 
 def is_workbook(data: bytes) -> bool:
-    """Whether a file begins like a workbook."""
+    """True if a file begins like a workbook."""
     return data.startswith(b"PK\x03\x04")
 
 
@@ -150,7 +150,7 @@ def typed_marks(texts: Iterable[str]) -> Marks:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell for a number stands for a missing one."""
+    """True if a cell for a number stands for a missing one."""
     return value is None or (isinstance(value, str) and value.strip().casefold() in MISSING)
 
 
@@ -321,7 +321,7 @@ def _unguarded(cell: str) -> str:
 
 
 def _misfit(cells: list[Any], names: Sequence[str], separator: str, *, longer: bool, all_alike: bool) -> str | None:
-    """How the cells of a row do not fit the columns; None: they do."""
+    """The misfit of the cells of a row with the columns; None: they fit."""
     shown = " | ".join(map(str, cells))[:MOST_SHOWN]
     beyond = [i for i, cell in enumerate(cells) if cell not in ("", None) and not (i < len(names) and names[i])]
     hint, decimal = "", decimal_by_comma(cells) if separator == "," else None

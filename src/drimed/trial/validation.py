@@ -400,7 +400,7 @@ def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 
 def _cancels(spec: TrialSpec) -> bool:
-    """Whether the control's level is lost: only differences are learned from."""
+    """True if the control's level is lost: only differences are learned from."""
     return spec.feedback == "difference" and spec.kind == "paper"
 
 
@@ -564,7 +564,7 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 
 def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Whether the policy fits the trial, once both are sound on their own."""
+    """True if the policy fits the trial, once both are sound on their own."""
     M, first_arm = len(spec.metrics), next(iter(spec.arms.values()))
     d = M * (1 + len(spec.arms if first_arm.attributes is None else first_arm.attributes))
     if spec.kind != "paper":
