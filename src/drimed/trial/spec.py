@@ -170,7 +170,7 @@ class User(Cohort):
 
 
 class Tolerance(Part):
-    """The allowed shortfall of a decision below the control: relative |control| + absolute, in the user's reward unit."""
+    """The allowed shortfall against the control: relative |control| + absolute, in the user's reward unit."""
 
     relative: Share = 0.1
     absolute: NotNegative = 0.0
