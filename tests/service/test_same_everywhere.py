@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from drimed.formatting import short
-from drimed.records import STATES
+from drimed.records import STATES, AskRequest
 from drimed.reports.page import write_report
 from drimed.trial import export, sheets
 from drimed.trial.tables import read
@@ -99,7 +99,7 @@ def test_a_place_and_what_is_known_about_it_are_the_same_everywhere(
     http.post("/v1/trials", json=FIELD).raise_for_status()
     trial = Trial("field", running.service.store)
     with trial.writing() as tx:
-        sheets.ask_sheet(tx, read(SEASON), episode=1)
+        sheets.ask_sheet(tx, read(SEASON), AskRequest(episode=1))
     expected = [("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", "", "")]
     export.write(trial, tmp_path / "all.csv")
     exports = [http.get("/v1/trials/field/export").text, (tmp_path / "all.csv").read_text(encoding="utf-8")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drimed.errors import BatchError, ConflictError, InputError, SpecError, UnconfirmedError
-from drimed.records import Decision, Fault
+from drimed.records import AskRequest, Decision, Fault
 from drimed.trial import sheets
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial
@@ -100,7 +100,7 @@ def test_a_sheet_names_the_rows() -> None:
     rows = read("user,rain\nnorth,480\n\nsouth,-9999\nwest,5e3\n")
 
     def ask(**words: Any) -> list[Decision]:
-        return trial.decide(lambda tx: sheets.ask_sheet(tx, rows, episode=1, **words))
+        return trial.decide(lambda tx: sheets.ask_sheet(tx, rows, AskRequest(episode=1, **words)))
 
     found = doubted(trial, ask)
     assert [f.row for f in found] == [4, 5]
@@ -113,7 +113,7 @@ def test_a_sheet_that_is_wrong_is_not_a_question() -> None:
     trial = rainy()
     rows = read("user,rain\nnorth,-9999\nsouth,\n")
     with nothing_written(trial), pytest.raises(BatchError) as error:
-        trial.decide(lambda tx: sheets.ask_sheet(tx, rows, episode=1))
+        trial.decide(lambda tx: sheets.ask_sheet(tx, rows, AskRequest(episode=1)))
     assert not isinstance(error.value, UnconfirmedError)
 
 

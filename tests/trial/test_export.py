@@ -11,6 +11,7 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.evaluation.decision_log import read_log
+from drimed.records import AskRequest
 from drimed.trial import sheets, tables
 from drimed.trial.export import MEANING, records, write
 from drimed.trial.store import MemoryStore
@@ -58,7 +59,7 @@ def test_an_unknown_form_or_an_unwritable_place_is_refused(tmp_path: Path) -> No
 def test_an_export_of_a_field_has_what_its_model_needs(tmp_path: Path) -> None:
     trial = Trial.create(FIELD, MemoryStore())
     with trial.writing() as tx:
-        sheets.ask_sheet(tx, tables.read(SEASON), episode=1)
+        sheets.ask_sheet(tx, tables.read(SEASON), AskRequest(episode=1))
     assert write(trial, tmp_path / "f.csv") == 4
     with (tmp_path / "f.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from drimed.errors import BatchError, InputError
-from drimed.records import Decision
+from drimed.records import AskRequest, Decision
 from drimed.trial import sheets
 from drimed.trial.columns import Columns
 from drimed.trial.store import MemoryStore
@@ -24,9 +27,9 @@ def patients() -> Trial:
     return Trial.create(PATIENTS, MemoryStore())
 
 
-def ask(trial: Trial, text: str, **words: object) -> list[Decision]:
+def ask(trial: Trial, text: str, *, ignore: Sequence[str] = (), **words: Any) -> list[Decision]:
     with trial.writing() as tx:
-        return sheets.ask_sheet(tx, read(text), **words)  # type: ignore[arg-type]
+        return sheets.ask_sheet(tx, read(text), AskRequest(**words), ignore=ignore)
 
 
 def test_each_plot_of_a_sheet_gets_a_decision_in_its_block(field: Trial) -> None:

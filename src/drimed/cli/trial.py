@@ -272,7 +272,8 @@ def ask(
         def act(tx: Transaction) -> list[Decision]:
             before = set(tx.state.users)
             if table is not None:
-                made = sheets.ask_sheet(tx, table, users=user, ignore=ignore or (), confirm=confirm, **timing)
+                wanted = AskRequest(users=user, confirm=confirm, **timing)
+                made = sheets.ask_sheet(tx, table, wanted, ignore=ignore or ())
             else:
                 made = trial_ask.ask(tx, request(tx.state, confirm))
             lacking.clear()

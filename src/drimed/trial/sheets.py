@@ -68,37 +68,26 @@ class _AskRow:
 
 
 def ask_sheet(
-    tx: Transaction,
-    table: Table,
-    *,
-    users: Sequence[str] | None = None,
-    ignore: Iterable[str] = (),
-    episode: int | None = None,
-    season: str | None = None,
-    date: str | None = None,
-    key: str | None = None,
-    confirm: bool = False,
+    tx: Transaction, table: Table, request: AskRequest | None = None, *, ignore: Iterable[str] = ()
 ) -> list[Decision]:
-    """Decide for the users of the sheet, or only for some of them; faults have their rows.
+    """Decide for the users of the sheet, or only for those of the request; faults have their rows.
 
-    A column `season` (and `date`) is used where `season` is not given. Arms may stand beside decisions that were taken
+    A column `season` (and `date`) is used where the request has none. Arms may stand beside decisions that were taken
     before, as in a sheet of decisions; they cannot be chosen.
     """
-    read = read_ask_sheet(tx.state, table, ignore)
-    names = list(read.rows) if users is None else [resolve_user(tx.state, user) for user in users]
-    wanted, known = set(names), tx.state.users
+    read, request = read_ask_sheet(tx.state, table, ignore), request or AskRequest()
+    of_sheet, known = read.request, tx.state.users
+    names = list(read.rows if request.users is None else [resolve_user(tx.state, user) for user in request.users])
+    wanted = set(names)
     request = replace(
-        read.request,
+        request,
         users=names,
         # A season is opened with the contexts of all users, also where only some are asked for.
-        contexts={u: context for u, context in read.request.contexts.items() if u in wanted or u in known},
-        enrol={u: definition for u, definition in read.request.enrol.items() if u in wanted},
-        plots={u: plots for u, plots in read.request.plots.items() if u in wanted},
-        episode=episode,
-        season=read.request.season if season is None else season,
-        date=read.request.date if date is None else date,
-        key=key,
-        confirm=confirm,
+        contexts={u: c for u, c in of_sheet.contexts.items() if u in wanted or u in known},
+        enrol={u: definition for u, definition in of_sheet.enrol.items() if u in wanted},
+        plots={u: plots for u, plots in of_sheet.plots.items() if u in wanted},
+        season=of_sheet.season if request.season is None else request.season,
+        date=of_sheet.date if request.date is None else request.date,
     )
     try:
         decisions = ask.ask(tx, request)

@@ -133,7 +133,7 @@ async def ask(visit: Visit) -> Response:
 
         def act(tx: Transaction) -> str:
             if by_sheet:
-                made = visit.confirmed(lambda sure: sheets.ask_sheet(tx, table, confirm=sure, **when))
+                made = visit.confirmed(lambda sure: sheets.ask_sheet(tx, table, AskRequest(confirm=sure, **when)))
             else:
                 wanted = _typed_request(visit, tx.state)
                 made = visit.confirmed(lambda sure: asking.ask(tx, AskRequest(**wanted, **when, confirm=sure)))
