@@ -64,22 +64,6 @@ def test_the_sheet_of_arms_has_room_for_outcomes_and_notes_and_comes_back(line: 
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
-def test_a_sheet_of_arms_into_which_nobody_typed_says_nothing(line: CommandLine, suffix: str) -> None:
-    out = asked(line, f"arms{suffix}")
-    assert "the sheet has no outcomes" in str(line.refused("tell", "farms", str(out)))
-    assert outcomes(line) == [(None, None)] * 3
-
-
-def test_a_sheet_of_arms_as_they_were_before_is_still_read(line: CommandLine) -> None:
-    asked(line, "arms.csv")
-    rows = line.rows("arms.csv")
-    old = ["decision", "episode", "user", "rain", "arm", "propensity", "reason"]
-    text = ",".join([*old, "yield"]) + "\n" + ",".join([*(rows[0][n] for n in old), "8.5"]) + "\n"
-    line.ok("tell", "farms", line.write("old.csv", text))
-    assert outcomes(line)[0] == (8.5, None)
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
 def test_a_sheet_for_blinded_people_has_room_for_outcomes_and_tells_no_arm(line: CommandLine, suffix: str) -> None:
     asked(line, "arms.csv")
     out = line.folder / f"blind{suffix}"
@@ -120,13 +104,6 @@ def test_an_export_as_a_workbook_has_what_the_csv_has_and_may_be_written_again(l
         }
 
 
-def test_an_export_of_named_seasons_is_written_over(line: CommandLine) -> None:
-    line.ok("ask", "farms", str(line.folder / "users.csv"), "--season", "spring 2026")
-    for suffix in ("csv", "xlsx"):
-        for _ in range(2):
-            line.ok("export", "farms", "--out", str(line.folder / f"log.{suffix}"))
-
-
 def test_the_tables_of_a_report_may_be_workbooks(line: CommandLine) -> None:
     asked(line, "arms.csv")
     for _ in range(2):
@@ -158,18 +135,6 @@ def test_a_sheet_of_nothing_that_is_pending_has_its_headings(line: CommandLine, 
     line.ok(*told, "--out", str(full))
     line.ok(*told, "--out", str(empty))  # over the one with headings only
     assert set(before.names) < set(read(full.read_bytes(), full.name).names)
-
-
-def test_numbers_of_a_workbook_are_kept_to_the_last_bit() -> None:
-    values = [0.1 + 0.2, 2.1386250984071877e-51, 1 / 3, 1e300, 7.0, 12]
-    assert [row.cells["a"] for row in read(written([{"a": v} for v in values], ".xlsx"), "a.xlsx").rows] == values
-
-
-def test_the_same_rows_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = written([{"a": 1, "b": "x"}], ".xlsx")
-    monkeypatch.setattr("time.time", lambda: 2e9)
-    assert written([{"a": 1, "b": "x"}], ".xlsx") == first
-    assert b"2026" not in first
 
 
 def test_no_text_of_a_workbook_is_a_formula() -> None:

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import ConflictError, InputError, SpecError
-from drimed.trial import template
 from drimed.trial.tables import read, sheet
 from tests.cli.commanding import CommandLine
-from tests.trial.fields import FIELD, PATIENTS
+from tests.trial.fields import FIELD
 from tests.trial.trials import SMALL
 
 # Three farms and two metrics; the first season is asked for.
@@ -63,14 +61,6 @@ SAME = [
 def test_sheets_as_people_and_programs_write_them_say_the_same(line: CommandLine, data: bytes) -> None:
     line.ok("tell", "farms", line.write("o.csv", data))
     assert outcomes(line) == [(8.7, 31.0), (9.25, None), (None, None)]
-
-
-def test_a_minus_sign_of_typography_is_one(tmp_path: Path) -> None:
-    line = CommandLine(tmp_path)
-    line.ok("init", line.write("f.json", json.dumps(FARMS | {"metrics": {"yield": {}, "leaching": {}}})))
-    line.ok("ask", "farms", "--episode", "1")
-    line.ok("tell", "farms", line.write("o.csv", "decision,yield\n1,\N{MINUS SIGN}8.7\n"))
-    assert outcomes(line)[0] == (-8.7, None)
 
 
 def test_a_workbook_goes_out_and_comes_back_filled_in(line: CommandLine) -> None:
@@ -141,81 +131,7 @@ def test_values_outside_of_their_range_are_asked_about_everywhere(line: CommandL
     assert outcomes(line)[0] == (float(value), None)
 
 
-@pytest.mark.parametrize(
-    ("value", "said"), [("-9999", "a common code"), ("-999", "a common code"), ("1e29", "very large")]
-)
-def test_without_a_range_codes_and_huge_values_are_asked_about_from_the_first_outcome_on(
-    tmp_path: Path, value: str, said: str
-) -> None:
-    line = CommandLine(tmp_path)
-    line.ok("init", line.write("f.json", json.dumps(FARMS | {"metrics": {"yield": {}, "leaching": {}}})))
-    line.ok("ask", "farms", "--episode", "1")
-    assert said in line.run("tell", "farms", "--decision", "1", "--value", f"yield={value}").output
-    assert outcomes(line)[0] == (None, None)
-
-
 # Names
-
-
-@pytest.mark.parametrize(
-    ("part", "name", "said"),
-    [
-        *(("metrics", name, "a column of their own") for name in ("propensity", "episode", "decision", "Arm", "notes")),
-        *(("context", name, "a column of their own") for name in ("decision", "user", "reason", "plot", "Comment")),
-        *(("attributes", name, "a column of their own") for name in ("group", "block", "cohort", "remarks")),
-        ("context", "yield", "would be one column"),
-        ("context", "Yield", "would be one column"),
-        ("attributes", "ｙield", "would be one column"),
-        ("metrics", "control.yield", "a column of their own"),
-        ("metrics", "YIELD", "would be one column"),
-        ("metrics", "rain\u200b", "cannot be seen"),
-        ("arms", "\u202enew", "cannot be seen"),
-        ("users", "nor\u00adth", "cannot be seen"),
-    ],
-)
-def test_names_that_clash_or_cannot_be_seen_are_refused_at_init_with_their_line(
-    line: CommandLine, part: str, name: str, said: str
-) -> None:
-    text = template() + f'\n[{part}."{name}"]\n'
-    error = line.refused("init", line.write("w.toml", text), "--dry-run")
-    assert isinstance(error, SpecError)
-    assert said in str(error)
-    assert str(error).startswith(f"line {text.count(chr(10))}: ")
-
-
-@pytest.mark.parametrize(
-    ("part", "one", "other"),
-    [
-        ("users", "north", "north "),
-        ("users", "Müller", unicodedata.normalize("NFD", "Müller")),
-        ("users", "north", "ｎorth"),
-        ("arms", "practice", " practice"),
-        ("metrics", "yield", "yield\u00a0"),
-    ],
-)
-def test_twins_of_names_are_refused_at_init(line: CommandLine, part: str, one: str, other: str) -> None:
-    error = line.refused("init", line.write("w.json", json.dumps(FARMS | {part: {one: {}, other: {}}})))
-    assert "is the same name as another one here" in str(error)
-
-
-@pytest.mark.parametrize("twin", ["p1 ", " p1", "ｐ1", "p1\u00a0"])
-def test_twins_of_users_are_one_user(tmp_path: Path, twin: str) -> None:
-    line = CommandLine(tmp_path)
-    line.ok("init", line.write("p.json", json.dumps(PATIENTS)))
-    about = ("--attribute", "age=61", "--attribute", "sex=f")
-    line.ok("ask", "patients", "--user", "p1", *about)
-    line.ok("ask", "patients", "--user", twin, *about)
-    line.ok("ask", "patients", line.write("s.csv", f"user,age,sex\n{twin},61,ｆ\n"))
-    assert line.status("patients")["users"] == 1
-
-
-@pytest.mark.parametrize("name", ["p\u200b1", "\u202ep1", "p\x1b[31m1", "p\u20281"])
-def test_somebody_with_a_name_that_cannot_be_seen_does_not_join(tmp_path: Path, name: str) -> None:
-    line = CommandLine(tmp_path)
-    line.ok("init", line.write("p.json", json.dumps(PATIENTS)))
-    line.refused("ask", "patients", "--user", name, "--attribute", "sex=f")
-    line.refused("ask", "patients", line.write("s.csv", f"user,age,sex\n{name},61,f\n"))
-    assert line.status("patients")["users"] == 0
 
 
 # Weights
@@ -237,13 +153,6 @@ def test_a_weight_that_seeks_harm_is_refused(line: CommandLine, change: dict[str
     error = line.refused("init", line.write("w.json", json.dumps(FARMS | change)), "--dry-run")
     assert at in str(error)
     assert "seeks the opposite" in str(error)
-
-
-def test_a_weight_that_seeks_harm_is_refused_wherever_a_preference_is_set(line: CommandLine) -> None:
-    weights = ("yield=1", "leaching=2")
-    assert "seeks the opposite" in str(line.refused("prefer", "farms", "north", *weights, "--reason", "x"))
-    options = [word for weight in weights for word in ("--preference", weight)]
-    assert "seeks the opposite" in str(line.refused("add-user", "farms", "lake", *options))
 
 
 # Files
@@ -272,26 +181,7 @@ def test_a_sheet_that_cannot_be_written_is_refused_before_anything_is_decided(li
     assert line.status("farms")["decisions"] == before
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_trial_file_may_begin_with_a_byte_order_mark(line: CommandLine, encoding: str) -> None:
-    line.ok("init", line.write("m.toml", template().encode(encoding)), "--dry-run")
-    line.ok("init", line.write("m.json", json.dumps(FARMS).encode(encoding)), "--dry-run")
-
-
 # Places and people
-
-
-def test_a_mistyped_plot_is_refused(tmp_path: Path) -> None:
-    line = CommandLine(tmp_path)
-    line.ok("init", line.write("f.json", json.dumps(FIELD)))
-    context = ("--context", "rain=450", "--context", "slope=flat")
-    for plots in (["--plot", "A11"], ["--plot", "A11", "--block", "A"]):
-        error = line.refused("ask", "field", "--user", "north", *plots, *context)
-        assert isinstance(error, ConflictError)
-        assert "unknown plot 'A11'; did you mean 'A1'" in str(error)
-    text = "user,plot,rain,slope\nnorth,A1,450,flat\nnorth,B2,450,flat\n"
-    assert "unknown plot 'B2'" in str(line.refused("ask", "field", line.write("s.csv", text)))
-    assert "1 decided" in line.ok("ask", "field", "--user", "north", "--plot", "C1", "--block", "C", "--yes", *context)
 
 
 def test_a_misspelled_column_is_not_passed_over(tmp_path: Path) -> None:
@@ -300,14 +190,6 @@ def test_a_misspelled_column_is_not_passed_over(tmp_path: Path) -> None:
     text = "user,plott,rain,slope\nnorth,A1,450,flat\n"
     assert "unknown column 'plott'; did you mean 'plot'" in str(line.refused("ask", "field", line.write("s.csv", text)))
     line.ok("ask", "field", line.write("s.csv", "user,rain,slope,owner's phone\nsouth,450,flat,+49 123\n"))
-
-
-def test_a_number_in_two_cells_of_an_asking_sheet_is_refused(line: CommandLine) -> None:
-    line.ok("init", line.write("m.toml", template()))
-    path = line.write("s.csv", "user,rain,notes\nnorth,400,5\nhill,520,\n")
-    error = line.refused("ask", "maize-nitrogen", path, "--episode", "1")
-    assert isinstance(error, InputError)
-    assert "row 2: rain 400 and notes '5', or rain 400,5 with a decimal comma?" in str(error)
 
 
 # On the screen
@@ -369,30 +251,3 @@ def test_no_cell_of_a_report_or_an_export_is_a_formula(tmp_path: Path) -> None:
             float(cell)
         except ValueError:
             assert cell[:1] not in ("=", "+", "-", "@", "\t", "\r"), cell
-
-
-def test_unlikely_contexts_and_attributes_are_asked_about(line: CommandLine) -> None:
-    line.write(
-        "w.toml",
-        'name = "wet"\ncontrol = "old"\nenrolment = "open"\n[metrics.yield]\n[arms.old]\n[arms.new]\n'
-        "[preference]\nyield = 1.0\n[tolerance]\nabsolute = 1.0\n"
-        "[context.rain]\ntypical = 500\nspread = 100\n[attributes.ph]\ntypical = 6.5\nspread = 0.5\n"
-        "[users.north]\n[users.south]\n",
-    )
-    line.ok("init", str(line.folder / "w.toml"), "--no-rehearse")
-    path = line.write("u.csv", "user,rain\nnorth,480\nsouth,-9999\n")
-    calls = [
-        (["ask", "wet", path], "row 3: user 'south': rain -9999 is far from 500"),
-        (["ask", "wet", "--user", "north", "--context", "rain=-9999"], "rain -9999 is far"),
-        (["ask", "wet", "--user", "hill", "--attribute", "ph=65", "--context", "rain=500"], "ph 65 is far from 6.5"),
-        (["add-user", "wet", "hill", "--attribute", "ph=65"], "ph 65 is far from 6.5"),
-    ]
-    before = line.status("wet")["events"]
-    for words, said in calls:
-        result = line.run(*words)
-        assert said in result.output
-        assert "--yes" in str(result.exception)
-    assert line.status("wet")["events"] == before
-    for words, _ in (calls[3], calls[0]):
-        line.ok(*words, "--yes")
-    assert line.status("wet")["decisions"] == 2

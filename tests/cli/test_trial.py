@@ -59,15 +59,6 @@ def test_a_dry_run_shows_and_writes_nothing(line: CommandLine) -> None:
     assert json.loads(line.ok("status", "maize-nitrogen", "--json"))["events"] == before
 
 
-def test_json_holds_the_whole_decision(line: CommandLine) -> None:
-    line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1", "--out", str(line.folder / "a.json"))
-    first = json.loads((line.folder / "a.json").read_text(encoding="utf-8"))[0]
-    assert sum(first["probabilities"].values()) == pytest.approx(1)
-    assert first["propensity"] == first["probabilities"][first["arm"]]
-    assert set(first["effects"]["practice"]) == {"estimate", "low", "high"}
-    assert "split" not in first["effects"], "nothing is known about it yet"
-
-
 def test_changes_are_kept_in_the_log_with_their_reasons(line: CommandLine) -> None:
     line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
     line.ok("tell", "maize-nitrogen", "--decision", "1", "--value", "yield=8.7", "--value", "leaching=31")
@@ -150,10 +141,6 @@ def test_init_says_what_a_person_should_know_first(line: CommandLine) -> None:
     )
 
 
-def test_two_trials_of_one_name_are_refused(line: CommandLine) -> None:
-    assert isinstance(line.refused("init", str(line.folder / "t.toml")), ConflictError)
-
-
 def test_a_template_is_never_written_over(line: CommandLine) -> None:
     assert isinstance(line.refused("template", "--out", str(line.folder / "t.toml")), InputError)
 
@@ -181,14 +168,6 @@ def test_plots_go_through_sheets_and_are_shown(field: CommandLine) -> None:
     assert "plot B1 in block B" in field.ok("log", "field", "--decision", "3")
 
 
-def test_one_plot_is_asked_for_by_name(field: CommandLine) -> None:
-    context = ("--context", "rain=450", "--context", "slope=flat")
-    said = field.ok("ask", "field", "--user", "north", "--plot", "B1", *context)
-    assert re.search(r"north +B1 +B +450 +flat +old", said)
-    said = field.ok("ask", "field", "--user", "south", "--plot", "1", "--plot", "2", "--block", "W", *context)
-    assert "2 decided" in said
-
-
 def test_somebody_new_joins_from_the_command_line_and_from_a_sheet(field: CommandLine) -> None:
     field.ok("ask", "patients", "--user", "p0", "--attribute", "age=61", "--attribute", "sex=f", "--cohort", "ward")
     field.ok("ask", "patients", field.write("w.csv", WAITING))
@@ -204,24 +183,6 @@ def test_a_user_is_added_with_attributes_and_plots(field: CommandLine) -> None:
     field.ok(*words, "--plot", "W/1", "--plot", "W/2")
     west = json.loads(field.ok("log", "field", "--user", "west", "--json"))["body"]["definition"]
     assert west == {"attributes": {"ph": 5.5, "soil": "3"}, "blocks": {"W": ["1", "2"]}}
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["ask", "field", "--plot", "A1"], "give one --user and no sheet"),
-        (["ask", "field", "--user", "north", "--block", "A"], "--block needs --plot"),
-        (["ask", "patients", "--user", "p0", "--attribute", "sex"], "expected NAME=VALUE"),
-        (["ask", "patients", "--user", "p0", "--attribute", "sex=f", "--attribute", "aeg=3"], "did you mean 'age'"),
-        (["add-user", "field", "west", "--plot", "W/1", "--plot", "2"], "plot '2' has no block"),
-    ],
-)
-def test_places_and_people_are_described_rightly_or_refused(field: CommandLine, words: list[str], said: str) -> None:
-    assert said in str(field.refused(*words))
-
-
-def test_a_sheet_without_rows_asks_for_nobody(field: CommandLine) -> None:
-    assert "has no rows" in str(field.refused("ask", "patients", field.write("e.csv", "user,age,sex\n")))
 
 
 def test_anchors_are_kept_in_a_file_and_compared(line: CommandLine) -> None:

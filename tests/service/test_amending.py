@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import httpx
-import pytest
 
-from drimed.client import Client
-from drimed.errors import ConflictError
-from drimed.trial.store import MemoryStore, open_store
-from drimed.trial.trial import Trial
-from tests.cli.commanding import CommandLine
 from tests.service.serving import Running
 from tests.service.test_endpoints import T, ok, problem
-from tests.trial.trials import BUSY, SMALL
 
 
 def told(running: Running, value: float = 4.0) -> int:
@@ -23,21 +15,6 @@ def told(running: Running, value: float = 4.0) -> int:
     given = ok(running.http.post(f"{T}/ask", json={"users": ["north"]}))["decisions"][0]["id"]
     ok(running.http.post(f"{T}/decisions/{given}/outcome", json={"outcome": {"yield": value}}))
     return int(given)
-
-
-def test_in_python() -> None:
-    trial = Trial.create(BUSY, MemoryStore())
-    given = trial.ask("site 0")
-    trial.tell(given.id, {"yield": 4.0})
-    seen = trial.decision(given.id)
-    assert trial.amend(given.id, {"yield": 5.0}, reason="first", saw=seen).result == "amended"
-    with pytest.raises(ConflictError, match=r"yield is 5\.0 now, and you saw 4\.0"):
-        trial.amend(given.id, {"yield": 6.0}, reason="second", saw=seen)
-    with pytest.raises(ConflictError, match=r"yield is 5\.0 now, and you saw not recorded"):
-        trial.amend(given.id, {"yield": 6.0}, reason="second", saw={"yield": None})
-    assert trial.amend(given.id, {"yield": 5.0}, reason="the first, sent again", saw=seen).result == "already recorded"
-    assert trial.amend(given.id, {"cost": 1.0}, reason="more", saw={"yield": 5.0, "cost": None}).result == "amended"
-    assert trial.decision(given.id).outcome == {"yield": 5.0, "cost": 1.0}
 
 
 def test_over_http(running: Running) -> None:
@@ -48,16 +25,6 @@ def test_over_http(running: Running) -> None:
     assert "yield is 5.0 now, and you saw 4.0" in found["detail"]
     assert found["errors"][0]["path"] == ["saw", "yield"]
     assert ok(running.http.get(f"{T}/decisions/{given}"))["outcome"] == {"yield": 5.0}
-
-
-def test_with_the_client(running: Running) -> None:
-    given = told(running)
-    with Client(running.address) as client:
-        seen = client.decision("small", given)
-        client.amend("small", seen, {"yield": 5.0}, reason="first")
-        with pytest.raises(ConflictError, match=r"yield is 5\.0 now"):
-            client.amend("small", seen, {"yield": 6.0}, reason="second")
-        client.amend("small", given, {"yield": 7.0}, reason="whatever is there")
 
 
 def test_on_the_page_of_the_decision(running: Running) -> None:
@@ -78,14 +45,3 @@ def test_on_the_page_of_the_decision(running: Running) -> None:
     assert answer.status_code == httpx.codes.CONFLICT
     assert "yield is 5.0 now, and you saw 4.0" in answer.text
     assert send(answer.text, "6").status_code == httpx.codes.SEE_OTHER  # who has seen it may correct it
-
-
-def test_on_the_command_line(tmp_path: Path) -> None:
-    line = CommandLine(tmp_path)
-    store = open_store(str(tmp_path / "t.db"))
-    trial = Trial.create(SMALL, store)
-    trial.tell(trial.ask("north").id, {"yield": 4.0})
-    store.close()
-    words = ["amend", "small", "--decision", "1", "--reason", "scale", "--saw", "yield=4"]
-    assert "amended" in line.ok(*words, "yield=5")
-    assert "yield is 5.0 now, and you saw 4.0" in str(line.refused(*words, "yield=6"))

@@ -15,7 +15,7 @@ from drimed.trial import export, template
 from drimed.trial.export import Export
 from drimed.trial.tables import read
 from tests.service.serving import Running
-from tests.trial.trials import BUSY, SMALL, outcome
+from tests.trial.trials import SMALL, outcome
 
 T = "/v1/trials/small"
 WARD: dict[str, Any] = {
@@ -64,22 +64,6 @@ def test_a_season_from_the_first_question_to_the_proof(http: httpx.Client) -> No
     proof = ok(http.get(f"{T}/verify", params={"expect": status["hash"]}))
     assert proof["ok"]
     assert proof["exact"] == 3
-
-
-def test_some_users_may_be_asked_for_and_a_dry_run_writes_nothing(http: httpx.Client) -> None:
-    ok(http.post(f"{T}/episodes", json={}))
-    before = ok(http.get(T))["events"]
-    tried = ok(http.post(f"{T}/ask", json={"users": ["south"], "dry_run": True}))["decisions"]
-    assert ok(http.get(T))["events"] == before
-    assert [g["user"] for g in tried] == ["south"]
-    really = ok(http.post(f"{T}/ask", json={"users": ["south"]}))["decisions"]
-    assert really[0]["probabilities"] == tried[0]["probabilities"]
-    assert (tried[0]["arm"], tried[0]["propensity"]) == ("", None)
-    again = ok(http.post(f"{T}/ask", json={"users": ["south", "north"]}))["decisions"]
-    assert [g["repeated"] for g in again] == [True, False]
-    told = ok(http.post(f"{T}/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 5}}], "dry_run": True}))
-    assert told["receipts"][0]["result"] == "recorded"
-    assert ok(http.get(T))["complete"] == 0
 
 
 def test_a_trial_is_changed_while_it_runs(http: httpx.Client) -> None:
@@ -204,14 +188,6 @@ def test_an_end_of_a_range_that_is_not_known_is_null(http: httpx.Client, running
     assert "<td>not known yet</td>" in page
 
 
-def test_arms_of_which_nothing_is_known_have_no_effect_yet(http: httpx.Client) -> None:
-    found = ok(http.get("/v1/trials/busy/effects"))["items"]
-    asked = ok(http.post("/v1/trials/busy/ask", json={"users": ["site 2"]}))["decisions"][0]
-    assert {e["arm"] for e in found} == set(asked["effects"]) == {"old"}
-    assert {e["who"] for e in found} == {f"site {i}" for i in range(4)}
-    assert all(e["estimate"] == e["low"] == e["high"] == 0 for e in found)
-
-
 def test_exports_hold_every_decision(http: httpx.Client) -> None:
     ok(http.post(f"{T}/ask", json={}))
     ok(http.post(f"{T}/arms", json={"name": "late"}))
@@ -311,24 +287,6 @@ def test_unlikely_values_must_be_confirmed(http: httpx.Client) -> None:
     assert ok(http.get(f"{T}/decisions/2"))["outcome"] == {"yield": -1.0}
 
 
-def test_an_episode_is_opened_and_asked_for_in_one_step(http: httpx.Client) -> None:
-    asked = ok(http.post(f"{T}/ask", json={"users": ["south"], "episode": 1}))["decisions"]
-    assert [(d["episode"], d["user"]) for d in asked] == [(1, "south")]
-    before = ok(http.get(T))["events"]
-    tried = ok(http.post(f"{T}/ask", json={"episode": 2, "dry_run": True}))["decisions"]
-    assert [d["episode"] for d in tried] == [2, 2]
-    found = problem(http.post(f"{T}/ask", json={"users": ["nobody"], "episode": 2}), 422)
-    assert ok(http.get(T))["events"] == before, found
-    really = ok(http.post(f"{T}/ask", json={"episode": 2}))["decisions"]
-    assert [d["probabilities"] for d in really] == [d["probabilities"] for d in tried]
-    assert {d["arm"] for d in tried} == {""}
-    assert ok(http.get(T))["episode"] == 2
-    refused = problem(http.post(f"{T}/ask", json={"episode": 9}), 409)
-    assert [".".join(map(str, f["path"])) for f in refused["errors"]] == ["episode"]
-    assert ok(http.post(f"{T}/episodes", json={"dry_run": True})) == {"episode": 3}
-    assert ok(http.get(T))["episode"] == 2
-
-
 def test_decisions_are_searched_page_by_page(http: httpx.Client) -> None:
     path = "/v1/trials/busy/decisions"
     for i in range(8):
@@ -360,31 +318,6 @@ def test_decisions_are_searched_page_by_page(http: httpx.Client) -> None:
     assert found == [d for d in every["items"] if d["user"] == "site 1"]
     for query in ("state=lost", "limit=0", "before=0", "user=%00"):
         problem(http.get(f"{path}?{query}"), 422)
-
-
-def test_a_partial_outcome_can_be_marked_as_missing(http: httpx.Client) -> None:
-    path = "/v1/trials/whole/decisions/1"
-    ok(http.post("/v1/trials", json=BUSY | {"name": "whole", "model": {"kind": "paper"}}), 201)
-    ok(http.post("/v1/trials/whole/ask", json={"users": ["site 0"]}))
-    assert ok(http.post(f"{path}/outcome", json={"outcome": {"cost": 1}}))["waits_for"] == ["yield"]
-    given_up = ok(http.post(f"{path}/missing", json={"reason": "r"}))
-    assert (given_up["result"], given_up["state"], given_up["outcome"]) == ("missing", "missing", {"cost": 1.0})
-    assert ok(http.post(f"{path}/outcome", json={"outcome": {"yield": 5}}))["state"] == "complete"
-    problem(http.post(f"{path}/missing", json={"reason": "r"}), 409)
-
-
-def test_another_value_for_an_outcome_is_a_conflict(http: httpx.Client) -> None:
-    ok(http.post(f"{T}/ask", json={}))
-    body = {"reports": [{"decision": 1, "outcome": {"yield": 5}}]}
-    ok(http.post(f"{T}/tell", json=body))
-    assert ok(http.post(f"{T}/tell", json=body))["receipts"][0]["result"] == "already recorded"
-    problem(http.post(f"{T}/decisions/1/outcome", json={"outcome": {"yield": 6}}), 409)
-
-
-def test_equal_answers_are_equal_bytes(http: httpx.Client) -> None:
-    ok(http.post(f"{T}/ask", json={}))
-    for path in (T, f"{T}/effects", f"{T}/log", f"{T}/decisions/1", "/v1/trials", "/v1/openapi.json"):
-        assert http.get(path).content == http.get(path).content
 
 
 def test_health_readiness_and_metrics(http: httpx.Client, running: Running) -> None:
@@ -425,12 +358,6 @@ def test_a_fault_of_the_service_tells_nothing_but_its_id(
     assert answer.headers["x-request-id"] == "my-id"
 
 
-def test_the_busy_trial_takes_several_decisions_of_one_user(http: httpx.Client) -> None:
-    ids = [ok(http.post("/v1/trials/busy/ask", json={"users": ["site 1"]}))["decisions"][0]["id"] for _ in range(3)]
-    assert ids == [1, 2, 3]
-    assert BUSY["decisions"] == "any number"
-
-
 def test_the_checks_say_which_promise_does_not_hold(
     http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,15 +372,6 @@ def test_the_checks_say_which_promise_does_not_hold(
     assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
     with Client(running.address) as client:
         assert client.checks("small").withdrawn == "The promise does not hold."
-
-
-def test_where_the_log_stands_is_told_to_readers_and_is_beside_an_export(http: httpx.Client) -> None:
-    ok(http.post(f"{T}/ask", json={}))
-    status, head = ok(http.get(T)), ok(http.get(f"{T}/head"))
-    assert (head["trial"], head["event"], head["hash"]) == ("small", status["events"], status["hash"])
-    sent = http.get(f"{T}/export")
-    assert (sent.headers["drimed-event"], sent.headers["drimed-hash"]) == (str(head["event"]), head["hash"])
-    assert head["hash"][:12] in sent.headers["content-disposition"]
 
 
 def test_an_export_begins_at_once_and_is_sent_piece_by_piece(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.test_endpoints import T, ok, problem
-from tests.trial.fields import FIELD, PATIENTS
-from tests.trial.trials import SMALL
+from tests.service.test_endpoints import ok, problem
+from tests.trial.fields import PATIENTS
 
 P, F = "/v1/trials/patients", "/v1/trials/field"
 ABOUT = {"attributes": {"age": 61.0, "sex": "f"}, "group": "clinic 1", "preference": {"score": 1.0}, "control": "usual"}
@@ -52,44 +51,6 @@ def test_who_is_known_may_be_described_again_but_not_differently(patients: httpx
         refused = problem(ask(**{field: value}), 409)
         assert "'p1'" in refused["detail"], field
         assert refused["errors"][0]["path"][:3] == ["enrol", "p1", field]
-
-
-@pytest.mark.parametrize("value", [-9999, 46342, 1e29])
-def test_values_outside_of_their_range_must_be_confirmed(http: httpx.Client, value: float) -> None:
-    ok(http.post(f"{T}/ask", json={}))
-    calls: list[tuple[str, dict[str, Any]]] = [
-        ("tell", {"reports": [{"decision": 1, "outcome": {"yield": value}}]}),
-        ("decisions/1/outcome", {"outcome": {"yield": value}}),
-    ]
-    for path, body in calls:
-        assert problem(http.post(f"{T}/{path}", json=body), 422)["type"] == "urn:drimed:unconfirmed"
-    ok(http.post(f"{T}/decisions/1/outcome", json={"outcome": {"yield": 5}}))
-    amended = {"outcome": {"yield": value}, "reason": "typo"}
-    assert problem(http.post(f"{T}/decisions/1/amend", json=amended), 422)["type"] == "urn:drimed:unconfirmed"
-    assert ok(http.post(f"{T}/decisions/1/amend", json=amended | {"confirm": True}))["outcome"] == {"yield": value}
-
-
-def test_a_weight_that_seeks_harm_is_refused(http: httpx.Client) -> None:
-    spec = SMALL | {"name": "harm", "metrics": {"cost": {"better": "lower"}}, "preference": {"cost": 1.0}}
-    assert "seeks the opposite" in str(problem(http.post("/v1/trials", json=spec), 422)["errors"])
-    ok(http.post("/v1/trials", json=spec | {"preference": {"cost": -1.0}}), 201)
-    body = {"user": "north", "preference": {"cost": 1.0}, "reason": "x"}
-    assert "seeks the opposite" in str(problem(http.post("/v1/trials/harm/preference", json=body), 422)["errors"])
-
-
-def test_a_mistyped_plot_is_refused(http: httpx.Client) -> None:
-    ok(http.post("/v1/trials", json=FIELD), 201)
-    body: dict[str, Any] = {"users": ["north"], "contexts": {"north": {"rain": 450, "slope": "flat"}}}
-    assert "mean 'A1'" in problem(http.post(f"{F}/ask", json=body | {"plots": {"north": ["A11"]}}), 409)["detail"]
-    ok(http.post(f"{F}/ask", json=body | {"plots": {"north": ["A1 "]}}))
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_trial_file_may_begin_with_a_byte_order_mark(http: httpx.Client, encoding: str) -> None:
-    from drimed.trial import template
-
-    headers = {"Content-Type": "application/toml"}
-    ok(http.post("/v1/trials?dry_run=true", content=template().encode(encoding), headers=headers))
 
 
 def test_unlikely_contexts_attributes_and_plots_must_be_confirmed(http: httpx.Client) -> None:

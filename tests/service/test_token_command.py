@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
@@ -86,26 +85,3 @@ def test_the_service_says_how_to_close_the_store_that_it_serves(
     assert CliRunner().invoke(token, words).exit_code == 0
     assert app.check_access(Settings(store=store))
     assert "close it" not in CliRunner().invoke(drimed, ["serve", "--store", store]).output
-
-
-def test_the_password_of_a_database_is_not_repeated() -> None:
-    said = auth.how_to("postgresql://u:secret@h/d")
-    assert "secret" not in said
-    assert "DRIMED_STORE" in said
-
-
-def test_a_narrow_terminal_shows_whole_days_and_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "console", Console(width=80))
-    store = tmp_path / "s.db"
-    label = "somebody-with-a-long-name@example.org"
-    run(store, "create", "--label", label, "--role", "ask-tell", "--trial", "maize-nitrogen-2026", "--days", "30")
-    listed = run(store, "list")
-    opened = open_store(str(store))
-    (made,) = auth.list_tokens(opened)
-    opened.close()
-    assert made.expires is not None
-    for shown in (made.id, "ask-tell", made.created[:10], made.created[11:16], made.expires[:10], "active"):
-        assert shown in listed
-    assert "…" not in listed
-    pieces = re.findall(r"^ (?:\w{8}| {8})  (\S+)", listed.partition("───")[2], re.M)
-    assert "".join(pieces) == label

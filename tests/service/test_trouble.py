@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from drimed.errors import NumericalError, StoreError
-from drimed.service.problems import Refusal
-from drimed.service.routing import Observed, read_json
+from drimed.service.routing import Observed
 from drimed.trial import ask
 from drimed.trial.store import open_store
 from tests.service.conftest import Bearer
@@ -94,12 +93,6 @@ def test_a_stop_does_not_wait_for_a_turn_in_the_store(tmp_path: Path) -> None:
             assert answer.status_code == 503
             service.parent.wait(30)  # while the store is still held
         other.close()
-
-
-def test_what_is_given_twice_is_found_among_very_many() -> None:
-    pairs = ",".join(f'"k{i}":1' for i in range(40_000))
-    with pytest.raises(Refusal, match="'k39999' is given twice"):
-        read_json(f'{{{pairs},"k39999":2}}'.encode())
 
 
 def test_only_managers_see_the_seed(running: Running, bearer: Bearer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -13,7 +12,7 @@ import pytest
 from drimed.trial import template
 from drimed.trial.tables import read
 from tests.service.pages.visiting import Visitor, readable
-from tests.trial.trials import BUSY, SMALL
+from tests.trial.trials import SMALL
 
 MAIZE = "/trials/maize-nitrogen"
 
@@ -55,26 +54,6 @@ def test_faults_of_a_file_are_shown_at_their_lines(visitor: Visitor) -> None:
         assert f'href="#line-{number}"' in answer.text
     assert "leeching" in answer.text.partition("<textarea")[2]
     assert "maize-nitrogen" not in visitor.look("/")
-
-
-def test_a_text_that_is_no_toml_is_shown_at_its_line(visitor: Visitor) -> None:
-    answer = visitor.send("/new", {"text": 'name = "x"\nmetrics = = 3\n'})
-    assert re.search(r'class="line wrong" id="line-2"', answer.text)
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        (("a.toml", b"\xff\xfe\x00"), "not UTF-16"),
-        (("a.xlsx", b"PK\x03\x04rest"), "save it as"),
-        (("a.toml", b'name = "M\xfcller"'), "not UTF-8"),
-        (None, "choose a trial file or paste"),
-    ],
-)
-def test_files_of_other_kinds_are_refused_in_words(visitor: Visitor, file: Any, said: str) -> None:
-    answer = visitor.send("/new", {}, file=file)
-    assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert said in readable(answer.text)
 
 
 def test_a_name_that_is_taken_is_shown_at_its_line(visitor: Visitor, maize: str) -> None:
@@ -140,22 +119,6 @@ def _why(page: str, field: str) -> str:
     return readable(found[1])
 
 
-def test_a_new_episode_begins_with_empty_contexts(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "1", "user": ["0:north"], "c:0:rain": "400"}
-    visitor.done(visitor.send(f"{maize}/ask", data))
-    now, then = visitor.look(f"{maize}/ask"), visitor.look(f"{maize}/ask?episode=next")
-    assert (_value(now, "episode"), _value(now, "c:0:rain")) == ("1", "400.0")
-    assert (_value(then, "episode"), _value(then, "c:0:rain")) == ("2", "")
-    assert "last 400" in readable(then)
-    answer = visitor.send(f"{maize}/ask", data | {"episode": "2", "c:0:rain": ""})
-    assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    why = re.search(r'id="why-hand%3Ac%3A0%3Arain">(.*?)</span>', answer.text)
-    assert why is not None
-    assert "'north' needs a value for rain" in readable(why[1])
-    assert _value(answer.text, "episode") == "2"
-    assert "season 1" in readable(visitor.look(maize)), "none was begun"
-
-
 def test_values_of_an_episode_are_not_taken_for_one_that_was_opened_meanwhile(
     visitor: Visitor, maize: str, http: httpx.Client
 ) -> None:
@@ -186,30 +149,6 @@ def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: V
     assert ticked == ["0:north", "2:river"]
 
 
-def test_asking_again_says_what_had_been_decided(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "1", "user": ["0:north"], "c:0:rain": "400"}
-    visitor.done(visitor.send(f"{maize}/ask", data))
-    other = visitor.send(f"{maize}/ask", data | {"c:0:rain": "90"})
-    assert "was taken with rain 400, and 90 came now; a context cannot be changed" in readable(other.text)
-    again = readable(visitor.done(visitor.send(f"{maize}/ask", data)))
-    assert "Nothing new was decided. 1 user already had a decision in this season." in again
-    assert "recorded" not in again
-    both = visitor.send(f"{maize}/ask", data | {"user": ["0:north", "1:hill"], "c:0:rain": "", "c:1:rain": "500"})
-    assert both.headers["location"].endswith("/given?decisions=1-2&again=1")
-    page = readable(visitor.done(both))
-    assert "1 decision in season 1. It is recorded" in page
-    assert "1 user already had a decision in this season" in page
-
-
-def test_why_an_arm_is_given_is_said_in_plain_words(visitor: Visitor, maize: str) -> None:
-    data = {"how": "hand", "episode": "1", "user": ["0:north"], "c:0:rain": "400"}
-    page = visitor.done(visitor.send(f"{maize}/ask", data))
-    why = re.search(r'<td class="why-cell">(.*?)</td>', page)
-    assert why is not None
-    assert why[1].startswith(("The ", "Almost ", "Some ", "Only ", "Arms ", "Earlier ", "In "))
-    assert "_" not in why[1]
-
-
 def test_asking_with_a_sheet_shows_errors_at_their_rows(visitor: Visitor, maize: str) -> None:
     data = {"how": "sheet", "episode": "1"}
     wrong = visitor.send(f"{maize}/ask", data, file=("s.csv", b"user;rain\nnorth;400\nhil;520\nriver;\n"))
@@ -235,14 +174,6 @@ def test_telling_by_hand_marks_the_row_that_is_wrong(visitor: Visitor) -> None:
     )
     assert "2 outcomes recorded." in said
     assert "will be learned from" not in said, "what is there of an outcome is learned from at once"
-
-
-def test_a_policy_that_waits_for_all_metrics_says_so(visitor: Visitor, http: httpx.Client) -> None:
-    http.post("/v1/trials", json=BUSY | {"name": "whole", "model": {"kind": "paper"}}).raise_for_status()
-    http.post("/v1/trials/whole/ask", json={}).raise_for_status()
-    values = {"how": "hand", "y:1:yield": "5", "y:1:cost": "1", "y:2:yield": "4"}
-    said = readable(visitor.done(visitor.send("/trials/whole/tell", values)))
-    assert "2 outcomes recorded. 1 will be learned from once the rest of its values is recorded." in said
 
 
 @pytest.mark.usefixtures("season")
@@ -288,35 +219,6 @@ def test_a_partial_outcome_is_listed_until_it_is_complete(visitor: Visitor, http
 
 
 @pytest.mark.usefixtures("season")
-def test_a_decision_that_was_told_elsewhere_is_named_with_the_reason(visitor: Visitor, http: httpx.Client) -> None:
-    elsewhere = {"reports": [{"decision": 21, "outcome": {"yield": 6.0, "cost": 2.0}}]}
-    http.post("/v1/trials/busy/tell", json=elsewhere).raise_for_status()
-    for others in ({}, {"y:22:yield": "5"}):
-        page = visitor.send("/trials/busy/tell", {"how": "hand", "y:21:yield": "5"} | others).text
-        top = readable(page.partition('role="alert"')[2].partition("</div>")[0])
-        assert "1 value cannot be used" in top
-        assert "decision 21 already has yield = 6.0, and 5.0 is another value" in top
-        assert 'id="why-hand%3Ay%3A21%3Ayield">' in page, "and at its row, which is shown once more"
-    assert _value(page, "y:22:yield") == "5"
-
-
-@pytest.mark.usefixtures("season")
-def test_values_outside_their_range_are_recorded_when_they_are_confirmed(visitor: Visitor, http: httpx.Client) -> None:
-    page, before = "/trials/busy/tell", http.get("/v1/trials/busy").json()["events"]
-    data = {"how": "hand", "y:21:yield": "51", "y:21:cost": "1", "y:22:yield": "5", "y:22:cost": "1"}
-    asked = visitor.send(page, data)
-    assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert "yield 51 is outside 0 to 10, the range in the trial file" in readable(asked.text)
-    assert asked.text.count("these values are right") == 1
-    assert http.get("/v1/trials/busy").json()["events"] == before
-    sure = {"confirm": _value(asked.text, "confirm")}
-    other = visitor.send(page, data | sure | {"y:21:yield": "52"})
-    assert "yield 52 is outside" in readable(other.text), "other values are asked for again"
-    assert http.get("/v1/trials/busy").json()["events"] == before
-    assert "2 outcomes recorded" in readable(visitor.done(visitor.send(page, data | sure)))
-
-
-@pytest.mark.usefixtures("season")
 def test_a_sheet_with_values_outside_their_range_is_recorded_when_it_is_confirmed(
     visitor: Visitor, http: httpx.Client
 ) -> None:
@@ -333,13 +235,6 @@ def test_a_sheet_with_values_outside_their_range_is_recorded_when_it_is_confirme
     assert "2 outcomes recorded" in readable(visitor.done(visitor.send(page, data)))
     again = visitor.send(page, {"how": "sheet", "text": sheet + "23,5.5,1\n"})
     assert "1 outcome recorded" in readable(visitor.done(again)), "what is recorded is not asked for again"
-
-
-def test_without_a_range_in_the_file_any_value_is_recorded(visitor: Visitor, http: httpx.Client) -> None:
-    http.post("/v1/trials", json=SMALL | {"name": "free", "metrics": {"yield": {}}}).raise_for_status()
-    http.post("/v1/trials/free/ask", json={}).raise_for_status()
-    answer = visitor.send("/trials/free/tell", {"how": "hand", "y:1:yield": "1e6"})
-    assert "1 outcome recorded" in readable(visitor.done(answer))
 
 
 def test_all_pending_decisions_can_be_reached_and_downloaded(visitor: Visitor, http: httpx.Client) -> None:
@@ -439,66 +334,6 @@ def test_users_and_arms_join_and_leave(visitor: Visitor, http: httpx.Client) -> 
     assert http.get("/v1/trials/small").json()["retired"] == ["newest"]
 
 
-def test_weights_are_given_for_all_metrics_or_for_none(visitor: Visitor, http: httpx.Client) -> None:
-    page = "/trials/busy/manage"
-    some = {"preference:yield": "2", "preference:cost": ""}
-    for what, data in (
-        ("preference", {"user": "site 0", "reason": "levy"}),
-        ("users", {"name": "lake", "control": "old", "arms": ["old", "new", "newer"]}),
-    ):
-        refused = visitor.send(page, data | some, to=f"{page}/{what}")
-        assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-        assert "cost has no weight; enter 0 for a metric that does not count" in readable(refused.text)
-    none = visitor.send(page, {"user": "site 0", "reason": "levy"}, to=f"{page}/preference")
-    assert "yield, cost have no weight" in readable(none.text)
-    lake = {
-        "name": "lake",
-        "control": "old",
-        "arms": ["old", "new", "newer"],
-        "preference:yield": "",
-        "preference:cost": "",
-    }
-    visitor.done(visitor.send(page, lake, to=f"{page}/users"))
-    visitor.done(
-        visitor.send(
-            page,
-            {"user": "site 0", "reason": "levy", "preference:yield": "2", "preference:cost": "0"},
-            to=f"{page}/preference",
-        )
-    )
-    users = {u["name"]: u for u in http.get("/v1/trials/busy/users").json()["items"]}
-    assert users["site 0"]["preference"] == {"yield": 2.0, "cost": 0.0}
-
-
-def test_what_users_prefer_and_are_compared_with_is_shown(visitor: Visitor, maize: str) -> None:
-    page = f"{maize}/manage"
-    visitor.done(visitor.send(page, {"user": "hill", "control": "split", "reason": "x"}, to=f"{page}/control"))
-    user = {"name": "lake", "preference:yield": "100", "preference:leaching": "-2.5", "arms": ["practice", "split"]}
-    visitor.done(visitor.send(page, user, to=f"{page}/users"))
-    table = visitor.look(page).partition('aria-label="Users"')[2].partition("</table>")[0]
-    assert "default control: practice" in readable(table)
-    rows = [readable(row).strip() for row in table.split("<tr>")[2:]]
-    assert rows == [
-        "north sand ph 6.1 200 × yield − 3 × leaching default all",
-        "hill loam ph 6.8 200 × yield − leaching split all",
-        "river sand 150 × yield − 6 × leaching default all",
-        "lake 100 × yield − 2.5 × leaching default practice, split",
-    ]
-
-
-def test_where_noise_is_known_a_new_arm_may_have_its_own(visitor: Visitor, http: httpx.Client) -> None:
-    noise = {"kind": "known", "sd": {"yield": 0.5}}
-    spec = SMALL | {"name": "known", "noise": noise, "model": {"kind": "paper"}}
-    http.post("/v1/trials", json=spec).raise_for_status()
-    page = "/trials/known/manage"
-    assert "standard deviation of yield" in readable(visitor.look(page))
-    wrong = visitor.send(page, {"name": "late", "noise:yield": "-1"}, to=f"{page}/arms")
-    assert "must be above 0" in _why(wrong.text, "arms:noise:yield")
-    visitor.done(visitor.send(page, {"name": "late", "noise:yield": "0.8"}, to=f"{page}/arms"))
-    assert http.get("/v1/trials/known/spec").json()["noise"]["arms"] == {"late": {"sd": {"yield": 0.8}}}
-    assert "standard deviation" not in readable(visitor.look("/trials/small/manage"))
-
-
 def test_names_cannot_smuggle_anything_into_a_page(visitor: Visitor, http: httpx.Client) -> None:
     evil = "<script>alert(1)<"  # names hold no quotes and no slash
     spec = {
@@ -530,31 +365,3 @@ def test_names_cannot_smuggle_anything_into_a_page(visitor: Visitor, http: httpx
     answer = visitor.send("/trials/evil/ask", {"how": "sheet"}, file=("<b>.csv", sheet))
     assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     assert answer.text.count("<script") == 1
-
-
-def test_a_decision_s_own_page_asks_about_values_outside_the_range_too(visitor: Visitor, http: httpx.Client) -> None:
-    http.post("/v1/trials/small/ask", json={"users": ["north"]}).raise_for_status()
-    page = "/trials/small/decisions/1"
-    asked = visitor.send(page, {"y:1:yield": "84"}, to=f"{page}/outcome")
-    assert (
-        "Nothing was recorded yet: please confirm 1 unusual value. decision 1: yield 84 is outside 0 to 10"
-        in readable(asked.text)
-    )
-    (mark,) = re.findall(r'name="confirm" value="(\w+)"', asked.text)
-    other = visitor.send(page, {"y:1:yield": "85", "confirm": mark}, to=f"{page}/outcome")
-    assert "decision 1: yield 85 is outside" in readable(other.text), "other values were confirmed"
-    visitor.done(visitor.send(page, {"y:1:yield": "84", "confirm": mark}, to=f"{page}/outcome"))
-    amended = visitor.send(page, {"y:1:yield": "48", "reason": "typo"}, to=f"{page}/amend")
-    assert "decision 1: yield 48 is outside" in readable(amended.text)
-    assert http.get("/v1/trials/small/decisions/1").json()["outcome"] == {"yield": 84.0}
-    (mark,) = re.findall(r'name="confirm" value="(\w+)"', amended.text)
-    visitor.done(visitor.send(page, {"y:1:yield": "48", "reason": "typo", "confirm": mark}, to=f"{page}/amend"))
-    assert http.get("/v1/trials/small/decisions/1").json()["outcome"] == {"yield": 48.0}
-
-
-@pytest.mark.parametrize(
-    "sheet", ["decision,yield\r1,x\r2,y\r", "decision,yield\r\n1,x\r\n", '"' + "9" * 200_000 + '",1\nx\n']
-)
-def test_sheets_of_other_systems_with_faults_are_shown_not_failed_on(visitor: Visitor, sheet: str) -> None:
-    sent = visitor.send("/trials/small/tell", {"how": "sheet"}, file=("s.csv", sheet.encode()))
-    assert sent.status_code == 422

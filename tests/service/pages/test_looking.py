@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import tomllib
 import xml.etree.ElementTree as ET
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,7 +12,6 @@ import pytest
 
 from drimed.reports.checks import no_promise, withdrawn
 from drimed.service.runtime import Analyses
-from drimed.trial import template
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running
 from tests.trial.forging import NAME
@@ -44,12 +42,6 @@ def test_the_first_page_shows_every_trial_at_a_glance(visitor: Visitor, season: 
     assert season[-1] == 24
 
 
-def test_a_trial_that_has_just_begun_has_a_page(visitor: Visitor) -> None:
-    page = readable(visitor.look("/trials/small"))
-    assert "No decisions yet." in page
-    assert "What would be decided next" in page
-
-
 def test_the_page_of_a_decision_says_that_the_promise_is_withdrawn(
     visitor: Visitor, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,11 +55,6 @@ def test_the_page_of_a_decision_says_that_the_promise_is_withdrawn(
     assert begun == [], "nothing costly for the page of a decision alone, when the budget is spent"
     visitor.look(f"/trials/{NAME}")
     assert no_promise(wrong) in readable(visitor.look(one))
-
-
-def test_the_page_of_a_decision_says_nothing_of_it_where_the_model_holds(visitor: Visitor, season: list[int]) -> None:
-    visitor.look(BUSY)
-    assert "no promise" not in visitor.look(f"{BUSY}/decisions/{season[0]}")
 
 
 @pytest.mark.usefixtures("season")
@@ -99,33 +86,6 @@ def test_effects_are_shown_for_whom_and_on_what_one_chooses(visitor: Visitor) ->
     assert "Effects on cost against control: all users" in visitor.look(f"{BUSY}?on=cost")
     assert "Effects on reward against control: site 2" in visitor.look(f"{BUSY}?who=site+2&on=cost")
     assert "Effects on reward against control: all users" in visitor.look(f"{BUSY}?who=nobody&on=nothing")
-
-
-@pytest.mark.usefixtures("season")
-def test_effects_on_what_costs_are_better_when_they_are_less(visitor: Visitor, http: httpx.Client) -> None:
-    assert "more (better)" in visitor.look(f"{BUSY}?on=yield")
-    assert "more (worse)" in visitor.look(f"{BUSY}?on=cost"), "everybody counts it as a cost"
-    metrics = {"yield": {"range": [0.0, 10.0], "better": "lower"}}
-    paper = {"kind": "paper"}  # which draws effects after a single outcome
-    spec = SMALL | {"name": "lower", "metrics": metrics, "model": paper, "preference": {"yield": -1.0}}
-    http.post("/v1/trials", json=spec).raise_for_status()
-    http.post("/v1/trials/lower/ask", json={}).raise_for_status()
-    assert "There is nothing to compare yet." in visitor.look("/trials/lower?on=yield"), "without an outcome"
-    http.post(
-        "/v1/trials/lower/tell", json={"reports": [{"decision": 1, "outcome": {"yield": 4.0}}]}
-    ).raise_for_status()
-    assert "more (worse)" in visitor.look("/trials/lower?on=yield")
-
-
-def test_effects_count_the_decisions_of_those_whom_they_are_about(
-    visitor: Visitor, http: httpx.Client, season: list[int]
-) -> None:
-    given = [http.get(f"/v1/trials/busy/decisions/{n}").json() for n in season]
-    for who, users in (("all users", {f"site {i}" for i in range(4)}), ("site 2", {"site 2"})):
-        said = readable(visitor.look(f"{BUSY}?who={who}"))
-        for arm in ("new", "newer"):
-            n = sum(d["arm"] == arm and d["user"] in users for d in given)
-            assert f"{arm} ({f'given {n} times' if n > 1 else 'given 1 time' if n else 'never given'}): " in said
 
 
 def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> None:
@@ -189,16 +149,6 @@ def test_a_plan_shows_what_holds_now_and_changes_say_from_what_to_what(visitor: 
         "control of site 1 changed: new → newer",
     ):
         assert words in said, (words, said)
-
-
-def test_a_plan_with_many_users_has_pages(visitor: Visitor, http: httpx.Client) -> None:
-    users: dict[str, dict[str, str]] = {f"u{i}": {} for i in range(150)}
-    http.post("/v1/trials", json=SMALL | {"name": "many", "users": users}).raise_for_status()
-    first, last = visitor.look("/trials/many/plan"), visitor.look("/trials/many/plan?users=1")
-    assert "Users 1 to 100 of 150" in first
-    assert "Users 101 to 150 of 150" in last
-    assert re.findall(r'<th scope="row">(u\d+)', first + last) == list(users)
-    assert visitor.look("/trials/many/plan?users=999999").count('scope="row">u') == 50
 
 
 def test_links_on_a_page_keep_what_was_chosen(visitor: Visitor, http: httpx.Client) -> None:
@@ -348,16 +298,3 @@ def test_every_page_of_a_trial_shows_the_hash_of_its_log(visitor: Visitor, seaso
         assert hash in re.sub(r"</?strong>", "", visitor.look(page)), page
     for sheet in ("pending.csv", f"given.csv?decisions={season[-1]}"):
         assert hash[:12] in visitor.http.get(f"{BUSY}/{sheet}").headers["content-disposition"]
-
-
-def test_decisions_have_units_in_their_table_and_on_their_pages(visitor: Visitor, http: httpx.Client) -> None:
-    http.post("/v1/trials", json=tomllib.loads(template()) | {"name": "units"}).raise_for_status()
-    contexts = {"north": {"rain": 400.0}}
-    http.post("/v1/trials/units/ask", json={"users": ["north"], "contexts": contexts, "episode": 1}).raise_for_status()
-    told = {"reports": [{"decision": 1, "outcome": {"yield": 8.0, "leaching": 30.0}}]}
-    http.post("/v1/trials/units/tell", json=told).raise_for_status()
-    table = readable(visitor.look("/trials/units/log"))
-    assert "outcome yield (t/ha) leaching (kg N/ha) reward (EUR/ha) when" in table
-    page = readable(visitor.look("/trials/units/decisions/1"))
-    assert "recorded: yield 8 t/ha, leaching 30 kg N/ha" in page
-    assert "rain (mm) 400" in page

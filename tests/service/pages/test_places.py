@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import httpx
 import pytest
 
@@ -120,15 +118,6 @@ def test_the_sheet_to_fill_in_names_what_somebody_new_needs(http: httpx.Client) 
     ]
 
 
-def test_what_a_cohort_gives_is_shown_with_its_members(visitor: Visitor, http: httpx.Client) -> None:
-    new = {"p2": {"attributes": {"sex": "m"}, "cohort": "ward"}}
-    http.post(f"/v1{P}/ask", json={"users": ["p2"], "enrol": new}).raise_for_status()
-    assert "p2 ward sex m default default usual" in readable(visitor.look(f"{P}/plan"))
-    data = {"user": "p2", "preference:score": "2", "reason": "x"}
-    visitor.done(visitor.send(f"{P}/manage", data, to=f"{P}/manage/preference"))
-    assert "preference of p2 changed: score → 2 × score" in readable(visitor.look(f"{P}/log?show=changes"))
-
-
 def test_a_user_with_attributes_and_plots_is_added_by_form(visitor: Visitor, http: httpx.Client) -> None:
     form = {
         "name": "west",
@@ -145,23 +134,3 @@ def test_a_user_with_attributes_and_plots_is_added_by_form(visitor: Visitor, htt
     visitor.done(visitor.send(f"{F}/manage", form, to=to))
     west = http.get(f"/v1{F}/users").json()["items"][-1]
     assert (west["attributes"], west["blocks"]) == ({"ph": 5.5, "soil": "peat"}, {"W": ["1", "2"]})
-
-
-def test_a_doubtful_attribute_of_a_new_user_is_added_when_the_box_is_ticked(
-    visitor: Visitor, http: httpx.Client
-) -> None:
-    page, to = f"{F}/manage", f"{F}/manage/users"
-    form = {"name": "west", "attributes:ph": "-9999", "attributes:soil": "peat", "arms": ["old", "new"]}
-    before = http.get(f"/v1{F}").json()["events"]
-    asked = visitor.send(page, form, to=to)
-    assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert "please confirm 1 unusual value" in readable(asked.text)
-    (box,) = re.findall(r'<input type="checkbox"[^>]*name="confirm" value="(\w+)"', asked.text)
-    shown = asked.text.partition(f'action="{to}"')[2].partition("</form>")[0]
-    assert box in shown, "the box is in the form that it is about"
-    assert 'value="-9999"' in shown, "and so is what was typed"
-    other = visitor.send(page, form | {"attributes:ph": "-999", "confirm": box}, to=to)
-    assert other.status_code == httpx.codes.UNPROCESSABLE_ENTITY, "another value was not confirmed"
-    assert http.get(f"/v1{F}").json()["events"] == before
-    assert "The user was added." in readable(visitor.done(visitor.send(page, form | {"confirm": box}, to=to)))
-    assert http.get(f"/v1{F}/users").json()["items"][-1]["attributes"] == {"ph": -9999.0, "soil": "peat"}
