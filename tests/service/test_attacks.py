@@ -95,7 +95,7 @@ def small(tmp_path: Path) -> Settings:
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed tokens are forgiven very slowly."""
-    monkeypatch.setattr(runtime, "FAILURES", (0.001, 20))
+    monkeypatch.setattr(auth, "FAILURES", (0.001, 20))
 
 
 def with_token(folder: Path, proxies: str) -> Settings:
@@ -252,7 +252,7 @@ def test_through_nginx_half_sent_requests_do_not_keep_others_out(tmp_path: Path)
 def test_through_nginx_failed_tokens_are_counted_by_who_asks(tmp_path: Path) -> None:
     with served(with_token(tmp_path, proxies="127.0.0.1")) as running, behind_nginx(running.address, tmp_path) as proxy:
         with httpx.Client(base_url=proxy) as client:  # nginx says who asks, whatever they say themselves
-            assert rotating(client, 40).count(429) == 40 - runtime.FAILURES[1]
+            assert rotating(client, 40).count(429) == 40 - auth.FAILURES[1]
         with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2"), base_url=proxy) as other:
             assert other.get("/v1/trials", headers={"Authorization": "Bearer drimed_x_y"}).status_code == 401
 

@@ -104,15 +104,3 @@ def test_only_managers_see_the_seed(running: Running, bearer: Bearer) -> None:
         assert "seed" not in running.http.get(f"{T}/spec", headers=headers).json()
 
 
-def test_a_door_that_is_open_does_not_close_in_the_middle_of_a_request(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was looked up holds for a moment; a request at the end of it is still let in."""
-    at = running.service.access
-    for moments in (
-        [True, False],
-        [False, False],
-    ):  # known to be open: when it is first asked, and when it is asked again
-        answers = iter(moments)
-        monkeypatch.setattr(at, "known_to_be_open", lambda answers=answers: next(answers, False))
-        assert running.http.get("/v1/trials").status_code == httpx.codes.OK

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
 import secrets
 import shlex
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from starlette.requests import HTTPConnection
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
+from drimed.service.connections import origin
 from drimed.service.problems import Refusal
 from drimed.service.settings import Settings, is_loopback
 from drimed.trial.events import now
@@ -42,6 +44,7 @@ ALLOWED = {
 LOCAL = "local"  # the actor where there are no tokens
 COOKIE = "drimed_token"  # where pages keep a token
 HOW_TO = "drimed token create --role manage --label NAME"
+FAILURES = 5.0, 20  # unknown tokens from one address: a second, and at once
 TRUST = 2.0  # seconds for which a token is not looked up again: a revoked one works for so long
 MOST_KNOWN = 1000  # tokens in memory
 MOST_BUCKETS = 10_000  # then full buckets are forgotten: nothing is lost with them
@@ -182,58 +185,6 @@ class Caller:
         raise Refusal(403, "forbidden", f"token {self.actor!r} has the role {self.role!r}; this needs {needed!r}")
 
 
-class Access:
-    """Callers by their tokens, which are remembered for a moment so that not every request asks the store."""
-
-    def __init__(self, store: SqlStore, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._settings, self._clock = store, settings, clock
-        self._known: dict[bytes, tuple[Token, float]] = {}
-        self._open_until = 0.0  # until then there were no tokens
-        self._lock = threading.Lock()
-
-    def remembered(self, text: str | None) -> Token | None:
-        """A token that was looked up a moment ago; never waits."""
-        token, until = self._known.get(_digest(text or ""), (None, 0.0))
-        return token if until > self._clock() else None
-
-    def was_valid(self, text: str) -> bool:
-        """Whether it was recognised at some time; never waits."""
-        return _digest(text) in self._known
-
-    def is_open(self) -> bool:
-        """Whether there were no tokens a moment ago; never waits."""
-        return self._open_until > self._clock()
-
-    def check_open(self) -> bool:
-        """Ask the store whether there are no tokens."""
-        is_open = self._settings.local and not has_tokens(self._store)
-        if is_open:
-            self._open_until = self._clock() + TRUST
-        return is_open
-
-    def look_up(self, text: str) -> Token | None:
-        """Ask the store for a token."""
-        token = find_token(self._store, text)
-        if token is not None:
-            with self._lock:
-                if len(self._known) >= MOST_KNOWN:
-                    self._known.clear()
-                self._known[_digest(text)] = token, self._clock() + TRUST
-        return token
-
-    def caller(self, connection: HTTPConnection, text: str | None, token: Token | None, *, is_open: bool) -> Caller:
-        """The caller, or a refusal, once everything was looked up."""
-        if text is None:
-            if not is_open:
-                raise _unauthenticated("send a token: `Authorization: Bearer ...`")
-            _require_this_machine(connection)
-            return Caller(LOCAL, MANAGE)
-        state = "unknown" if token is None else token.state(now())
-        if token is None or state != "active":
-            raise _unauthenticated(f"the token is {state}; make a new one with: {HOW_TO}", error="invalid_token")
-        return Caller(token.label, token.role, token.trial, token.id)
-
-
 class RateLimit:
     """Requests a second: a bucket for each caller, which fills steadily.
 
@@ -267,6 +218,54 @@ class RateLimit:
     def _level(self, who: str, moment: float) -> float:
         level, then = self._levels.get(who, (self._burst, moment))
         return min(self._burst, level + (moment - then) * self._rate)
+
+
+class Access:
+    """Callers by their tokens, which are remembered for a moment so that not every request asks the store."""
+
+    def __init__(self, store: SqlStore, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._settings, self._clock = store, settings, clock
+        self._known: dict[bytes, tuple[Token, float]] = {}  # digest -> token, and until when it is not looked up again
+        self._open_until = 0.0  # until then there were no tokens
+        self._requests, self._failures = RateLimit(settings.rate, settings.burst), RateLimit(*FAILURES)
+
+    async def identify(self, connection: HTTPConnection, run: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Caller:
+        """The author of a request; refuses unknown callers and those who make too many. `run` works in a thread."""
+        text, moment = token_text(connection), self._clock()
+        if text is None:
+            if self._open_until <= moment and not await run(self.check_open):
+                raise _unauthenticated("send a token: `Authorization: Bearer ...`")
+            _require_this_machine(connection)
+            return Caller(LOCAL, MANAGE)
+        token, until = self._known.get(_digest(text), (None, 0.0))
+        if until <= moment:
+            address = origin(connection.client.host if connection.client else "")
+            if token is None:  # it was never valid
+                _refuse_for(self._failures.wait(address))
+            token = await run(lambda: find_token(self._store, text))
+            if token is None:
+                self._failures.take(address)
+            else:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[_digest(text)] = token, self._clock() + TRUST
+        state = "unknown" if token is None else token.state(now())
+        if token is None or state != "active":
+            raise _unauthenticated(f"the token is {state}; make a new one with: {HOW_TO}", error="invalid_token")
+        _refuse_for(self._requests.take(token.id))
+        return Caller(token.label, token.role, token.trial, token.id)
+
+    def check_open(self) -> bool:
+        """Ask the store whether there are no tokens."""
+        is_open = self._settings.local and not has_tokens(self._store)
+        self._open_until = self._clock() + TRUST if is_open else 0.0
+        return is_open
+
+
+def _refuse_for(seconds: float) -> None:
+    if seconds:
+        after = max(1, math.ceil(seconds))
+        raise Refusal(429, "too-many", f"try again in {after} s", headers={"Retry-After": str(after)})
 
 
 def token_text(connection: HTTPConnection) -> str | None:

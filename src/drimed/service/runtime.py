@@ -34,7 +34,6 @@ from drimed.numerics import compiled as kernel
 from drimed.records import LONGEST_KEY, Proof
 from drimed.reports.analysis import Analysis, analyse
 from drimed.service import auth
-from drimed.service.connections import origin
 from drimed.service.problems import Refusal, refusal, unavailable
 from drimed.service.settings import Settings
 from drimed.trial.events import now
@@ -49,7 +48,6 @@ from drimed.trial.verify import verify
 DECISIONS = Counter("drimed_decisions", "Decisions taken and recorded.")
 OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as missing.")
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
-FAILURES = 5.0, 20  # unknown tokens from one address: a second, and at once
 DOORS = 2  # tokens that are looked up at a time
 HEAVY = 2  # exports at a time
 ANALYSES = 2  # analyses at a time
@@ -100,8 +98,9 @@ class Retry:
 
     @property
     def name(self) -> str:
-        """The key as the trial's log keeps it beside a decision."""
-        return f"{self.actor}/{self.key}"
+        """The key as the trial's log keeps it beside a decision; a long one as its hash."""
+        name = f"{self.actor}/{self.key}"
+        return name if len(name) <= LONGEST_KEY else f"{self.actor}/{hashlib.sha256(self.key.encode()).hexdigest()}"
 
     def find(self, connection: Connection) -> Reply | None:
         """The first answer, if there is one."""
@@ -362,7 +361,6 @@ class Service:
         self.access = auth.Access(self.store, settings)
         self.analyses, self.proofs = Analyses(self.trials), Proofs(self.store)
         self.stopping = False
-        self._requests, self._failures = auth.RateLimit(settings.rate, settings.burst), auth.RateLimit(*FAILURES)
         # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
         self._doors = ThreadPoolExecutor(DOORS, "door")
         self._reads = ThreadPoolExecutor(settings.threads, "read")
@@ -404,23 +402,8 @@ class Service:
         return await _in(self._writes, lambda: self.trials.create(spec, answer, actor=actor, retry=retry))
 
     async def identify(self, connection: HTTPConnection) -> auth.Caller:
-        """The author of a request; refuses unknown callers and those who make too many."""
-        text = auth.token_text(connection)
-        token = self.access.remembered(text)
-        is_open = text is None and self.access.is_open()  # once: it may change while this is still the same request
-        if text is None and not is_open:
-            is_open = await _in(self._doors, self.access.check_open)
-        elif text is not None and token is None:
-            address = origin(connection.client.host if connection.client else "")
-            if not self.access.was_valid(text):
-                _refuse_until(self._failures.wait(address))
-            token = await _in(self._doors, lambda: self.access.look_up(text))
-            if token is None:
-                self._failures.take(address)
-        caller = self.access.caller(connection, text, token, is_open=is_open)
-        if caller.token is not None:
-            _refuse_until(self._requests.take(caller.token))
-        return caller
+        """The author of a request, or a refusal."""
+        return await self.access.identify(connection, lambda work: _in(self._doors, work))
 
     async def purge(self) -> None:
         """Delete old answers, for as long as the service runs."""
@@ -447,9 +430,3 @@ async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
     except StoreError as error:
         raise refusal(error) from error
-
-
-def _refuse_until(seconds: float) -> None:
-    if seconds:
-        after = max(1, math.ceil(seconds))
-        raise Refusal(429, "too-many", f"try again in {after} s", headers={"Retry-After": str(after)})
