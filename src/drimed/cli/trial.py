@@ -308,7 +308,8 @@ def ask(
     if out is not None and not dry_run:
         say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in made)
-    decided = f"{len(made) - again} {'would be ' if dry_run else ''}decided" + (f", {again} before" if again else "")
+    decided = f"{len(made) - again} {'would be ' if dry_run else ''}decided"
+    decided += f", {again} decided before" if again else ""
     say(f"{decided}; {called}" + (NOTHING_DRAWN if dry_run else ""))
     _note_typical(lacking)
 

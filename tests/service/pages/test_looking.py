@@ -126,7 +126,7 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         "north sand 150 × yield − 6 × leaching old all",
         "default reward: 200 × yield − 3.5 × leaching; default control: 75 % old, 25 % new",
         "south default default old, new",
-        '"late": { "about": "for dry years"',
+        '"about": "for dry years"',
     ):
         assert words in said, (words, said)
     assert 'href="/v1/trials/whole/spec" download' in page

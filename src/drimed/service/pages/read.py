@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOM
 PREFERENCES = (kinds.PREFERENCE, kinds.CONTROL)
 DEFAULT = "default"  # as the trial file says for all users
 
+_LIST = re.compile(r"\[[^\[\]{}]{0,100}\]")  # a list in JSON that fits a line
 routes = Pages()
 
 
@@ -195,15 +197,15 @@ async def plan(visit: Visit) -> Response:
     spec, names = state.spec, list(state.users)
     pages = max(1, -(-len(names) // PLAN_USERS))
     page = min(whole(visit.query("users"), 6) or 0, pages - 1)
-    status = queries.status(state)
+    text = json.dumps(unseeded(spec.plain()), indent=2, ensure_ascii=False)
     return visit.page(
         "plan.html",
-        s=status,
+        s=queries.status(state),
         tab="plan",
         reward="" if spec.preference is None else reward(spec.preference),
         reward_unit=spec.reward.unit,
         control="" if spec.control is None else control(spec.control),
-        file=json.dumps(unseeded(spec.plain()), indent=2, ensure_ascii=False),
+        file=_LIST.sub(lambda found: " ".join(found[0].split()), text).split("\n"),
         promise=promise(state),
         stopping=describe_rules(spec.stopping),
         rehearsed=_rehearsed(state),
@@ -231,6 +233,8 @@ def promise(state: TrialState) -> list[str]:
         by = shortfall(limit.relative, limit.absolute, what, unit)
         may = f"may be {way} that of the control by at most {by}" if by else f"may not be {way} that of the control"
         sentences.append(f"The expected {what} of a decision {may}.")
+    if spec.floors is not None and spec.floors.control:
+        sentences.append(f"The control has a probability of at least {percent(spec.floors.control)} in each decision.")
     if traits.confidence == "anytime":
         sentences.append(f"This holds for all decisions at once, except with a probability of {percent(spec.delta)}.")
     elif traits.confidence is not None:
