@@ -102,5 +102,3 @@ def test_only_managers_see_the_seed(running: Running, bearer: Bearer) -> None:
         created = running.http.get(f"{T}/log", headers=headers).json()["items"][0]["body"]
         assert ("seed" in created, "seed" in created["spec"]) == (shown, shown)
         assert "seed" not in running.http.get(f"{T}/spec", headers=headers).json()
-
-
