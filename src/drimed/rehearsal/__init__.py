@@ -1,1 +1,1 @@
-"""Rehearsals: what a trial will do, before anybody is in it."""
+"""Rehearsals: a trial file, simulated many times by the live functions."""

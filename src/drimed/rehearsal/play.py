@@ -313,7 +313,7 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
 
 
 def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:
-    """Of each user in the mean effect of an arm: (H, K), over those who can get it, or over `some` (H,) of them."""
+    """Weight of each user in the mean effect of an arm: (H, K), over users who can get it, or `some` (H,) of them."""
     control = offers.control[0]
     mine = np.ones(len(control), bool) if some is None else some
     possible = np.ones(control.shape, bool) if offers.available is None else offers.available[0]
@@ -519,11 +519,18 @@ def record_trials(trials: SimulatedTrials, design: Design, tolerance: Tolerance)
 
     Harm is beyond this tolerance, whatever that of the design is.
     """
-    L, S, U = trials.setting.seasons, len(trials.seeds), len(trials.population.users)
+    L = trials.setting.seasons
     every = design.learns or L <= MOST_LOOKS
     wanted = set(range(L)) if every else {round(x) for x in np.linspace(0, L - 1, MOST_LOOKS)}
     monitor = StoppingMonitor(trials)
-    seasons = list(play(trials, design, looks=wanted, monitor=monitor))
+    return record(trials, list(play(trials, design, looks=wanted, monitor=monitor)), monitor, tolerance)
+
+
+def record(
+    trials: SimulatedTrials, seasons: Sequence[Season], monitor: StoppingMonitor, tolerance: Tolerance
+) -> Record:
+    """The record of trials that were played."""
+    S, U = len(trials.seeds), len(trials.population.users)
     looks = [s.number for s in seasons if s.look is not None]
     loss, tolerated, count = (np.zeros((S, U)) for _ in range(3))
     columns: dict[str, list[Any]] = {}

@@ -368,9 +368,9 @@ def _after(record: RunRecord, season: int) -> dict[str, Any]:
     } | {name.removeprefix(LOOK): record.curve(name)[:, at] for name in record.curves if name.startswith(LOOK)}
     row: dict[str, Any] = {"seasons": season}
     for name, each in values.items():
-        known = each[~np.isnan(each)]
-        row[name] = float(known.mean()) if len(known) else None
-        row[f"{name}.error"] = _standard_error(known) if len(known) else None
+        finite = each[~np.isnan(each)]
+        row[name] = float(finite.mean()) if len(finite) else None
+        row[f"{name}.error"] = _standard_error(finite) if len(finite) else None
     return row
 
 

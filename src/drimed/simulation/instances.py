@@ -1,6 +1,9 @@
-"""What stays fixed while contexts drift: theta, the arms' maps and covariances, the users' preferences and controls.
+"""Instances of the paper's problem, the controls of their users, and the ways in which contexts drift.
 
-Source: Das et al., Algorithm "Environment Generation". All seeds of the paper share one instance, the authors'.
+An instance stays fixed while contexts drift: theta, the arms' maps and covariances, the users' preferences. Source: Das
+et al., Algorithm "Environment Generation" and Appendix "Drifting"; drifts beyond its four come from its authors' code.
+Episodes count from 0. `abrupt` stays at the magnitude from L/3 on, as coded; `abrupt_growing` climbs to three times it,
+as printed (docs/paper.md, I-25).
 """
 
 from __future__ import annotations

@@ -80,16 +80,16 @@ class MobileHealth:
 
     @cached_property
     def wearing(self) -> FloatArray:
-        """What is added to theta, by stages since joining: (S, stages, 3)."""
+        """Additions to theta, by stages since joining: (S, stages, 3)."""
         if self.setting != "nonlinear":
             return np.zeros((len(self.seeds), self.stages, 3))
         decay = 1 / (1 + WEARS_OFF * np.arange(self.stages) / self.stages)
-        found = []
+        drawn = []
         for s in self.seeds:
             g = streams.generator(int(s), "wearing off")
             start = g.standard_normal(3)
-            found.append(decay[:, None] * start + WOBBLE * g.standard_normal((self.stages, 3)))
-        return np.stack(found)
+            drawn.append(decay[:, None] * start + WOBBLE * g.standard_normal((self.stages, 3)))
+        return np.stack(drawn)
 
     def states(self, stage: int) -> FloatArray:
         """s of the users who decide at stage `stage` (from 0): (S, stage + 1, 2)."""
@@ -124,7 +124,7 @@ class MobileHealth:
 
 
 def _offers(states: FloatArray) -> Offer:
-    """What the users of a stage are offered, in states (S, n, 2): batch (S, n)."""
+    """Offers to the users of a stage in states (S, n, 2): batch (S, n)."""
     lead = states.shape[:-1]
     z = np.concatenate([np.ones((*lead, 1)), states], -1)
     features = np.zeros((*lead, 2, 6))

@@ -210,10 +210,10 @@ def _trade_off(measured: Measured) -> Figure:
     fig = Figure(figsize=(9.5, 6.2), layout="constrained")
     ax = fig.subplots()
     specs, cells = measured.bench.specs, measured.bench.cells
-    # There are more policies than symbols that an eye can tell apart: the symbol is what they know, the number who.
-    known = [learner_text(spec.parts()["learner"]) for spec in specs]
-    learners = list(dict.fromkeys(known))
-    looks = [_style(learners.index(learner)) for learner in known]
+    # More policies than distinct symbols: the symbol is the learner, the number the policy.
+    information = [learner_text(spec.parts()["learner"]) for spec in specs]
+    learners = list(dict.fromkeys(information))
+    looks = [_style(learners.index(learner)) for learner in information]
     points = []
     for i, spec in enumerate(specs):
         rates = [1e4 * measured.record(cell, spec).rate("violations.safe.realised") for cell in cells]
@@ -236,7 +236,7 @@ def _trade_off(measured: Measured) -> Figure:
 
 
 def _seasons(measured: Measured) -> Figure:
-    """How often 95 % ranges hold and how wide they are, season by season, in the first cell."""
+    """Coverage and width of 95 % ranges, season by season, in the first cell."""
     cell = measured.bench.cells[0]
     fig = Figure(figsize=(9.5, 3.9), layout="constrained")
     axes = fig.subplots(1, 2)

@@ -350,7 +350,7 @@ class Judge:
         return totals
 
     def pulls(self, block: AnyBlock, log: BlockLog) -> FloatArray:
-        """How often each user got each arm in the block: (S, H, K)."""
+        """Number of times that each user got each arm in the block: (S, H, K)."""
         H, K = self.world.shape.H, self.world.shape.K
         played = np.swapaxes((log.action[..., None] == np.arange(K)).sum(0), 0, 1).astype(np.float64)  # (S, n, K)
         if isinstance(block, Block):

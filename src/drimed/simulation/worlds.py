@@ -1,10 +1,10 @@
-"""A batch of worlds that run side by side: contexts, offers and noisy outcomes, block by block of episodes.
+"""Batches of worlds that run side by side: offers, noisy outcomes and mean rewards, block by block of episodes.
 
-Every member of the batch has its own named streams, so what it meets depends on its seed alone: not on the policy,
-not on its neighbours, not on the size of the batch. Two policies with one seed face the same contexts and noise.
-
-Shapes: S seeds, H users, n episodes in a block, D context coordinates; block arrays are (n, H, S, ...), so that the
-slice of one decision is contiguous.
+`World` is the paper's: contexts drift while an instance stays fixed. Every member of a batch has its own named streams,
+so what it meets depends on its seed alone: not on the policy, its neighbours, or the size of the batch. Two policies
+with one seed face the same contexts and noise. `Stage` is the episode of worlds in which all users decide at once.
+Shapes: S seeds, H users, n episodes in a block (or decisions of a stage), K arms, D context coordinates; block arrays
+are (n, H, S, ...), so that the slice of one decision is contiguous.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from drimed.numerics import arrays as checks
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.simulation.instances import Drift, Instance, levels
 
-# What every world is to a simulation, and the episode of worlds in which everybody decides at once.
-
+CHOICES = {"drift_by": ("scale", "mean"), "preferences": ("fixed", "per episode"), "rotates": ("gradual", "abrupt")}
+BLOCK_NUMBERS = 2_000_000  # numbers per block array, 16 MB: a few of them fit in any machine's memory
 ALL = slice(None)  # users
 
 
@@ -49,10 +49,10 @@ class AnyWorld(Protocol):
 @final
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A block of one episode."""
+    """A block of one episode in which all users decide at once."""
 
-    start: int
-    first: int
+    start: int  # number of its episode
+    first: int  # number of its first decision
     offered: Offer  # (S, n)
     means: FloatArray  # (S, n, K), the mean reward of each arm
     outcomes: Callable[[IntArray], Outcome]
@@ -76,13 +76,9 @@ class Stage:
         return self.outcomes(action)
 
 
-CHOICES = {"drift_by": ("scale", "mean"), "preferences": ("fixed", "per episode"), "rotates": ("gradual", "abrupt")}
-BLOCK_NUMBERS = 2_000_000  # numbers per block array, 16 MB: a few of them fit in any machine's memory
-
-
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How contexts and noise behave; the paper's values are the defaults."""
+    """Behaviour of contexts and noise; the paper's values are the defaults."""
 
     episodes: int = 1000  # L
     drift: str | Drift = "gradual"
@@ -243,7 +239,7 @@ class World:
         return np.concatenate([i.maps for i in self.instances])
 
     def arm(self, action: IntArray) -> IntArray:
-        """Where the arm chosen in each world stands in the tables over instances and arms."""
+        """The row of the arm chosen in each world in tables over instances and arms."""
         if len(self.instances) == 1:
             return action
         return action + np.arange(self.batch) * self.shape.K
@@ -294,8 +290,8 @@ class World:
     def _levels(self) -> FloatArray:
         """The drift in each episode: (L, 1, S or 1, 1)."""
         names = self.drifts or [self.setting.drift]
-        found = {name: levels(name, self.setting.episodes, self.setting.magnitude) for name in names}
-        return np.stack([found[name] for name in names], axis=-1)[:, None, :, None]
+        by_name = {name: levels(name, self.setting.episodes, self.setting.magnitude) for name in names}
+        return np.stack([by_name[name] for name in names], axis=-1)[:, None, :, None]
 
     def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
         setting, episode = self.setting, np.arange(start, start + n)[:, None, None]
