@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -146,11 +146,6 @@ def sweep(
         done(key, record, stored=False)
     by_name = {name: [records[key] for key, _ in some] for name, some in keys.items()}
     return {name: some[0] if len(some) == 1 else type(some[0]).concatenate(some) for name, some in by_name.items()}
-
-
-def seed_blocks(tasks: Iterable[Task[Any]]) -> int:
-    """Number of different blocks of seeds."""
-    return len({block.key() for task in tasks for block in task.blocks()})
 
 
 def batches(tasks: Mapping[str, Task[R]], fewest: int) -> list[dict[str, Task[R]]]:
