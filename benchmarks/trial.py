@@ -110,7 +110,7 @@ def _bare(store: SqlStore) -> Iterator[Callable[[Event], None]]:
 def _episodes(address: str, users: int, repeats: int) -> Row:
     """All users in one transaction beside one of them."""
     store = open_store(address)
-    trial = Trial.create(small_spec("episodes", users) | {"model": {"kind": "paper"}}, store)
+    trial = Trial.create(small_spec("episodes", users), store)
     trial.tell_many([Report(d.id, _outcome(d)) for d in trial.ask_many()])
     name, names = f"{users:,} users at once / one ask", itertools.cycle(list(trial.state().users))
     one = lambda: clock_seconds(lambda: trial.ask(next(names)), 5)  # noqa: E731
@@ -189,11 +189,12 @@ def _megabytes() -> float:
 
 
 def small_spec(name: str, users: int) -> dict[str, Any]:
-    """Five arms and two metrics."""
+    """Five arms and two metrics; the part `field` measures the mixed model."""
     return {
         "name": name,
         "seed": 1,
         "decisions": "any number",
+        "model": {"kind": "paper"},
         "metrics": {"yield": {"range": [0.0, 10.0]}, "cost": {"range": [0.0, 4.0]}},
         "arms": {arm: {} for arm in ("none", "low", "middle", "high", "split")},
         "control": "none",
