@@ -62,7 +62,7 @@ def calibration_p_value(logs: Iterable[Log]) -> float:
         before = (realised + np.cumsum(played, axis=0) - played, expected + np.cumsum(p, axis=0) - p)  # (n, K) each
         tilt = (before[0] + PRIOR_PLAYS) / (before[1] + PRIOR_PLAYS)
         stakes = stake + np.cumsum(np.log(np.vecdot(tilt, played) / np.vecdot(tilt, p)))
-        stake, best = (float(stakes[-1]) if len(stakes) else stake, max(best, float(stakes.max(initial=0.0))))
+        stake, best = float(stakes[-1]) if len(stakes) else stake, max(best, float(stakes.max(initial=0.0)))
         expected, realised = expected + p.sum(0), realised + played.sum(0)
     return float(np.exp(-best))
 

@@ -252,7 +252,7 @@ class Sums:
         c, n = len(columns), len(columns[0])
         if n == 0:
             return cls(has, 0, np.zeros(c), np.zeros((c, c)))
-        mean, scatter = (np.array([column.mean() for column in columns]), np.empty((c, c)))
+        mean, scatter = np.array([column.mean() for column in columns]), np.empty((c, c))
         deviations = [column - m for column, m in zip(columns, mean, strict=True)]
         for i in range(c):
             for j in range(i + 1):
@@ -348,7 +348,7 @@ class Anytime:
             seen = f"{float(reward.min())} to {float(reward.max())}"
             raise InputError(f"rewards must be within {self.least} to {self.most}, got {seen}")
         share = (reward - self.least) / (self.most - self.least)
-        below, above = (self.below.extend(weight * share), self.above.extend(weight * (1 - share)))
+        below, above = self.below.extend(weight * share), self.above.extend(weight * (1 - share))
         return Anytime(self.level, self.least, self.most, below, above)
 
     def interval(self) -> Interval:
@@ -408,7 +408,7 @@ class Weights:
 
     def merge(self, other: Weights) -> Weights:
         """Of both sets of decisions."""
-        count, total, squares = (self.count + other.count, self.total + other.total, self.squares + other.squares)
+        count, total, squares = self.count + other.count, self.total + other.total, self.squares + other.squares
         return Weights(count, total, squares, max(self.largest, other.largest))
 
     @property
@@ -446,7 +446,7 @@ class Overlap:
         users = {}
         if by_user and log.user is not None:
             labels, index = np.unique(log.user, return_inverse=True)
-            order, ends = (np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1])
+            order, ends = np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1]
             parts = np.split(weight[order], ends)
             users = {label: Weights.of(own) for label, own in zip(labels.tolist(), parts, strict=True)}
         return cls(log.arms, Weights.of(weight), logged, wanted, users)
@@ -674,12 +674,12 @@ class Evaluator:
             estimates += mine
         overlaps = {n: None if self._unknown or s.unsupported else s.overlap for n, s in self._targets.items()}
         mean = self._rewards / self._count
-        answered, against = ({(e.target, e.estimator) for e in estimates if not e.refused}, self.plan.against or "")
+        answered, against = {(e.target, e.estimator) for e in estimates if not e.refused}, self.plan.against or ""
         differences = []
         for target, sums in self._targets.items():
             for name in self.plan.estimators:
                 if name in sums.differences and {(target, name), (against, name)} <= answered:
-                    value, error = (sums.differences[name].value, sums.differences[name].standard_error)
+                    value, error = sums.differences[name].value, sums.differences[name].standard_error
                     interval = Interval.normal(value, error, self.plan.level)
                     differences.append(Estimate(target, name, value, error, interval, against=against))
         return Evaluation(self._count, self._arms, mean, estimates, overlaps, warnings, differences)

@@ -111,7 +111,7 @@ def effect_scores(
             raise InputError(f"rewards must be within {least} to {most}, got {float(r.min())} to {float(r.max())}")
         q = np.clip(q, least, most)
         up, down = np.maximum(g, 0.0).sum(-1), np.minimum(g, 0.0).sum(-1)
-        lowest, highest = ((up * least + down * most).min(initial=0.0), (up * most + down * least).max(initial=0.0))
+        lowest, highest = (up * least + down * most).min(initial=0.0), (up * most + down * least).max(initial=0.0)
         ends = float(lowest), float(highest)
     needed = g != 0
     some = needed.any(-1)
@@ -146,7 +146,7 @@ def _variance(action: IntArray, residual: FloatArray, pooled: FloatArray, weight
     V = np.zeros_like(residual)
     for k in np.flatnonzero(weight.reshape(-1, weight.shape[-1]).any(0)):
         mine = action == k
-        squares, count = (np.cumsum(np.where(mine, residual**2, 0.0), -1), np.cumsum(mine, -1))
+        squares, count = np.cumsum(np.where(mine, residual**2, 0.0), -1), np.cumsum(mine, -1)
         own = (squares + BORROWED * pooled) / (count + BORROWED)
         V += np.maximum(own, pooled) * np.cumsum(weight[..., k], -1)
     return V
@@ -160,7 +160,7 @@ def asymptotic_band(scores: Scores, alpha: float) -> Band:
     and its residuals tell something of their size.
     """
     begun = np.maximum.accumulate((scores.plays >= PLAYS) & (scores.telling >= TELLING), -1)
-    total, count = (np.cumsum(scores.value, -1), np.cumsum(scores.used, -1).astype(np.float64))
+    total, count = np.cumsum(scores.value, -1), np.cumsum(scores.used, -1).astype(np.float64)
     band = confidence_sequences.asymptotic(total, count, scores.variance, begun, alpha)
     open_ = ~np.isfinite(band.low)
     with np.errstate(invalid="ignore"):  # infinity times a share of zero

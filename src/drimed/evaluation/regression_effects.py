@@ -89,7 +89,7 @@ def best_probabilities(fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000
         available = None if available is None else np.broadcast_to(available, x.shape[:-1])
         rows = [x.reshape(len(x), -1), *([] if available is None else [available])]
         _, first, again = np.unique(np.concatenate(rows, -1), axis=0, return_index=True, return_inverse=True)
-        x, available, again = (x[first], None if available is None else available[first], again.reshape(-1))
+        x, available, again = x[first], None if available is None else available[first], again.reshape(-1)
     batch, K = np.broadcast_shapes(x.shape[:-2], fit.theta.shape[:-1]), x.shape[-2]
     members = np.arange(math.prod(batch)).reshape(batch) * K
     wins = np.zeros(math.prod(batch) * K)

@@ -557,7 +557,7 @@ def _serial(rest: FloatArray, user: IntArray, order: FloatArray) -> tuple[float,
     s2, s4 = np.bincount(who, x**2), np.bincount(who, x**4)
     mean = -s2 / (T - 1)
     variance = (s2**2 - s4) / (T - 1) + (s2**2 - 2 * s4) / ((T - 1) * (T - 2)) - mean**2
-    off, spread = (float((x @ x[following]) - mean.sum()), float(np.sqrt(max(0.0, variance.sum()))))
+    off, spread = float((x @ x[following]) - mean.sum()), float(np.sqrt(max(0.0, variance.sum())))
     if spread <= 0:
         return np.nan, np.nan
     return float(2 * ndtr(-abs(off) / spread)), off / float(s2.sum())
