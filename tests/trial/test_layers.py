@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drimed.trial.layers import Layers
+from drimed.trial.store import Layers
 
 KEYS = range(20)
 ITEMS = st.lists(st.tuples(st.sampled_from(KEYS), st.integers()), max_size=8)

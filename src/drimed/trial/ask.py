@@ -79,23 +79,28 @@ def ask(tx: Transaction, request: AskRequest) -> list[Decision]:
         if before := _answered(tx, request.key, users, plots, contexts):
             return before
     checks.check_running(start)
-    _enrol(tx, list(enrol) if users is None else users, enrol)
-    checks.check_known_users(tx.state, users or (), ("users",), by_name=False)
-    checks.check_known_users(tx.state, contexts, ("contexts",))
-    checks.check_known_users(tx.state, plots, ("plots",))
-    episode = seasons.resolve_episode(tx.state, request.season, request.episode)
-    _enter_episode(tx, contexts, episode, request.season, request.date)
+    if enrol or start.spec.enrols:
+        _enrol(tx, list(enrol) if users is None else users, enrol)
+    for table, at in ((users or (), "users"), (contexts, "contexts"), (plots, "plots")):
+        checks.check_known_users(tx.state, table, (at,), by_name=at != "users")
+    episode = request.episode
+    if request.season is not None:
+        episode = seasons.resolve_episode(tx.state, request.season, episode)
+    if episode is not None or tx.state.episode.number == 0:
+        _enter_episode(tx, contexts, episode, request.season, request.date)
 
     state = tx.state
     names = list(state.users) if users is None else users
     if not names:
         raise InputError("there are no users to decide for: add users first", ("users",))
-    if (twice := first_twice(names)) is not None:
-        raise InputError(f"user {twice!r} is asked for twice in one call", ("users",))
+    if len(set(names)) < len(names):
+        raise InputError(f"user {first_twice(names)!r} is asked for twice in one call", ("users",))
     wanted = [place for user in names for place in places(state, user, plots.get(user))]
     standing = {p.key: state.episode.asked[p.key] for p in wanted if p.key in state.episode.asked}
-    decisions = {plot_key(d.user, d.plot): d for d in _repeated(tx, standing.values())}
-    _check_same_contexts(state, decisions.values(), contexts)
+    decisions: dict[str, Decision] = {}
+    if standing:
+        decisions = {plot_key(d.user, d.plot): d for d in _repeated(tx, standing.values())}
+        _check_same_contexts(state, decisions.values(), contexts)
 
     new = [place for place in wanted if place.key not in standing]
     context_of = {user: _context(state, user, contexts.get(user)) for user in {p.user for p in new}}
@@ -390,8 +395,6 @@ def _enter_episode(
 ) -> None:
     """Open the episode that is asked for, if it is the next one; the first one is opened by the first question."""
     current = tx.state.episode.number
-    if episode is None and current > 0:
-        return
     if episode is not None and (isinstance(episode, bool) or not isinstance(episode, int | np.integer)):
         raise InputError(f"an episode is known by its number, got {episode!r}; a season has a name", ("episode",))
     if episode is not None and not max(1, current) <= episode <= current + 1:
@@ -424,7 +427,8 @@ def _open(
         season.date,
     )
     checks.check_episode(state, body)  # before the look, which would be in vain
-    look_before_deciding(tx, opens=True)
+    if state.spec.stopping is not None:
+        look_before_deciding(tx, opens=True)
     tx.append([Draft(body)])
 
 
@@ -470,7 +474,7 @@ def _decide_and_record(tx: Transaction, questions: Sequence[Question], key: str 
     decisions: list[Decision] = []
     seed = secrets.randbits(62) if tx.dry_run else None
     left = list(questions)
-    if left:
+    if left and tx.state.spec.stopping is not None:
         look_before_deciding(tx, opens=False)
         checks.check_room(tx.state, len(left))
     while left:

@@ -18,9 +18,9 @@ import numpy as np
 from drimed.errors import InputError, UnknownNameError
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault, Path
-from drimed.trial.layers import Layers
 from drimed.trial.names import short
 from drimed.trial.spec import LARGEST, TOO_LARGE, Attribute, Role, TrialSpec
+from drimed.trial.store import Layers
 
 ROLES: tuple[Role, ...] = ("level", "effects", "noise")
 

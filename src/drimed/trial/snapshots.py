@@ -23,12 +23,11 @@ from drimed.trial import events as kinds
 from drimed.trial.covariates import UnitIndex
 from drimed.trial.events import SnapshotTaken, body_of, to_json
 from drimed.trial.fold import catch_up, fold, start_of
-from drimed.trial.layers import Layers
 from drimed.trial.look_history import LookHistory
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec, User
 from drimed.trial.state import Capacity, Counts, Episode, Spread, TrialState, problem_of
-from drimed.trial.store import Ledger, Snapshot
+from drimed.trial.store import Layers, Ledger, Snapshot
 
 _ABOUT_DECISIONS = (kinds.DECISION, kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING, kinds.SNAPSHOT)
 _CHANGES = tuple(kind for kind in kinds.KINDS if kind not in _ABOUT_DECISIONS)

@@ -24,14 +24,13 @@ from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.trial import events as kinds
 from drimed.trial.covariates import UnitIndex
 from drimed.trial.events import Decided, Told, Values, body_of
-from drimed.trial.layers import Layers
 from drimed.trial.look_history import LookHistory, has_floor, rule_scopes
 from drimed.trial.names import arm_codes
 from drimed.trial.policy import build_policy
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec, User
-from drimed.trial.store import DecisionRow
+from drimed.trial.store import DecisionRow, Layers
 
 FEWEST = 8  # recorded values of a metric before they say what is usual
 LOST_SHARE = 1e-6  # of a sum of squares: what is left after taking a huge value out is round-off

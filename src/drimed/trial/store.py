@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from drimed.errors import ConflictError, InputError, MissingExtraError, UnknownNameError
 from drimed.records import PARTIAL, PENDING, STATES, Event
 from drimed.trial.events import START
-from drimed.trial.layers import Layers
 
 if TYPE_CHECKING:
     from drimed.trial.sql_store import SqlStore
 
-
+K = TypeVar("K")
+V = TypeVar("V")
 OPEN, AMENDED = "open", "amended"  # the outcome may still come; it was amended
 SEARCHES = (*STATES, OPEN, AMENDED)
 
@@ -245,6 +245,58 @@ class Store(Protocol):
 
 
 # A store that lasts as long as the process: for tests, examples and simulations.
+
+
+@final
+class Layers(Mapping[K, V]):
+    """An immutable mapping in the order of insertion; a changed copy shares almost everything with the original.
+
+    It is a stack of dictionaries, each at most half as large as the one below: adding an entry costs O(log n) on
+    average, and looking one up at most log2(n) steps.
+
+    >>> one = Layers({"a": 1})
+    >>> two = one.with_items([("b", 2), ("a", 3)])
+    >>> dict(one), dict(two)
+    ({'a': 1}, {'a': 3, 'b': 2})
+    """
+
+    __slots__ = ("_layers", "_length")
+
+    def __init__(self, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
+        base = dict(items)
+        self._layers: tuple[dict[K, V], ...] = (base,) if base else ()
+        self._length = len(base)
+
+    def with_items(self, items: Iterable[tuple[K, V]]) -> Layers[K, V]:
+        """A copy with more entries, or others in their place."""
+        top = dict(items)
+        new: Layers[K, V] = Layers()
+        new._length = self._length + sum(key not in self for key in top)
+        layers = list(self._layers)
+        while layers and 2 * len(top) > len(layers[-1]):
+            top = layers.pop() | top
+        new._layers = (*layers, top) if top else self._layers
+        return new
+
+    def __getitem__(self, key: K) -> V:
+        for layer in reversed(self._layers):
+            if key in layer:
+                return layer[key]
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in layer for layer in self._layers)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[K]:
+        if len(self._layers) == 1:
+            return iter(self._layers[0])
+        merged: dict[K, V] = {}
+        for layer in self._layers:
+            merged |= layer
+        return iter(merged)
 
 
 @dataclass

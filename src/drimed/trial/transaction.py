@@ -220,7 +220,7 @@ class TrialSession:
         if 0 <= last <= seq - due:  # another process may have taken one; an unusable one is replaced at once
             last = tx.ledger.snapshot_seq()
         # Events after the last snapshot take long to fold in if arrays grew or variances were fitted.
-        refitted = snapshots.fits(after) != self._fitted and seq >= last + FEWEST_BETWEEN
+        refitted = seq >= last + FEWEST_BETWEEN and snapshots.fits(after) != self._fitted
         if seq >= last + due or refitted or before.capacity != after.capacity:
             snapshot = snapshots.take(after)
             tx.ledger.keep(snapshot)
