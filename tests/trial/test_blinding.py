@@ -219,7 +219,7 @@ def test_a_code_is_opened_once_for_decisions_that_exist_and_for_a_reason() -> No
     with pytest.raises(InputError, match="a reason is needed"):
         trial.reveal(1, reason=" ")
     trial.reveal(reason="r")
-    with pytest.raises(ConflictError, match="opened for all before"):
+    with pytest.raises(ConflictError, match="unblinded already"):
         trial.reveal(reason="r")
     assert trial.status().events == len(list(trial.log()))
 

@@ -198,7 +198,7 @@ def test_a_paused_trial_decides_nothing_takes_outcomes_and_goes_on() -> None:
     given = trial.ask("north")
     trial.pause(reason="frost")
     refused(trial, lambda: trial.ask("south"), ConflictError, "'t' is paused and decides nothing; resume it first")
-    refused(trial, trial.open_episode, ConflictError, "is paused; no episode can be opened")
+    refused(trial, trial.open_episode, ConflictError, "is paused and no episode can be opened")
     refused(trial, lambda: trial.pause(reason="again"), ConflictError, "is paused; it cannot be paused")
     assert trial.tell(given.id, {"yield": 5.0, "cost": 1.0}).result == "recorded"
     trial.resume()

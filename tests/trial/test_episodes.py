@@ -163,7 +163,7 @@ def test_a_question_for_the_open_episode_opens_nothing() -> None:
         (lambda t, n: t.ask("north", context={"rain": "wet"}, episode=n), InputError, "must be a finite number"),
         (lambda t, n: t.ask("north", context={"wind": 1}, episode=n), InputError, "context"),
         (lambda t, n: t.ask_many(["north", "north"], episode=n), InputError, "asked for twice"),
-        (lambda t, n: t.ask_many([], episode=n), InputError, "nobody to decide for"),
+        (lambda t, n: t.ask_many([], episode=n), InputError, "no users to decide for"),
         (
             lambda t, n: t.ask("north", context={"rain": 1}, unavailable=["old"], episode=n),
             ConflictError,

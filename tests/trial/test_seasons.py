@@ -172,10 +172,3 @@ def test_the_report_calls_seasons_by_their_names_and_says_when_they_began(trial:
     assert [(row["season"], row["date"]) for row in rows] == [
         ("spring 2026", "2026-03-15"), ("", ""), ("spring 2028", "2028-03-20"),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("form", [".csv", ".json", ".parquet"])
-def test_an_export_with_seasons_may_be_written_over(trial: Trial, tmp_path: Path, form: str) -> None:
-    _open(trial, "spring 2026", "2026-03-15")
-    trial.ask_many()
-    assert [export.write(trial, tmp_path / f"t{form}") for _ in range(2)] == [2, 2]

@@ -61,7 +61,7 @@ def test_somebody_elses_database_is_left_alone_to_the_last_byte(tmp_path: Path, 
         other.execute("INSERT INTO customers VALUES ('Ada')")
     other.close()
     before = fingerprint(tmp_path)
-    refused(str(tmp_path / "shop.db"), "somebody else's database .*'customers'", create=create)
+    refused(str(tmp_path / "shop.db"), "another program's database .*'customers'", create=create)
     assert fingerprint(tmp_path) == before
 
 
