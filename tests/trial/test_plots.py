@@ -97,7 +97,8 @@ def test_plots_that_cannot_be_meant_are_refused(plots: Any, error: type[DrimedEr
 
 def test_asking_for_one_user_with_several_plots_says_how_to_ask() -> None:
     trial = planted()
-    refused(trial, lambda: trial.ask("north"), InputError, r"'north' has 4 plots: ask_many\(\['north'\]\) decides for all")
+    said = r"'north' has 4 plots: ask_many\(\['north'\]\) decides for all"
+    refused(trial, lambda: trial.ask("north"), InputError, said)
 
 
 def test_a_repeated_request_gets_its_plots_again() -> None:

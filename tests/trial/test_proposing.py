@@ -71,7 +71,7 @@ def test_what_is_told_meanwhile_is_known_to_the_decision(
     store, found = open_store(address), list[Any]()
     trial = Trial.create(BUSY, store)
     first = trial.ask("site 1")
-    trial.session.slow = True
+    trial.slow = True
     with asking_slowly(trial, found):
         assert waiting.wait(PATIENCE)
         told = Trial.open(trial.name, store)
@@ -141,7 +141,7 @@ def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
 
     monkeypatch.setattr(ask, "decide", counted)
     for i in range(6):
-        trial.session.slow = True
+        trial.slow = True
         trial.tell(trial.ask(f"site {i % 4}").id, {"yield": 5.0})
     assert len(taken) == 6
     assert any(event.kind == "snapshot" for event in trial.log())
@@ -154,10 +154,10 @@ def test_what_compiling_took_is_not_counted_against_a_decision(
     monkeypatch: pytest.MonkeyPatch, compiling: float, slow: bool
 ) -> None:
     trial = Trial.create(BUSY, MemoryStore())
-    trial.session.slow = False
+    trial.slow = False
     clock, spent = iter([0.0, 60.0]), iter([Spent(), Spent(compiling)])
     monkeypatch.setattr(transaction, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     monkeypatch.setattr(transaction, "kernel", SimpleNamespace(spent=lambda: next(spent)))
     with trial.writing() as tx:
-        trial.session._timed(lambda _: None, tx)
-    assert trial.session.slow is slow
+        trial._timed(lambda _: None, tx)
+    assert trial.slow is slow

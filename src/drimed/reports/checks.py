@@ -31,6 +31,7 @@ from drimed.numerics.ridge import one_step_ahead
 from drimed.records import Alarm, Effect
 from drimed.reports.effects import EVERYBODY, MODEL, available, groups
 from drimed.reports.regression import Inference, evidence, fit_now, inference_learner, usable
+from drimed.trial import queries
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import (
     ALPHA,
@@ -205,7 +206,7 @@ def _withdrawn(data: Dataset, checks: Checks) -> str | None:
 
 
 def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:
-    alarms, problem = [], data.state.problem
+    alarms, problem = queries.alarms(data.state), data.state.problem
     if checks.mean is not None and int(checks.mean.alarm) >= 0:
         advice = "ranges assume that they do not: look at recent seasons alone, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(checks.mean.alarm) + 1, advice))

@@ -187,7 +187,7 @@ class Trials:
             if retry is not None:
                 retry.keep(ledger.connection, reply)
 
-        reply = self.read(name, lambda trial: trial.session.decide(counted, actor=actor, find=find, keep=keep))
+        reply = self.read(name, lambda trial: trial.decide(counted, actor=actor, find=find, keep=keep))
         if reply.repeated:
             REPEATED.inc()
         else:

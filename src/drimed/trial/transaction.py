@@ -81,7 +81,13 @@ class TrialSession:
     """One trial in one store, with the newest state that this process has folded; threads may share it."""
 
     def __init__(
-        self, name: str, store: Store, *, actor: str, clock: Callable[[], str], anchors: Path | None = None
+        self,
+        name: str,
+        store: Store,
+        *,
+        actor: str = "python",
+        clock: Callable[[], str] = kinds.now,
+        anchors: Path | None = None,
     ) -> None:
         checked(store)
         self.name, self.store, self.clock = name, store, clock
@@ -93,7 +99,7 @@ class TrialSession:
         self._memory = Memory()
 
     @property
-    def is_known(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the state was read before."""
         return self._state is not None
 
@@ -149,6 +155,7 @@ class TrialSession:
         act: Callable[[Transaction], T],
         *,
         actor: str | None = None,
+        dry_run: bool = False,
         find: Callable[[Ledger], T | None] = lambda _: None,
         keep: Callable[[Ledger, T], None] = lambda _, __: None,
     ) -> T:
@@ -158,6 +165,9 @@ class TrialSession:
         only if the log still ends where it did. `act` may be called several times, and only the last call counts. An
         answer that `find` has already is given instead. `keep` records the answer under the lock.
         """
+        if dry_run:
+            with self.writing(actor, dry_run=True) as tx:
+                return act(tx)
         for _ in range(ATTEMPTS if self.slow in (None, True) else 0):
             halted: HaltedError | None = None
             with self.reading() as (ledger, start):

@@ -7,9 +7,9 @@ the outcome is appended and made durable, and only then returned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from drimed.errors import InputError
 from drimed.records import (
@@ -34,15 +34,12 @@ from drimed.trial import tell as telling
 from drimed.trial.ask import Definition
 from drimed.trial.events import now
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
-from drimed.trial.state import TrialState
-from drimed.trial.store import Ledger, Store, checked
+from drimed.trial.store import Store, checked
 from drimed.trial.transaction import Rehearsed as Rehearsed
 from drimed.trial.transaction import Transaction, TrialSession
 
-T = TypeVar("T")
 
-
-class Trial:
+class Trial(TrialSession):
     """One trial in one store; threads may share it.
 
     >>> from drimed.trial.store import MemoryStore
@@ -52,18 +49,6 @@ class Trial:
     >>> trial.tell(decision.id, {"yield": 5.0}).result
     'recorded'
     """
-
-    def __init__(
-        self,
-        name: str,
-        store: Store,
-        *,
-        actor: str = "python",
-        clock: Callable[[], str] = now,
-        anchors: Path | None = None,
-    ) -> None:
-        self.name, self.store = name, store
-        self.session = TrialSession(name, store, actor=actor, clock=clock, anchors=anchors)
 
     @staticmethod
     def create(
@@ -107,25 +92,6 @@ class Trial:
         trial = Trial(name, store, actor=actor, clock=clock, anchors=anchors)
         trial.state()
         return trial
-
-    # Transactions
-
-    def writing(self, actor: str | None = None, *, dry_run: bool = False) -> AbstractContextManager[Transaction]:
-        """A transaction: durable when the block ends. A dry run writes nothing."""
-        return self.session.writing(actor, dry_run=dry_run)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether this process knows its state, or must read the log first."""
-        return self.session.is_known
-
-    def state(self) -> TrialState:
-        """Everything that is known now; it never changes."""
-        return self.session.state()
-
-    def reading(self) -> AbstractContextManager[tuple[Ledger, TrialState]]:
-        """The log and the state at one moment; never waits for a writer."""
-        return self.session.reading()
 
     # Asking
 
@@ -220,16 +186,6 @@ class Trial:
             confirm=confirm,
         )
         return self.decide(lambda tx: asking.ask(tx, request), actor=actor, dry_run=dry_run)
-
-    def decide(self, act: Callable[[Transaction], T], *, actor: str | None = None, dry_run: bool = False) -> T:
-        """Work that takes decisions: outside the store's lock where they take long, so that nobody waits for them.
-
-        `act` may be called more than once; only what it did last is recorded.
-        """
-        if not dry_run:
-            return self.session.decide(act, actor=actor)
-        with self.writing(actor, dry_run=True) as tx:
-            return act(tx)
 
     def preview(self) -> list[Decision]:
         """How likely each arm is now for every user and plot, in its context of this episode or a typical one."""
@@ -383,7 +339,7 @@ class Trial:
     def head(self) -> Head:
         """Where the log stands: keep it elsewhere, and `verify` can tell later whether anything was changed."""
         with self.store.reading(self.name) as ledger:
-            return Head(self.name, ledger.seq, ledger.hash, self.session.clock())
+            return Head(self.name, ledger.seq, ledger.hash, self.clock())
 
     def status(self) -> Status:
         """The trial at a glance."""
