@@ -36,6 +36,8 @@ def pick(array: NDArray[Any], index: IntArray) -> NDArray[Any]:
         array = np.broadcast_to(array, index.shape + array.shape[index.ndim :])
     if index.ndim == 1:
         return array[np.arange(index.shape[0]), index]
+    if index.ndim == 2:
+        return array[np.arange(index.shape[0])[:, None], np.arange(index.shape[1]), index]
     return array[(*np.indices(index.shape, sparse=True), index)]
 
 

@@ -198,6 +198,8 @@ def check_sizes(pulls: tuple[int, ...], d: int | None, offer: Offer, draws: Floa
     """Refuse an offer that is not of the problem that a state was made for, and draws that are not for its users."""
     *batch, K = pulls
     *lead, arms, width = offer.features.shape
+    if lead[:-1] == batch and arms == K and d in (None, width) and draws.shape[:-1] == (*lead,):
+        return  # as in every step of a simulation
     if not lead:
         raise ShapeError(
             f"features must have a users' axis before arms and features, (..., n, K, d), got {offer.features.shape}; "

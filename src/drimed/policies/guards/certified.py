@@ -164,19 +164,30 @@ def arc_quantile(angle: FloatArray, tail: FloatArray, nu: FloatArray) -> FloatAr
     [2.3263, 2.7638]
     """
     normal = np.isinf(nu)
-    nu = np.where(normal, MOST_FREEDOM, nu)
+    freedom = np.where(normal, MOST_FREEDOM, nu)
     points = np.where(angle == np.pi, 2.0, 1.0)
     length = np.where(angle == np.pi, 0.0, angle) / (2 * np.pi)
+    if normal.all():  # Student's functions are slow
 
-    def above(p: FloatArray) -> FloatArray:
-        return -np.where(normal, ndtri(p), stdtrit(nu, p))
+        def above(p: FloatArray) -> FloatArray:
+            return np.asarray(-ndtri(p))
+
+        def height_and_tail(c: FloatArray) -> tuple[FloatArray, FloatArray]:
+            return np.exp(-0.5 * c * c), ndtr(-c)
+    else:
+
+        def above(p: FloatArray) -> FloatArray:
+            return -np.where(normal, ndtri(p), stdtrit(freedom, p))
+
+        def height_and_tail(c: FloatArray) -> tuple[FloatArray, FloatArray]:
+            height = np.where(normal, np.exp(-0.5 * c * c), np.exp(-0.5 * freedom * np.log1p(c * c / freedom)))
+            return height, np.where(normal, ndtr(-c), stdtr(freedom, -c))
 
     c = above(FAR_TAIL * tail)
     for _ in range(STEPS):  # every step stays above the root, so that no more than the tail is beyond it
-        height = np.where(normal, np.exp(-0.5 * c * c), np.exp(-0.5 * nu * np.log1p(c * c / nu)))
-        beyond = np.where(normal, ndtr(-c), stdtr(nu, -c))
+        height, beyond = height_and_tail(c)
         c = above(tail / (points + length * height / beyond))
-    return c
+    return np.asarray(c)
 
 
 def _arcs(fit: Fit, offer: Offer, c: Constraint, control: bool) -> tuple[FloatArray, BoolArray]:
