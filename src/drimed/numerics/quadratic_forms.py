@@ -16,7 +16,6 @@ from drimed.numerics.compiled import helper, kernel
 TWIN = 1e-16
 NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
 WIDE = 32  # features: from here on zeros are skipped, which changes no sum; below, looking for them costs more
-EIGEN_ROUND_OFF = 1e-10  # an eigenvalue that is negative by less than this share of the largest one is round-off
 LOST = (
     "{} is not positive definite any more: outcomes, covariates or variances differ in scale by more than a double can "
     "hold; look for outcomes that are far too large, or that repeat each other exactly"
@@ -58,28 +57,6 @@ def inverse_root(matrix: FloatArray, what: str) -> FloatArray:
     if not (values > 0).all():
         raise NumericalError(LOST.format(what))
     return np.matmul(vectors / np.sqrt(values)[..., None, :], np.swapaxes(vectors, -1, -2))
-
-
-def covariance_root(matrix: FloatArray, what: str) -> FloatArray:
-    """A root L with L L^T the covariance matrix, which may be singular: (..., d, d) -> (..., d, d).
-
-    The Cholesky factor, and of a singular member the symmetric root. Eigenvalues below zero by more than round-off are
-    an error.
-    """
-    try:
-        return np.asarray(np.linalg.cholesky(matrix), np.float64)
-    except np.linalg.LinAlgError:
-        pass
-    root = np.empty_like(matrix)
-    for member in np.ndindex(*matrix.shape[:-2]):
-        try:
-            root[member] = np.linalg.cholesky(matrix[member])
-        except np.linalg.LinAlgError:
-            values, vectors = eigen(matrix[member], what)
-            if values[0] < -EIGEN_ROUND_OFF * values[-1]:
-                raise NumericalError(LOST.format(what)) from None
-            root[member] = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-    return root
 
 
 def eigen(matrix: FloatArray, what: str) -> tuple[FloatArray, FloatArray]:

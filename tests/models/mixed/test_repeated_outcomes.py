@@ -8,7 +8,7 @@ import pytest
 from drimed.errors import NumericalError
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Offer, Outcome, Shape, Unit
-from drimed.numerics.quadratic_forms import covariance_root, inverse_root, log_determinant
+from drimed.numerics.quadratic_forms import inverse_root, log_determinant
 
 K, M = 3, 2
 
@@ -29,21 +29,14 @@ def test_a_belief_from_outcomes_that_repeat_has_a_root(kind: str, n: int) -> Non
         unit=Unit(user=np.zeros(1, np.intp), group=np.zeros(1, np.intp)),
     )
     fit = learner.see(evidence, one, np.ones(K), 1).fit
-    root = covariance_root(fit.V_inv, "the covariance")[0]
+    root = np.linalg.cholesky(fit.V_inv)[0]
     np.testing.assert_allclose(root @ root.T, fit.V_inv[0], atol=1e-12 * np.abs(fit.V_inv).max())
     assert np.isfinite(fit.radius).all()
 
 
 def test_what_cannot_be_factored_is_an_error_with_words() -> None:
     negative, lost = np.diag([1.0, -1e-3]), np.full((2, 2), np.nan)
-    for root in (log_determinant, inverse_root, covariance_root):
+    for root in (log_determinant, inverse_root):
         for matrix in (negative, lost):
             with pytest.raises(NumericalError, match="the covariance is not positive definite any more"):
                 root(matrix, "the covariance")
-
-
-def test_a_singular_covariance_has_a_root_and_its_neighbours_keep_theirs() -> None:
-    singular, plain = np.array([[1.0, 1.0], [1.0, 1.0 - 1e-16]]), np.array([[2.0, 0.5], [0.5, 1.0]])
-    roots = covariance_root(np.stack([singular, plain]), "the covariance")
-    np.testing.assert_allclose(roots[0] @ roots[0].T, singular, atol=1e-12)
-    np.testing.assert_array_equal(roots[1], np.linalg.cholesky(plain))

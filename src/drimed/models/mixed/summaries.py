@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -91,26 +92,28 @@ def effects_along(
     model: FittedModel, offers: Offer, covariate: int, values: FloatArray, possible: BoolArray
 ) -> EffectPosterior:
     """Effects for these users together if a covariate had each of these values for all of them: (values, K, O)."""
-    parts = []
-    for value in values:
-        z = np.array(_unit(offers).covariates)
-        z[..., covariate] = value
-        there = replace(offers, unit=replace(_unit(offers), covariates=z))
-        parts.append(effects_together(model, there, possible))
-    return EffectPosterior.join(parts, new_axis=True)
+    units = [replace(_unit(offers), covariates=_with(_unit(offers).covariates, covariate, value)) for value in values]
+    return _effects_at(model, offers, units, possible)
 
 
 def effects_by_level(
     model: FittedModel, offers: Offer, category: int, count: int, possible: BoolArray
 ) -> EffectPosterior:
     """Effects for these users together at each of the first `count` levels of a category: (count, K, O)."""
-    parts = []
-    for level in range(count):
-        levels = np.array(_unit(offers).levels)
-        levels[..., category] = level
-        there = replace(offers, unit=replace(_unit(offers), levels=levels))
-        parts.append(effects_together(model, there, possible))
+    units = [replace(_unit(offers), levels=_with(_unit(offers).levels, category, level)) for level in range(count)]
+    return _effects_at(model, offers, units, possible)
+
+
+def _effects_at(model: FittedModel, offers: Offer, units: Sequence[Unit], possible: BoolArray) -> EffectPosterior:
+    parts = [effects_together(model, replace(offers, unit=unit), possible) for unit in units]
     return EffectPosterior.join(parts, new_axis=True)
+
+
+def _with(values: Any, place: Any, value: Any) -> Any:
+    """A copy with one column, or several, set to a value."""
+    copy = np.array(values)
+    copy[..., place] = value
+    return copy
 
 
 def _unit(offers: Offer) -> Unit:
@@ -197,8 +200,8 @@ def _in_contexts(
     """The offers in the contexts of a season's outcomes: numbers at their mean, levels with their shares."""
     theirs = cells.at(np.flatnonzero((cells.keys[:, FACTORS.index("season")] == season) & (cells.n > 0)))
     if numbers:
-        z = np.array(_unit(offers).covariates)
-        z[..., list(numbers)] = np.average(theirs.mean[:, list(numbers)], axis=0, weights=theirs.n)
+        mean = np.average(theirs.mean[:, list(numbers)], axis=0, weights=theirs.n)
+        z = _with(_unit(offers).covariates, list(numbers), mean)
         offers = replace(offers, unit=replace(_unit(offers), covariates=z))
     if not categories:
         yield 1.0, offers
@@ -206,8 +209,7 @@ def _in_contexts(
     places = [len(FACTORS) + i for i in categories]
     combinations, which = np.unique(theirs.keys[:, places], axis=0, return_inverse=True)
     for values, n in zip(combinations, np.bincount(which.ravel(), theirs.n), strict=True):
-        levels = np.array(_unit(offers).levels)
-        levels[..., list(categories)] = values
+        levels = _with(_unit(offers).levels, list(categories), values)
         yield float(n / theirs.n.sum()), replace(offers, unit=replace(_unit(offers), levels=levels))
 
 
