@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -197,15 +197,6 @@ def groups(state: TrialState) -> dict[str, list[int]]:
         if group is not None:
             members.setdefault(group, []).append(h)
     return members
-
-
-def better(state: TrialState, metric: str) -> Literal["higher", "lower"]:
-    """The good direction of a metric: as in the file, or down where every user who weighs it counts it as a cost."""
-    if state.spec.metrics[metric].better == "lower":
-        return "lower"
-    m = state.problem.metrics.index(metric)
-    weights = np.array([state.profile(u).preference[m] for u in state.users])
-    return "lower" if (weights <= 0).all() and (weights < 0).any() else "higher"
 
 
 def compared_arms(state: TrialState) -> int:

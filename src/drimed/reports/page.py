@@ -23,10 +23,11 @@ from drimed.reports.charts import progress
 from drimed.reports.charts.effects import EffectRow
 from drimed.reports.charts.svg import MOST_LOOKS, Chart
 from drimed.reports.checks import describe_checks
-from drimed.reports.effects import EVERYBODY, MODEL, Recommendation, better, groups
+from drimed.reports.effects import EVERYBODY, MODEL, Recommendation, groups
 from drimed.reports.wording import NOTHING_YET, Words, describe_benefit, summary, undecided, units, upcoming, words_of
 from drimed.trial.estimates import EXACT, PROPENSITIES, REWARD
 from drimed.trial.export import MEANING
+from drimed.trial.look_history import better_direction
 from drimed.trial.seasons import calendar
 from drimed.trial.tables import sheet
 from drimed.trial.trial import Trial
@@ -276,7 +277,8 @@ def _recommendation_row(r: Recommendation) -> dict[str, Any]:
 
 def _row(a: Analysis, words: Words, effect: Effect, label: str, on: str) -> EffectRow:
     state = a.data.state
-    good = None if on == REWARD else better(state, on)
+    users = {user: state.profile(user).definition for user in state.users}
+    good = None if on == REWARD else better_direction(state.spec, users, on)
     holds, retired = a.checks.withdrawn is None, effect.arm in state.retired
     if a.variation is None:
         return EffectRow(label, effect, good, judged=holds, retired=retired)
