@@ -104,7 +104,7 @@ def test_a_kept_hash_proves_that_nothing_was_rewritten(line: CommandLine) -> Non
         (["ask", "maize-nitrogen", "--episode", "1"], InputError, "give a sheet"),
         (["ask", "maize-nitrogen", "nowhere.csv"], InputError, "cannot read nowhere.csv"),
         (["tell", "maize-nitrogen"], InputError, "give a sheet, or --decision with --value"),
-        (["tell", "maize-nitrogen", "--decision", "1", "--value", "yield"], InputError, "expected METRIC=VALUE"),
+        (["tell", "maize-nitrogen", "--decision", "1", "--value", "yield"], InputError, "expected NAME=VALUE"),
         (["tell", "maize-nitrogen", "--decision", "9", "--value", "yield=1"], InputError, "no decision 9"),
         (["amend", "maize-nitrogen", "yield=1", "--decision", "9", "--reason", "x"], InputError, "no decision 9"),
         (["log", "maize-nitrogen", "--kind", "decisoin"], UnknownNameError, "did you mean 'decision'"),

@@ -50,12 +50,12 @@ def test_people_who_come_without_an_attribute_are_said_to_count_as_typical(tmp_p
     sheet = line.write("p.csv", "user,age,sex\np1,61,f\np2,,m\np3,,f\n")
     for dry in (["--dry-run"], []):
         said = line.ok("ask", "patients", sheet, *dry)
-        assert "note: 2 people came without age: they count as typical\n" in said
+        assert "note: 2 new users without age: typical values are assumed\n" in said
     assert "typical" not in line.ok("ask", "patients", sheet)  # nobody joins
-    assert "note: 1 person came without age: it counts as typical" in line.ok(
+    assert "note: 1 new user without age: typical values are assumed" in line.ok(
         "ask", "patients", "--user", "p4", "--attribute", "sex=m"
     )
-    assert "1 person came without age" in line.ok("add-user", "patients", "p5", "--attribute", "sex=m")
+    assert "1 new user without age" in line.ok("add-user", "patients", "p5", "--attribute", "sex=m")
 
 
 def test_a_dry_run_of_ask_says_what_would_be_decided(tmp_path: Path) -> None:

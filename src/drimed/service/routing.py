@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, cast
 
 from fastapi.exceptions import RequestValidationError
@@ -219,95 +220,83 @@ class Guarded(APIRoute):
 
 
 class Observed:
-    """The outermost layer: every request gets an id, a log line, metrics, and an answer."""
+    """The outermost layer: every request gets an id, a limit of its body, an answer, a log line and metrics."""
 
     def __init__(self, app: ASGIApp, largest_body: int) -> None:
         self._app, self._largest = app, largest_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await _Exchange(self._app, scope, receive, send, self._largest).run()
-        else:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        start, headers = time.perf_counter(), dict(scope["headers"])
+        sent_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        own_id = sent_id if _ID.fullmatch(sent_id) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = own_id
+        request_id.set(own_id)
+        status = received = 0
 
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                most = min(self._largest, scope["state"].get(LARGEST, self._largest))
+                if received > most:
+                    raise _too_large(most)
+            return message
 
-class _Exchange:
-    def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, largest: int) -> None:
-        self._app, self._scope, self._receive, self._send, self._largest = app, scope, receive, send, largest
-        self._headers = dict(scope["headers"])
-        sent_id = self._headers.get(b"x-request-id", b"").decode("latin-1")
-        self._id = sent_id if _ID.fullmatch(sent_id) else secrets.token_hex(8)
-        self._status, self._read = 0, 0
-        scope.setdefault("state", {})["request_id"] = self._id
-        request_id.set(self._id)
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                more = [(b"x-request-id", own_id.encode()), (b"x-content-type-options", b"nosniff")]
+                if not any(name.lower() == b"cache-control" for name, _ in message["headers"]):
+                    more.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
 
-    async def run(self) -> None:
-        start = time.perf_counter()
+        async def refuse(refusal: Refusal) -> None:
+            if status:
+                return
+            if refusal.status == 413:  # a client that is still sending would not get the refusal
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(DRAIN_SECONDS):
+                        drained = received
+                        while drained <= DRAIN_BODIES * self._largest:
+                            message = await receive()
+                            drained += len(message.get("body", b""))
+                            if message["type"] == "http.disconnect" or not message.get("more_body"):
+                                break
+            await refusal.response()(scope, receive, noted)
+
         try:
-            length = self._headers.get(b"content-length", b"0")
+            length = headers.get(b"content-length", b"0")
             if not length.isdigit() or int(length) > self._largest:
                 raise _too_large(self._largest)
-            await self._app(self._scope, self._limited, self._noted)
+            await self._app(scope, limited, noted)
         except Refusal as refusal:
-            await self._refuse(refusal)
+            await refuse(refusal)
         except ClientDisconnect:
-            self._status = self._status or GONE
+            status = status or GONE
         except asyncio.CancelledError:  # the service stops, and the time to finish is over
-            await self._refuse(problems.unavailable("the service is stopping; try again"))
+            await refuse(problems.unavailable("the service is stopping; try again"))
         except Exception:
-            log.exception("request failed", extra={FIELDS: {"request_id": self._id}})
-            detail = f"internal error; the service's log has more under request id {self._id}"
-            await self._refuse(Refusal(500, "internal", detail))
+            log.exception("request failed", extra={FIELDS: {"request_id": own_id}})
+            detail = f"internal error; the service's log has more under request id {own_id}"
+            await refuse(Refusal(500, "internal", detail))
         finally:
-            self._account(time.perf_counter() - start)
+            _account(scope, own_id, status, time.perf_counter() - start)
 
-    async def _limited(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._read += len(message.get("body", b""))
-            most = min(self._largest, self._scope["state"].get(LARGEST, self._largest))
-            if self._read > most:
-                raise _too_large(most)
-        return message
 
-    async def _noted(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            more = [(b"x-request-id", self._id.encode()), (b"x-content-type-options", b"nosniff")]
-            if not any(name.lower() == b"cache-control" for name, _ in message["headers"]):
-                more.append((b"cache-control", b"no-store"))
-            message = {**message, "headers": [*message["headers"], *more]}
-        await self._send(message)
-
-    async def _refuse(self, refusal: Refusal) -> None:
-        if self._status:
-            return
-        if refusal.status == 413:  # read on a little: a client that is still sending would not get the refusal
-            try:
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    while self._read <= DRAIN_BODIES * self._largest:
-                        message = await self._receive()
-                        self._read += len(message.get("body", b""))
-                        if message["type"] == "http.disconnect" or not message.get("more_body"):
-                            break
-            except TimeoutError:
-                pass
-        await refusal.response()(self._scope, self._receive, self._noted)
-
-    def _account(self, seconds: float) -> None:
-        path, method = self._scope["path"], self._scope["method"] if self._scope["method"] in METHODS else "other"
-        route = getattr(self._scope.get("route"), "path", "unmatched")
-        if path.startswith("/v1/") and route.startswith("/"):
-            route = "/v1" + route.removeprefix("/v1")  # a route does not know where its router is
-        REQUESTS.labels(method, route, str(self._status)).inc()
-        LATENCY.labels(method, route).observe(seconds)
-        caller = self._scope.get("state", {}).get("caller")
-        fields = {
-            "request_id": self._id,
-            "method": method,
-            "path": path,
-            "status": self._status,
-            "ms": round(seconds * 1000, 3),
-            "actor": getattr(caller, "actor", None),
-        }
-        log.log(logging.DEBUG if path in QUIET else logging.INFO, REQUEST, extra={FIELDS: fields})
+def _account(scope: Scope, own_id: str, status: int, seconds: float) -> None:
+    """Count and log a request."""
+    path, method = scope["path"], scope["method"] if scope["method"] in METHODS else "other"
+    route = getattr(scope.get("route"), "path", "unmatched")
+    if path.startswith("/v1/") and route.startswith("/"):
+        route = "/v1" + route.removeprefix("/v1")  # a route does not know where its router is
+    REQUESTS.labels(method, route, str(status)).inc()
+    LATENCY.labels(method, route).observe(seconds)
+    fields = {"request_id": own_id, "method": method, "path": path, "status": status, "ms": round(seconds * 1000, 3)}
+    fields["actor"] = getattr(scope.get("state", {}).get("caller"), "actor", None)
+    log.log(logging.DEBUG if path in QUIET else logging.INFO, REQUEST, extra={FIELDS: fields})

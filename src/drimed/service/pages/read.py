@@ -7,7 +7,6 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -134,17 +133,6 @@ def local_address(text: str) -> str:
 # Overview
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Whose effects on what are shown, and what else there is to choose."""
-
-    who: str
-    on: str
-    groups: list[str]
-    users: list[str]  # empty: too many to list
-    measures: list[str]
-
-
 @routes.page("/trials/{trial}", READ)
 async def overview(visit: Visit) -> Response:
     """The findings of a trial on one page."""
@@ -177,9 +165,10 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
     measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
     if on not in measures or (who in state.users and who not in named):
         on = REWARD  # single users are estimated on the reward only
+    listed = users if len(users) <= MOST_NAMES else []
     view = findings.PageView(who, [on], users[at * USERS : (at + 1) * USERS], visit.query("by") == "user")
     return findings.page_context(analysis, view) | {
-        "choice": Choice(who, on, named, users if len(users) <= MOST_NAMES else [], measures),
+        "choice": {"who": who, "on": on, "groups": named, "users": listed, "measures": measures},
         "users_page": at,
         "users_pages": pages,
         "users_total": len(users),

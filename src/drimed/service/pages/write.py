@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.responses import Response
@@ -53,16 +52,6 @@ routes = Pages()
 # New trial
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a trial file, with its errors."""
-
-    number: int
-    text: str
-    faults: list[Fault]
-    skipped: int = 0  # lines before it that are not shown
-
-
 @routes.page("/new", MANAGE)
 async def new(visit: Visit) -> Response:
     """A form for a trial file."""
@@ -100,11 +89,12 @@ async def create(visit: Visit) -> Response:
 
 def _new_form(visit: Visit, text: str, faults: Sequence[Fault] = (), status: int = 200) -> Response:
     near = {f.line + d for f in faults if f.line is not None for d in range(-AROUND, AROUND + 1)}
-    shown: list[Line] = []
+    shown: list[dict[str, Any]] = []  # lines with errors, and those around them
     for i, line in enumerate(text.split("\n"), 1):
         if i in near:
-            skipped = i - 1 - (shown[-1].number if shown else 0)
-            shown.append(Line(i, line, [fault for fault in faults if fault.line == i], skipped))
+            skipped = i - 1 - (shown[-1]["number"] if shown else 0)
+            here = [fault for fault in faults if fault.line == i]
+            shown.append({"number": i, "text": line, "faults": here, "skipped": skipped})
     return visit.page("new.html", status, text=text, faults=sorted(faults, key=lambda f: f.line or 0), lines=shown)
 
 
