@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drimed.cli.main import app
 from drimed.errors import InputError
-from drimed.service import auth
-from drimed.trial.store import open_store
 from tests.cli.commanding import CommandLine
 from tests.trial.trials import SMALL
 
@@ -66,10 +63,3 @@ def test_the_code_is_opened_for_one_decision_or_for_all_and_the_log_says_so(line
     assert "safety desk" in log
     assert "the log is intact" in line.ok("verify", "small")
     assert row["arm"] in line.ok("decisions", "small", "--blinded")
-
-
-def test_a_token_is_made_for_somebody_who_is_blinded(line: CommandLine) -> None:
-    store = str(line.folder / "t.db")
-    made = line.runner.invoke(app, ["token", "create", "--label", "dora", "--role", "blinded", "--store", store])
-    assert made.exit_code == 0, made.output
-    assert [(t.label, t.role) for t in auth.list_tokens(open_store(store))] == [("dora", "blinded")]

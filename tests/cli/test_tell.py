@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import UnconfirmedError
-from drimed.trial.store import open_store
-from drimed.trial.trial import Trial
 from tests.cli.commanding import CommandLine
 from tests.cli.test_hard_sheets import FARMS, outcomes
 
@@ -86,11 +83,6 @@ def test_of_many_unlikely_values_the_first_ones_are_shown(tmp_path: Path) -> Non
     assert "repeat this with --yes" in str(result.exception)
 
 
-def test_one_doubt_says_which_decision_it_is_about(line: CommandLine) -> None:
-    result = line.run("tell", "farms", line.write("o.csv", "decision,yield\n1,8\n2,99.5\n"))
-    assert result.output == "row 3: decision 2: yield 99.5 is outside 0 to 15, the range in the trial file\n"
-
-
 @pytest.mark.parametrize("code", ["-9999", "-99", "999"])
 def test_a_value_that_may_stand_for_a_missing_one_is_asked_about_with_what_to_do(line: CommandLine, code: str) -> None:
     result = line.run("tell", "farms", line.write("o.csv", f"decision,yield\n1,{code}\n"))
@@ -103,27 +95,3 @@ def test_a_value_that_may_stand_for_a_missing_one_is_asked_about_with_what_to_do
 def test_a_decimal_comma_is_one_on_the_command_line(line: CommandLine, values: list[str], read: float) -> None:
     line.ok("tell", "farms", "--decision", "1", *[w for v in values for w in ("--value", v)], "--yes")
     assert outcomes(line)[0][0] == read
-
-
-def test_other_numbers_of_the_command_show_what_a_comma_means(line: CommandLine) -> None:
-    line.ok("tell", "farms", "--decision", "1", "--value", "yield=1,234", "--value", "leaching=30,5")
-    assert outcomes(line)[0] == (1.234, 30.5)
-    said = "yield 1,234 can be read as 1234 or as 1.234"
-    assert said in str(line.refused("tell", "farms", "--decision", "2", "--value", "yield=1,234"))
-    assert said in str(line.refused("amend", "farms", "yield=1,234", "--decision", "1", "--reason", "typo"))
-
-
-def test_a_context_on_the_command_line_may_have_a_decimal_comma(tmp_path: Path) -> None:
-    line = CommandLine(tmp_path)
-    wet = FARMS | {"context": {"rain": {"typical": 4.0, "spread": 1.0}}}
-    line.ok("init", line.write("farms.json", json.dumps(wet)), "--no-rehearse")
-    line.ok("ask", "farms", "--user", "north", "--context", "rain=4,5", "--out", str(tmp_path / "a.csv"))
-    assert line.rows("a.csv")[0]["rain"] == "4.5"
-
-
-def test_each_surface_names_its_own_way_to_confirm(line: CommandLine) -> None:
-    trial = Trial.open("farms", open_store(str(line.folder / "t.db")))
-    with pytest.raises(UnconfirmedError, match="repeat this with confirm=True"):
-        trial.tell(1, {"yield": 99.5})
-    said = str(line.refused("tell", "farms", "--decision", "1", "--value", "yield=99.5"))
-    assert said == "nothing was recorded; if these values are right, repeat this with --yes"

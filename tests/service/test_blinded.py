@@ -21,8 +21,6 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
 from drimed.client import Client
-from drimed.errors import UnconfirmedError
-from drimed.reports.page import write_report
 from drimed.service import auth
 from drimed.service.app import create_app
 from drimed.service.auth import COOKIE
@@ -362,21 +360,6 @@ def test_a_code_that_was_opened_for_one_decision_stays_closed_to_the_blinded(cod
         assert manager.verify(NAME).ok
 
 
-def test_a_client_reads_what_the_blinded_get(coded: World) -> None:
-    with Client(coded.running.address, token=coded.token) as client:
-        status = client.status(NAME)
-        assert (status.arms, status.hash, status.events, status.decisions) == ([], "", 0, 12)
-        assert [s.name for s in client.trials().items] == [NAME]
-        assert client.users(NAME).items[1].group == "sand"
-        with pytest.raises(UnconfirmedError):
-            client.tell(NAME, 12, {"yield": 99.0})
-        assert client.tell(NAME, 12, {"yield": 5.0, "cost": 1.0}).state == "complete"
-        decision = client.decision(NAME, 12)
-        assert client.amend(NAME, decision, {"yield": 5.5}, reason="misread").result == "amended"
-        assert [e.body.get("reason") for e in client.history(NAME, 12)] == [None, "misread"]
-        assert [e.body.get("reason") for e in client.history(NAME, 2)] == [None, None]  # somebody else's
-
-
 def test_a_reader_does_not_see_what_the_next_decisions_will_be_like(coded: World) -> None:
     titles = {}
     for role in ("read", "ask-tell"):
@@ -384,13 +367,6 @@ def test_a_reader_does_not_see_what_the_next_decisions_will_be_like(coded: World
         with httpx.Client(base_url=coded.running.address, cookies={COOKIE: text}, timeout=120) as http:
             titles[role] = "What would be decided next" in Visitor(http).look(f"/trials/{NAME}")
     assert titles == {"read": False, "ask-tell": True}
-
-
-def test_the_report_tells_who_opened_the_code(coded: World, tmp_path: Path) -> None:
-    trial = Trial.open(NAME, coded.running.service.store)
-    trial.reveal(3, reason="an emergency & more", actor="safety desk")
-    page = readable(write_report(trial, tmp_path / "report").read_text(encoding="utf-8"))
-    assert "decision 3 safety desk an emergency & more" in page
 
 
 def test_somebody_blinded_who_opens_a_trial_is_led_to_where_outcomes_are_told(coded: World) -> None:

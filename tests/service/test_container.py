@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import signal
-import socket
-import subprocess
-import sys
-import time
 import tomllib
-import urllib.request
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
 import yaml
 
 from drimed.service.settings import Settings
-from drimed.trial.store import open_store
-from tests.service.serving import PATIENCE
-from tests.trial.servers import Server
 
 ROOT = Path(__file__).parents[2]
 FILE = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8")
@@ -67,44 +55,3 @@ def test_compose_sets_what_exists_and_both_files_agree() -> None:
     assert {volume.split(":")[0] for volume in DATABASE["volumes"]} == set(COMPOSE["volumes"])
     assert int(SERVICE["stop_grace_period"].removesuffix("s")) > settings.grace
     assert dict(instructions())["CMD"] == str(SERVICE["command"]).replace("'", '"')
-
-
-def test_the_commands_of_the_container_serve_a_postgresql_store(postgres: Server, tmp_path: Path) -> None:
-    programs = Path(sys.executable).parent
-    with postgres.database() as address, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-        free.close()
-        plain = sa.make_url(address).set(drivername="postgresql").render_as_string(hide_password=False)
-        given = environment() | {"DRIMED_STORE": plain, "DRIMED_PORT": port, "DRIMED_WORKERS": "1"}
-        env = os.environ | given | {"PATH": f"{programs}:{os.environ['PATH']}", "NUMBA_CACHE_DIR": str(tmp_path)}
-        (token,) = re.findall(r"run --rm service (drimed token .*?)\s*#", (ROOT / "deploy/compose.yaml").read_text())
-        refused = subprocess.run(SERVICE["command"], env=env, capture_output=True, text=True)
-        assert "has no tokens" in refused.stderr
-        made = subprocess.run(shlex.split(token), env=env, capture_output=True, text=True, check=True)
-        assert made.stdout.startswith("drimed_")
-        running = subprocess.Popen(SERVICE["command"], env=env, cwd=tmp_path, stderr=subprocess.DEVNULL)
-        try:
-            answer = _answer(f"http://127.0.0.1:{port}/readyz")
-            assert answer == 200
-            (check,) = re.findall(r"^HEALTHCHECK .*?CMD (\[.*\])$", FILE, re.M)
-            command = [word.replace(":8000", f":{port}") for word in yaml.safe_load(check)]
-            subprocess.run(command, env=env, check=True)
-        finally:
-            running.terminate()
-            running.wait(timeout=PATIENCE)
-        assert running.returncode in (0, -signal.SIGTERM)
-        open_store(address, create=False).close()
-
-
-def _answer(address: str) -> int:
-    """The status, once there is one."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            with urllib.request.urlopen(address, timeout=5) as answer:
-                return int(answer.status)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)

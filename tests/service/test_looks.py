@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import httpx
 import pytest
 
 from drimed.client import Client
@@ -75,26 +73,6 @@ def test_a_look_is_taken_or_only_told(client: Client) -> None:
         client.change_rules("hand", {"seasons": 4}, reason="")
     with pytest.raises(SpecError, match="unknown arm"):
         client.change_rules("hand", {"rules": {"x": {"kind": "harm", "arm": "newest"}}}, reason="x")
-
-
-def test_pages_tell_the_rules_what_was_met_and_that_they_changed(client: Client, http: httpx.Client) -> None:
-    client.create(SPEC | {"name": "told", "stopping": {"seasons": 9, "rules": {"good": SUPERIOR}}})
-    client.ask("told")
-    client.look("told")
-    form = http.get("/trials/told/manage").text
-    key, once = (re.search(rf'name="{n}" value="([^"]+)"', form) for n in ("form_key", "once"))
-    assert key is not None
-    assert once is not None
-    sent = {"form_key": key[1], "once": once[1], "reason": "the money ends <soon>", "stopping": "seasons = 8"}
-    assert http.post("/trials/told/manage/rules", data=sent).status_code == 303
-    sent |= {"once": once[1] + "x", "stopping": "seasons = = 8"}
-    assert http.post("/trials/told/manage/rules", data=sent).status_code == 422
-    plan = http.get("/trials/told/plan").text
-    assert "The trial stops after 8 seasons." in plan
-    overview = http.get("/trials/told").text
-    assert "the money ends &lt;soon&gt;" in overview
-    assert "new is better than the control" in overview
-    assert "stopping rules changed" in http.get("/trials/told/log?show=changes").text
 
 
 def test_looks_are_for_those_who_may_and_nothing_of_them_is_for_the_blinded(tmp_path: Any) -> None:

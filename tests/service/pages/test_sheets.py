@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import html
-import json
-import random
 import re
 
 import httpx
 import pytest
 
-from drimed.trial.names import tidy
-from drimed.trial.tables import read, sheet
+from drimed.trial.tables import sheet
 from tests.service.pages.visiting import Visitor, readable
-from tests.trial.drawn_names import names
 
 TELL = "/trials/small/tell"
 
@@ -79,29 +74,3 @@ def test_a_workbook_with_unlikely_values_is_shown_and_confirmed(visitor: Visitor
     assert text.strip() in asked.text
     visitor.done(visitor.send(TELL, {"how": "sheet", "text": text, "confirm": mark[1]}))
     assert outcomes(http) == [{"yield": 87.0}, {"yield": 9.25}]
-
-
-def test_a_user_is_found_by_any_spelling_of_the_name(visitor: Visitor, http: httpx.Client) -> None:
-    page = visitor.done(visitor.send("/trials/small/ask", {"how": "hand", "one": "ｎorth "}))
-    assert "north" in readable(page)
-    assert http.get("/v1/trials/small").json()["users"] == 2
-
-
-def test_random_names_are_shown_as_they_are_or_refused(visitor: Visitor, http: httpx.Client) -> None:
-    kept: set[str] = set()
-    for name in names(random.Random(4), 150):
-        try:
-            body = json.dumps({"name": name}).encode()
-        except UnicodeEncodeError:
-            continue
-        made = http.post("/v1/trials/small/users", content=body, headers={"Content-Type": "application/json"})
-        assert made.status_code in (200, 409, 422, 400), made.text
-        if made.status_code == httpx.codes.OK:
-            kept.add(tidy(name))
-    assert len(kept) > 20
-    for page in ("/trials/small/plan", "/trials/small/manage"):
-        text = visitor.look(page)
-        assert "<script>x" not in text
-        assert [name for name in kept if html.escape(name, quote=False) not in text] == []  # no name has quotes
-    users = http.get("/trials/small/users.csv").content
-    assert kept <= {row.cells["user"] for row in read(users, "users.csv").rows}
