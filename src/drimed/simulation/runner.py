@@ -21,7 +21,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -227,13 +227,11 @@ def simulate(
     tolerance: Tolerance | None = None,
     at_once: bool = False,
     points: int | None = None,
-    on_episode: Callable[[int], None] | None = None,
 ) -> RunRecord:
     """Run `policy` in every world of the batch.
 
     With `at_once`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
     come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced.
-    `on_episode` is called with the number of finished episodes.
 
     >>> from drimed import Setting, authors_instance, make, quantile_control
     >>> instance = authors_instance()
@@ -251,7 +249,7 @@ def simulate(
     pieces: list[dict[str, FloatArray]] = []
     pulls, decisions = np.zeros((S, shape.H, shape.K)), 0
     for block in world.blocks():
-        state, log = play(policy, state, block, at_once=at_once, on_episode=on_episode)
+        state, log = play(policy, state, block, at_once=at_once)
         pieces.append(judge.episode_sums(block, log))
         pulls += judge.pulls(block, log)
         decisions += block.episodes * block.users
@@ -268,14 +266,7 @@ def simulate(
     return RunRecord(curves, episodes, shares, decisions, time.perf_counter() - start)
 
 
-def play(
-    policy: AnyPolicy,
-    state: Any,
-    block: AnyBlock,
-    *,
-    at_once: bool = False,
-    on_episode: Callable[[int], None] | None = None,
-) -> tuple[Any, BlockLog]:
+def play(policy: AnyPolicy, state: Any, block: AnyBlock, *, at_once: bool = False) -> tuple[Any, BlockLog]:
     """Let a policy decide through a block: its state afterwards, and its decisions."""
     world = block.world
     n, H, S, shape = block.episodes, block.users, len(world.seeds), world.shape
@@ -298,8 +289,6 @@ def play(
             log.probabilities[episode, users] = np.swapaxes(draw.probabilities, 0, 1)
             log.exact = draw.exact
             state = policy.update(state, offer, draw, block.respond(episode, draw.action, users))
-        if on_episode is not None:
-            on_episode(block.start + episode + 1)
     return state, log
 
 
@@ -459,21 +448,15 @@ class Looks:
             )
             own = effects.effects_of_users(model, self._offers).at((..., slice(1, None), 0))
             if isinstance(learner, Field):
-                together = effects.effects_together(model, self._offers, np.ones(self._offers.control.shape, bool))
-                called, of_all = self._significant(called, confirmed, own, together)
-                values |= _judged("likely_together", of_all, self._true.mean(-2, keepdims=True))
+                control = self._offers.control
+                together = effects.effects_together(model, self._offers, np.ones(control.shape, bool))
+                together = together.at((slice(None), None, slice(1, None), 0))
+                called = called & effects.is_significant(
+                    own, together, effects.compared_arms(control), control.shape[-2]
+                )
             values |= self._at_all_times(own, confirmed)
         values |= _judged("likely", called, self._true)
         return {LOOK + name: np.asarray(each, np.float64)[:, None] for name, each in values.items()}
-
-    def _significant(
-        self, called: BoolArray, confirmed: BoolArray, own: EffectPosterior, together: EffectPosterior
-    ) -> tuple[BoolArray, BoolArray]:
-        """Claims at each site, (S, I, K - 1), and for all sites together, (S, 1, K - 1), among all comparisons."""
-        sites, arms = self._true.shape[-2], effects.compared_arms(self._offers.control)
-        together = together.at((slice(None), None, slice(1, None), 0))
-        of_all = (together.likely[0] > 0) & effects.is_significant(together, None, arms, 1) & confirmed[:, :1]
-        return called & effects.is_significant(own, together, arms, sites), of_all
 
     def _at_all_times(self, own: EffectPosterior, confirmed: BoolArray) -> dict[str, Any]:
         mean, variance, prior = own.mean, own.deviation**2, own.prior**2

@@ -23,7 +23,7 @@ from drimed.numerics import arrays as checks
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.simulation.instances import Drift, Instance, levels
 
-CHOICES = {"drift_by": ("scale", "mean"), "preferences": ("fixed", "per episode"), "rotates": ("gradual", "abrupt")}
+CHOICES = {"drift_by": ("scale", "mean"), "preferences": ("fixed", "per episode")}
 BLOCK_NUMBERS = 2_000_000  # numbers per block array, 16 MB: a few of them fit in any machine's memory
 ALL = slice(None)  # users
 
@@ -91,7 +91,6 @@ class Setting:
     preference_scale: float = 2.0
     tails: float = np.inf  # degrees of freedom of Student noise with the same covariance; infinite: normal
     rotation: float = 0.0  # theta turns by this angle over the run: against the paper's assumption of a fixed mean
-    rotates: str = "gradual"  # or "abrupt": all at once, half-way
 
     def __post_init__(self) -> None:
         for name, (one, other) in CHOICES.items():
@@ -297,10 +296,7 @@ class World:
         setting, episode = self.setting, np.arange(start, start + n)[:, None, None]
         if setting.rotation == 0:
             return np.broadcast_to(self.theta, (n, *self.theta.shape))
-        if setting.rotates == "abrupt":
-            angle = setting.rotation * (episode >= setting.episodes // 2).astype(np.float64)
-        else:
-            angle = setting.rotation * episode / setting.episodes
+        angle = setting.rotation * episode / setting.episodes
         return np.cos(angle) * self.theta + np.sin(angle) * draw.across
 
     @cached_property
