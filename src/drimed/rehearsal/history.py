@@ -127,7 +127,7 @@ def of_table(spec: TrialSpec, table: Table, digest: str = "") -> History:
             f"the history has no row for arm {missing[0]!r} of the trial, so nothing says what it would bring; "
             f"its arms are {', '.join(sorted({str(r.cells.get(columns['arm'])) for r in table.rows}))}"
         )
-    seasons, sites = (tuple(dict.fromkeys(row[i] for row in rows)) for i in (0, 1))
+    seasons, sites = (tuple(dict.fromkeys(names)) for names in ([r[0] for r in rows], [r[1] for r in rows]))
     total, count = np.zeros((2, len(seasons), len(sites), len(arms), len(metrics)))
     places = [(seasons.index(s), sites.index(g), arms.index(a)) for s, g, a, _ in rows]
     for at, (*_, y) in zip(places, rows, strict=True):
