@@ -34,19 +34,7 @@ from drimed.trial.tables import Marks, Row, Table, refuse
 
 SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 USUAL_WORDS = {  # for the sheet's own columns: for hints, and never read as such
-    "user": (
-        "farm",
-        "farmer",
-        "farm name",
-        "grower",
-        "site",
-        "field",
-        "location",
-        "clinic",
-        "patient",
-        "shop",
-        "reader",
-    ),
+    "user": ("farm", "farmer", "grower", "site", "field", "location", "clinic", "patient", "shop", "reader"),
     "plot": ("parcel", "plot no", "plot no.", "plot number"),
     "arm": ("treatment", "variant"),
     "season": ("year",),
@@ -58,8 +46,9 @@ _NUMBER = re.compile(r"[+-]?[\d.,]+")
 
 _BRACKETS = re.compile(r"(.+?)\s*(?:\(([^()]+)\)|\[([^\[\]]+)\]|\{([^{}]+)\})")
 _SEPARATOR = re.compile(r"\s*[,;:/_]\s*|\s+")
-_WORD = re.compile(r"/|[^\s/·*×]+")
-_POWER = re.compile(r"([^\d^+-]+)(?:\^?([+-]?\d+))?")
+_INVERSE = re.compile(r"[\s·*×]*([^\W\d_]+)\^?-(\d+)")
+_PER = re.compile(r"\s*(?:/|\bper\b)\s*")
+_TIMES = re.compile(r"[\s·*×^]+")
 _PREFIXES = "mp"  # milli or mega, pico or peta: here capital and small letters are different units
 _COMMON_UNITS = frozenset({
     "t", "dt", "kg", "g", "mg", "μg", "ug", "ng", "lb", "lbs", "oz", "bu", "ha", "ac", "acre", "acres", "m", "km",
@@ -88,15 +77,14 @@ def split_unit(heading: str) -> Iterator[tuple[str, str, bool]]:
 def same_unit(one: str, other: str) -> bool:
     """True if two texts are one unit.
 
-    >>> same_unit("t/ha", "t ha⁻¹"), same_unit("t/ha", "T/HA"), same_unit("mg", "Mg"), same_unit("t/ha", "kg/ha")
+    >>> same_unit("t/ha", "t ha⁻¹"), same_unit("t/ha", "T per HA"), same_unit("mg", "Mg"), same_unit("t/ha", "kg/ha")
     (True, True, False, False)
     """
 
-    def key(factor: tuple[str, int]) -> tuple[str, int]:
-        name, power = factor
-        return "".join(c if c.casefold() in _PREFIXES else c.casefold() for c in name), power
+    def key(unit: str) -> str:
+        return "".join(c if c.casefold() in _PREFIXES else c.casefold() for c in _TIMES.sub("", _with_slashes(unit)))
 
-    return sorted(map(key, _factors(one))) == sorted(map(key, _factors(other)))
+    return key(one) == key(other)
 
 
 def is_unit(text: str) -> bool:
@@ -105,21 +93,14 @@ def is_unit(text: str) -> bool:
     >>> is_unit("kg/ha"), is_unit("mm"), is_unit("control"), is_unit("2025")
     (True, True, False, False)
     """
-    return all(name.casefold() in _COMMON_UNITS for name, _ in _factors(text))
+    factors = re.split(r"[\s/·*×]+", _with_slashes(text))
+    return all(factor.rstrip("^0123456789").casefold() in _COMMON_UNITS for factor in factors)
 
 
-def _factors(unit: str) -> list[tuple[str, int]]:
-    """The factors of a unit with their powers; a text that is none is one factor."""
+def _with_slashes(unit: str) -> str:
+    """A unit with slashes in place of negative powers and of `per`."""
     text = tidy(unit).replace("\N{MINUS SIGN}", "-")
-    factors, sign = [], 1
-    for word in _WORD.findall(text):
-        if word in ("/", "per"):
-            sign = -1
-        elif (power := _POWER.fullmatch(word)) is not None:
-            factors.append((power[1], sign * int(power[2] or 1)))
-        else:
-            return [("".join(text.split()), 1)]
-    return factors
+    return _PER.sub("/", _INVERSE.sub(lambda m: "/" + m[1] + ("" if m[2] == "1" else m[2]), text))
 
 
 # Columns
