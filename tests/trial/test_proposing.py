@@ -157,7 +157,7 @@ def test_what_compiling_took_is_not_counted_against_a_decision(
     trial.slow = False
     clock, spent = iter([0.0, 60.0]), iter([Spent(), Spent(compiling)])
     monkeypatch.setattr(transaction, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    monkeypatch.setattr(transaction, "kernel", SimpleNamespace(spent=lambda: next(spent)))
+    monkeypatch.setattr(transaction, "compiled", SimpleNamespace(spent=lambda: next(spent)))
     with trial.writing() as tx:
         trial._timed(lambda _: None, tx)
     assert trial.slow is slow
