@@ -160,19 +160,3 @@ def test_a_rehearsal_allows_for_what_is_known(monkeypatch: pytest.MonkeyPatch) -
     look = rehearsed(spec, scenario, 4)[1][-1].look
     assert look is not None
     assert not look.significant.any()
-
-
-@pytest.mark.parametrize(("controls", "arms"), [(("old", "old"), 2), (("old", "new"), 3)])
-def test_a_rehearsal_counts_the_arms_that_are_compared(
-    controls: tuple[str, str], arms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted, dunnett = set(), effects.dunnett_bound
-
-    def count(arms: int, users: int = 1) -> float:
-        counted.add((arms, users))
-        return dunnett(arms, users)
-
-    monkeypatch.setattr(effects, "dunnett_bound", count)
-    users = {name: {"control": control} for name, control in zip(("north", "south"), controls, strict=True)}
-    rehearsed(TrialSpec.read(PLAIN | {"users": users}), {"effects": {"other": {"yield": 15.0}}}, 2)
-    assert counted == {(arms, 1)}

@@ -19,7 +19,6 @@ from drimed.rehearsal.results import (
     LIKELY,
     Number,
     Record,
-    ideal_design_percentage,
     measures,
 )
 from drimed.rehearsal.scenarios import Scenario
@@ -80,12 +79,6 @@ def test_a_rehearsal_is_kept_under_the_keys_that_it_began_with(tmp_path: Path, m
     assert sorted(path.stem for path in tmp_path.glob("*.npz")) == sorted(keys)
 
 
-def test_another_seed_is_another_rehearsal_and_the_same_one_is_not() -> None:
-    assert plan().hash() == plan().hash() != plan(seed=1).hash()
-    one, other = (plan(seed=s, trials=4).run(None, jobs=1)["better", OWN] for s in (0, 1))
-    assert not same(one, other)
-
-
 def test_all_designs_meet_the_same_worlds() -> None:
     found = plan(designs=(designs.own(SPEC), *designs.without_learning(SPEC)), trials=4).run(None, jobs=1)
     truths = [record.truth for record in found.values()]
@@ -124,16 +117,6 @@ def test_the_model_claims_nothing_after_one_season() -> None:
         assert not record.harm_found(claim)[:, 0].any()
         assert record.claimed(claim)[0][:, -1].mean() > 0.5
         assert record.harm_found(claim)[:, -1].any()
-
-
-def test_the_ideal_design_percentage_is_that_of_the_selected_arm() -> None:
-    record = plan(trials=4).run(None, jobs=1)["better", OWN]
-    chosen = record.mean[:, -1].argmax(-1)
-    worst, best = record.truth_all.min(-1), record.truth_all.max(-1)
-    value = record.truth_all[np.arange(4), chosen]
-    found = ideal_design_percentage(record)
-    assert found is not None
-    assert found.value == pytest.approx(100 * (value - worst).mean() / (best - worst).mean())
 
 
 def test_a_share_of_nothing_is_not_certain() -> None:

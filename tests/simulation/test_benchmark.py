@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,22 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.drawn_trials import FLOOR
-from typer.testing import CliRunner
 
-from drimed.cli.main import app
-from drimed.competitors.field_learners import KNOWN, OWN, SITES, Apart, by_name
+from drimed.competitors.field_learners import KNOWN, OWN, Apart, by_name
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Offer, Outcome, Shape
-from drimed.numerics import probability
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import PolicySpec, make, parse_list
-from drimed.simulation.benchmark import SUITES, Benchmark, FieldScenario, HealthScenario, PaperScenario, suite
-from drimed.simulation.instances import DRIFTS
-from drimed.simulation.mhealth import MobileHealth
+from drimed.simulation.benchmark import SUITES, Benchmark, FieldScenario, HealthScenario, suite
 from drimed.simulation.results_page import bench
 from drimed.simulation.runner import Looks, Run, RunRecord, simulate
 from drimed.simulation.sweep import batches
@@ -100,11 +94,6 @@ def test_differences_are_paired_over_instances(told: tuple[Path, dict[str, Any]]
     assert {d["minus"] for d in results["differences"]} == {"dri_med"}
 
 
-def test_the_page_explains_the_ratio_to_the_best(told: tuple[Path, dict[str, Any]]) -> None:
-    said = (told[0] / "index.html").read_text(encoding="utf-8")
-    assert "1 is the best, 2 has twice its regret" in said
-
-
 def test_the_page_stands_alone(told: tuple[Path, dict[str, Any]]) -> None:
     out, _ = told
     page = (out / "index.html").read_text()
@@ -120,7 +109,7 @@ def test_ratios_are_to_the_best_of_each_cell(told: tuple[Path, dict[str, Any]]) 
 
 
 @pytest.mark.parametrize("name", list(SUITES))
-def test_every_suite_runs_and_its_policies_exist(name: str, tmp_path: Path) -> None:
+def test_every_suite_runs_and_its_policies_exist(name: str) -> None:
     parse_list(SUITES[name].policies)
     if name == "scaling":
         plan = small(name, "dri_med:guard=off,oful", drifts=("gradual",), instances=1)
@@ -135,20 +124,8 @@ def test_every_suite_runs_and_its_policies_exist(name: str, tmp_path: Path) -> N
     if isinstance(SUITES[name].scenario, FieldScenario | HealthScenario):
         return  # below
     episodes = 2 if name == "large-k" else 12
-    results = bench(small(name, "w_oful,dri_med", episodes=episodes), tmp_path, jobs=1)
-    assert all(math.isfinite(r["regret_mean"]) for r in results["rows"])
-
-
-def test_all_drifts_are_in_each_suite_that_does_not_vary_sizes() -> None:
-    for each in SUITES.values():
-        if isinstance(each.scenario, PaperScenario):
-            assert each.id == "scaling" or each.drifts == tuple(DRIFTS)
-
-
-def test_a_mixed_control_is_not_one_hot() -> None:
-    world = first_world(small("mixed-control"))
-    assert (world.control < 1).all()
-    np.testing.assert_allclose(world.control.sum(-1), 1)
+    for each in small(name, "w_oful,dri_med", episodes=episodes).plan().values():
+        assert np.isfinite(each.run_with()[0].total("regret")).all()
 
 
 def test_the_mean_moves_only_where_it_is_said_to() -> None:
@@ -161,14 +138,6 @@ def test_the_mean_moves_only_where_it_is_said_to() -> None:
     np.testing.assert_array_equal(block.theta[0], block.theta[-1])
 
 
-def test_heavy_tails_have_the_covariance_of_light_ones() -> None:
-    """20,000 draws at 3 degrees of freedom: the fourth moment is infinite, so the variance is only near 1."""
-    plan = small("heavy-tails", instances=20, episodes=100)
-    block = next(first_world(plan).blocks())
-    assert float(np.median(block.noise**2)) < 0.3  # a normal's is .455
-    assert 0.6 < float((block.noise**2).mean()) < 2.0
-
-
 def test_senseless_plans_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'gradual'"):
         small("hard", drifts=("gradaul",))
@@ -178,11 +147,6 @@ def test_senseless_plans_are_refused() -> None:
         small("hard", "oful,oful")
     with pytest.raises(UnknownNameError, match="did you mean 'hard'"):
         suite("hrad")
-
-
-def test_the_command_line_lists_suites() -> None:
-    text = CliRunner().invoke(app, ["bench", "list"], env={"COLUMNS": "160"}).stdout
-    assert all(name in text for name in SUITES)
 
 
 @pytest.mark.parametrize(
@@ -240,8 +204,6 @@ PROMISE = "relative=0+absolute=6"
 GUARDED = f"field_med:{PROMISE}"
 FIELD_POLICIES = (GUARDED, "field_ts", f"field_med:learner={RIVALS}:KNOWN+{PROMISE}",
                   f"dri_med:learner={RIVALS}:ALONE+{PROMISE}", f"lin_ts:learner={RIVALS}:SITES+v=24")  # fmt: skip
-PEOPLE_POLICIES = ("people_ts:covariates=2+seasons=false+reference=0", f"lin_ts:learner={RIVALS}:OWN+v=1",
-                   f"people_ts:learner={RIVALS}:BUMPS")  # fmt: skip
 
 
 def field(seeds: Any = (3, 4), **setting: Any) -> FieldWorld:
@@ -269,13 +231,6 @@ def test_a_field_does_not_depend_on_its_neighbours(text: str) -> None:
         assert np.array_equal(curve[1], alone.curves[name][0], equal_nan=True), name
 
 
-@pytest.mark.parametrize("text", PEOPLE_POLICIES)
-def test_nor_does_a_study(text: str) -> None:
-    whole, alone = (run(text, MobileHealth("heterogeneous", seeds, 8)) for seeds in ((3, 4), (4,)))
-    for name, curve in whole.curves.items():
-        assert np.array_equal(curve[1], alone.curves[name][0], equal_nan=True), name
-
-
 def test_regret_is_against_the_best_arm_of_the_site_and_the_control_breaks_no_promise() -> None:
     world = field()
     best = world.rewards.max(-1)
@@ -294,24 +249,6 @@ def test_arms_by_name_are_those_of_a_field_whatever_maps_described_them() -> Non
     told = by_name(described, offers.maps.shape[-1])
     assert np.array_equal(np.asarray(told.maps), offers.maps)
     np.testing.assert_allclose(told.features, offers.features)
-
-
-def test_offers_say_the_same_to_everybody() -> None:
-    """The plain features, those by site, and the unit: each tells which arm is meant, the latter two where."""
-    world = field(metrics=2)
-    stage = next(world.blocks())
-    offers = stage.offered
-    assert offers.unit is not None
-    assert offers.unit.group is offers.user
-    assert np.asarray(offers.user).tolist() == [0, 0, 1, 1, 2, 2]
-    outcome = stage.outcomes(np.zeros((2, 6), np.intp))
-    assert outcome.vector is not None
-    assert offers.preference is not None
-    np.testing.assert_allclose(np.vecdot(outcome.vector, offers.preference), np.asarray(outcome.reward))
-    told = SITES.words(offers, SITES.size(world.shape))
-    x = told.features[0]  # (n, K, d)
-    assert np.linalg.matrix_rank(x.reshape(-1, x.shape[-1])) == 9  # three sites with three arms
-    np.testing.assert_allclose(x[0], x[1])
 
 
 def test_nothing_is_called_better_after_one_season() -> None:
@@ -361,22 +298,6 @@ def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones(m
     said = Looks(offers, np.full(mean.shape, -1.0)).take(policy, state)
     assert (said["look.likely.wrong"] == 0).all(), "what is known counts"
     assert not Looks(offers, mean).take(make("uniform"), make("uniform").init(world.shape, (4,)))
-
-
-def test_effects_of_two_metrics_are_those_of_the_reward() -> None:
-    world = field(metrics=2)
-    policy = PolicySpec.parse(GUARDED).build()
-    state = policy.init(world.shape, (2,))
-    stage = next(world.blocks())
-    state = policy.begin_episode(state, stage.offered)
-    action = np.tile([0, 1, 2, 0, 1, 2], (2, 1))
-    state = policy.settle(policy.observe(state, stage.offered, action, stage.outcomes(action)))
-    assert isinstance(policy, Policy)
-    offers = world.offers(np.arange(3))
-    mean, deviation, _, freedom, _ = own_effects(policy, state, offers)
-    estimate, half = policy.effects(state, offers, 0.975)
-    np.testing.assert_allclose(estimate[..., 1:], mean, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(half[..., 1:], probability.student_quantile(0.975, freedom) * deviation, rtol=1e-5)
 
 
 def test_a_cell_in_which_a_policy_has_no_regret_has_no_ratios(tmp_path: Path) -> None:
