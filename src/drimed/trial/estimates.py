@@ -112,24 +112,20 @@ def model_effects(
     if model is None:
         raise InputError("only mixed models have ranges of any level")
     seasons = seasons_with_both_arms(model.learner, model.evidence, offers)  # (H, K, 1 + M)
+    possible = may_get(state, names)
     for who, some in members.items():
-        posterior = None
+        columns = None
         if some and state.counts.decisions:
-            posterior = (
-                effects_of_users(model, offers.take(list(some))).at((0,))
-                if own
-                else effects_together(model, offers, some, may_get(state, names))
-            )
+            part = offers.take(list(some)) if own else offers
+            one = effects_of_users(model, part).at((0,)) if own else effects_together(model, part, some, possible)
+            columns = np.stack([one.mean, *one.at_all_times(alpha), *one.likely])[..., on]  # (5, K)
         for arm in arms:
             k = state.problem.arm(arm)
             count = None if seasons is None else int(seasons[list(some), k, on].min()) if some else 0
             effects[who, arm] = replace(effects[who, arm], seasons=count)
-            if posterior is not None:
-                low, high = (float(end[k, on]) for end in posterior.at_all_times(alpha))
-                if max(abs(low), abs(high)) < UNKNOWN:
-                    a, b = (float(end[k, on]) for end in posterior.likely)
-                    mean = float(posterior.mean[k, on])
-                    effects[who, arm] = Effect(who, arm, measure, mean, low, high, a, b, seasons=count)
+            if columns is not None and np.abs(columns[1:3, k]).max() < UNKNOWN:
+                mean, low, high, a, b = columns[:, k].tolist()
+                effects[who, arm] = Effect(who, arm, measure, mean, low, high, a, b, seasons=count)
     return effects
 
 

@@ -414,12 +414,7 @@ def tell_sheet(
         wanted = ", ".join(columns.named(METRIC, name) for name in columns.metrics)
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
     rows = list(reports)
-    new = [i for i, row in enumerate(rows) if _is_new(reports[row], recorded)]
-    doubts = [
-        replace(doubt, path=("reports", i, *doubt.path))
-        for i in new
-        for doubt in _split_decimals(tx.state, table, meanings, rows[i], reports[rows[i]].decision)
-    ]
+    doubts = list(_split_decimals(tx.state, table, meanings, reports, recorded))
     try:
         request = TellRequest(reports=list(reports.values()), confirm=confirm)
         return tell.tell(tx, request, doubts=doubts)
@@ -457,11 +452,6 @@ def _outcome_columns(columns: Columns) -> set[Column]:
     return {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
 
 
-def _is_new(report: Report, recorded: Mapping[int, Decision]) -> bool:
-    decision = recorded.get(report.decision)
-    return decision is None or decision.outcome != report.outcome
-
-
 def _report(cells: Cells, marks: Marks) -> Report | None:
     which = decision_number(cells, marks)
     values: dict[str, dict[str, float | None]] = {METRIC: {}, CONTROL: {}}
@@ -473,21 +463,28 @@ def _report(cells: Cells, marks: Marks) -> Report | None:
 
 
 def _split_decimals(
-    state: TrialState, table: Table, meanings: Mapping[str, Column], row: int, decision: int
+    state: TrialState,
+    table: Table,
+    meanings: Mapping[str, Column],
+    reports: Mapping[int, Report],
+    recorded: Mapping[int, Decision],
 ) -> Iterator[Fault]:
     """Whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
     metrics = [name for name, column in meanings.items() if column.part in (METRIC, CONTROL)]
     if table.separator != "," or any("." in str(cell) for name in metrics for cell in table.column(name)):
         return
     usual = dict(zip(state.problem.metrics, state.usual, strict=True))
-    cells = next(r.cells for r in table.rows if r.number == row)
-    for left, right in pairwise(table.names):
-        if left in metrics and right in metrics and usual[meanings[left].name].fractional:
-            decimal = tables.decimal_by_comma([cells.get(left, ""), cells.get(right, "")])
-            if decimal is not None:
-                two = f"{left} {cells[left]} and {right} {cells[right]}"
-                message = f"decision {decision}: {two}, or {left} {decimal}, a decimal comma?"
-                yield Fault(("outcome", meanings[left].name), message, severity="unlikely")
+    pairs = [(a, b) for a, b in pairwise(table.names) if a in metrics and b in metrics]
+    cells = {row.number: row.cells for row in table.rows}
+    for i, (row, report) in enumerate(reports.items()):
+        if report.decision in recorded and recorded[report.decision].outcome == report.outcome:
+            continue  # it was told before
+        for left, right in pairs:
+            decimal = tables.decimal_by_comma([cells[row].get(left, ""), cells[row].get(right, "")])
+            if decimal is not None and usual[meanings[left].name].fractional:
+                two = f"{left} {cells[row][left]} and {right} {cells[row][right]}"
+                message = f"decision {report.decision}: {two}, or {left} {decimal}, a decimal comma?"
+                yield Fault(("reports", i, "outcome", meanings[left].name), message, severity="unlikely")
 
 
 def _mismatch(state: TrialState, cells: Cells, recorded: Decision) -> str | None:
