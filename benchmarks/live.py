@@ -64,7 +64,7 @@ def offer_maker(instance: Instance) -> Callable[[], Offer]:
 
 def run(size: Size) -> Part:
     """Plain step and policies in turn."""
-    steps, repeats = {"smallest": (3, 1), "quick": (200, 3), "full": (1000, 9)}[size]
+    steps, repeats = {"smallest": (2, 1), "quick": (50, 2), "full": (300, 7)}[size]
     instance = authors_instance()
     loops = {name: LiveLoop(make(name), instance) for name in REGISTRY}
     for loop in loops.values():

@@ -25,7 +25,7 @@ def run(size: Size) -> Part:
     verbs = VERBS[:1] if size == "smallest" else VERBS
     timed = {verb: partial(_seconds, "-m", "drimed.cli.main", *verb.split()) for verb in verbs}
     timed["python -c pass"] = partial(_seconds, "-c", "pass")
-    rows = compared(timed, partial(_seconds, "-c", LOAD_ALL), {"smallest": 1, "quick": 3, "full": 9}[size], scale=1000)
+    rows = compared(timed, partial(_seconds, "-c", LOAD_ALL), {"smallest": 1, "quick": 1, "full": 7}[size], scale=1000)
     part = Part("Starting the command", "ms", "Ratio: to the time that it takes to load everything.")
     for name, row in rows.items():
         part.rows.append(row if name not in VERBS else row.with_goal(at_most=LARGEST_SHARE))
