@@ -36,7 +36,6 @@ SOME = 200  # single changes that are tried in one run; there are some 1,900
 OTHER_VERSIONS = (
     "- was",
     "- late",
-    "- form",
     "- missing",
     ".numpy",
     "- seed",

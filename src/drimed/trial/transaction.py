@@ -229,9 +229,7 @@ class TrialSession:
         last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
         if 0 <= last <= seq - due:  # another process may have taken one; an unusable one is replaced at once
             last = tx.ledger.snapshot_seq()
-        # Events after the last snapshot take long to fold in if arrays grew or variances were fitted.
-        refitted = seq >= last + FEWEST_BETWEEN and snapshots.fits(after) != self._fitted
-        if seq >= last + due or refitted or before.capacity != after.capacity:
+        if seq >= last + due or _is_costly(before, after, last, self._fitted):
             snapshot = snapshots.take(after)
             tx.ledger.keep(snapshot)
             tx.append([Draft(SnapshotTaken(snapshot.seq, snapshots.digest(snapshot)))])
@@ -258,6 +256,12 @@ def creating(
         check_start(created)
         ledger.append([created])
         yield trial.name, Transaction(start_of(ledger), ledger, now, actor)
+
+
+def _is_costly(before: TrialState, after: TrialState, last: int, fitted: int) -> bool:
+    """Whether events after the last snapshot take long to fold in: arrays grew, or variances were fitted."""
+    refitted = after.seq >= last + FEWEST_BETWEEN and snapshots.fits(after) != fitted
+    return refitted or before.capacity != after.capacity
 
 
 def _same_log(state: TrialState, ledger: Ledger) -> bool:
