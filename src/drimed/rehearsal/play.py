@@ -414,6 +414,8 @@ class StoppingMonitor:
             np.where(observed[:, None], np.concatenate([getattr(one.response, name)[s] for one in seasons]), np.nan)
             for name in ("y", "control")
         )
+        if state.spec.feedback != "difference":  # there are no control plots
+            control = np.full(y.shape, np.nan)
         slot = np.concatenate([people.user(one.number) for one in seasons])
         return Dataset(
             state=state,
