@@ -156,7 +156,7 @@ def test_effects_have_the_estimates_that_the_next_decision_records(http: httpx.C
     assert found.keys() == asked["effects"].keys()
     for arm, effect in asked["effects"].items():
         now_of_arm = found[arm]
-        assert now_of_arm["estimate"] == pytest.approx(effect["estimate"], abs=1e-9)
+        assert now_of_arm["estimate"] == pytest.approx(effect["estimate"], rel=1e-6)
         # What holds at all times at once is wider than what holds for one decision, and than what is likely now.
         ranges = [(now_of_arm["low"], now_of_arm["high"]), (effect["low"], effect["high"])]
         ranges.append((now_of_arm["likely_low"], now_of_arm["likely_high"]))

@@ -196,7 +196,6 @@ def test_the_log_is_searched_and_turned(visitor: Visitor) -> None:
     assert answer.headers["location"] == f"{BUSY}/decisions/7"
 
 
-@pytest.mark.usefixtures("season")
 def test_a_long_log_has_pages(visitor: Visitor, http: httpx.Client) -> None:
     for _ in range(7):
         http.post("/v1/trials/busy/ask", json={}).raise_for_status()
