@@ -26,6 +26,7 @@ UNCACHED = (
     "The first use prepares the numerical code; this takes about half a minute in every process, because there is no "
     "place to keep it: set NUMBA_CACHE_DIR to a folder that can be written to."
 )
+SHORT = 250  # bytes of code: such a helper is inlined wherever it is called; of longer ones the compiler decides
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ def _register(body: Any) -> None:
         callers += new
     for each in helpers:
         if not _HELPERS[each]:
-            register_jitable(error_model="numpy", forceinline=True)(each)
+            register_jitable(error_model="numpy", forceinline=len(each.__code__.co_code) < SHORT)(each)
             _HELPERS[each] = True
     if helpers:
         files = sorted({__file__, *(each.__code__.co_filename for each in helpers)})
