@@ -34,6 +34,7 @@ REFRESH = 1.0  # seconds between two looks of one reader at everything
 READERS = 3
 LEAST_BESIDE = 0.8  # of the asks a second that remain beside dashboards
 MOST_MEMORY = 1.1  # of a worker's memory, from a tenth of the endurance run to its end
+SPEC = BUSY | {"model": {"kind": "paper"}}  # the requests are measured, not the model
 USERS = list(BUSY["users"])
 LOOKS = ("/", "/trials/busy", "/trials/busy?by=user", "/trials/busy/log", "/trials/busy/decisions/1")
 
@@ -219,7 +220,7 @@ def serving(store: str, folder: Path, workers: int) -> Iterator[Processes]:
     """`drimed serve` on an empty store, warm."""
     log = folder / f"{time.time_ns()}.log"
     with processes(store, log, "--workers", str(workers)) as service:
-        httpx.post(f"{service.address}/v1/trials", json=BUSY).raise_for_status()
+        httpx.post(f"{service.address}/v1/trials", json=SPEC).raise_for_status()
         asyncio.run(ask(service.address, 20 * workers, "warm"))
         yield service
 
