@@ -142,7 +142,7 @@ def change_preference(tx: Transaction, user: str, preference: Mapping[str, float
     """Change how a user weighs the metrics."""
     at, stated = ("users", user, "preference"), preference
     weights = valid(User, {"preference": dict(stated) if hasattr(stated, "keys") else stated}, at[:2]).preference or {}
-    checks.check_known_users(tx.state, [user], (), by_name=False)
+    checks.check_known_users(tx.state, [user], ("users",), by_name=True)
     checks.raise_if_any(validation.preference_faults(tx.state.spec, weights, at))
     checks.raise_if_any(direction_faults(tx.state.spec, weights, at))
     tx.append([Draft(PreferenceChanged(weights, reason), user=user)])

@@ -670,7 +670,7 @@ def _change_input(visit: Visit, fault: Fault) -> str:
     """The input that a fault belongs to."""
     path = fault.path
     if len(path) > 1 and path[0] in ("users", "arms") and path[1] in (visit.field("name"), visit.field("user")):
-        path = path[2:] or ("name",)
+        path = path[2:] or ("user" if visit.field("user") else "name",)
     field, last = "plots" if path[0] == "blocks" else str(path[0]), str(path[-1])
     inputs = [name for name in visit.form if name.startswith(f"{field}:")]
     return f"{field}:{last}" if f"{field}:{last}" in inputs else inputs[0] if inputs else field
