@@ -1,6 +1,7 @@
 # The public interface. Type checkers read it, and `__init__.py` looks up in it where a name is: a line is
 # `from module import name as name`, or, where the public name is another, `name = _name`.
 
+from drimed import records as records
 from drimed.client import AsyncClient as AsyncClient
 from drimed.client import Client as Client
 from drimed.errors import AccessError as AccessError
