@@ -220,11 +220,15 @@ def test_the_first_season_is_the_control_s_under_a_guard() -> None:
     assert not chosen[0].any()
 
 
-@pytest.mark.parametrize(("unit", "level"), [(1e-4, 0.0), (30.0, -1e6)])
+@pytest.mark.parametrize(("unit", "level"), [(1e-4, 0.0), (30.0, -1e3), (30.0, -1e6)])
 def test_neither_unit_nor_level_changes_a_decision(unit: float, level: float) -> None:
-    """The tolerance is told in the same unit; there is no range to declare."""
+    """The tolerance is told in the same unit; there is no range to declare. Ties are shared, as in trials."""
     as_is, other = (
-        Policy(learner=Field(), rule=MED(), guard=Expected(tolerance=Tolerance(relative=0.0, absolute=15.0 * u)))
+        Policy(
+            learner=Field(),
+            rule=MED(ties="shared"),
+            guard=Expected(tolerance=Tolerance(relative=0.0, absolute=15.0 * u)),
+        )
         for u in (1.0, unit)
     )
     _, before = play(as_is, 6)

@@ -63,6 +63,8 @@ def check_start(created: Event) -> None:
     body = body_of(created, kinds.Created)
     if body.spec.get("seed") not in (None, body.seed):
         raise InputError(f"the seed is {body.seed}, and the trial file has {body.spec['seed']}")
+    if body.rehearsal is not None:
+        kinds.check_rehearsal(body.rehearsal)
 
 
 def need_reason(reason: str) -> None:

@@ -72,7 +72,7 @@ class Created(EventBody):
     spec: dict[str, Any]
     seed: int
     numpy: Text  # version
-    rehearsal: dict[str, Any] | None = None
+    rehearsal: dict[str, Any] | None = None  # a Rehearsed
 
 
 @dataclass(frozen=True)
@@ -313,6 +313,16 @@ def body_of(event: Event, kind: type[B]) -> B:
     if not isinstance(body, kind):
         raise ConflictError(f"event {event.seq} is of kind {event.kind!r}, expected {getattr(kind, 'kind', 'another')}")
     return body
+
+
+def check_rehearsal(said: dict[str, Any]) -> None:
+    """Refuse anything but the results of a rehearsal."""
+    try:
+        TypeAdapter(Rehearsed).validate_json(to_json(said))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(("rehearsal", *map(str, first["loc"])))
+        raise InputError(f"{where}: {first['msg']}; expected the results of a rehearsal, got {said!r}") from None
 
 
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:

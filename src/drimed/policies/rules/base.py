@@ -118,7 +118,7 @@ def behind_leaders(
 ) -> Iterator[tuple[FloatArray, IntArray, FloatArray, FloatArray]]:
     """For each arm that ties for the lead its share (..., 1), and the result of `Fit.behind_leader`: x (..., K, d).
 
-    A leader is its row's first, second and so on of those that tie; rows with fewer have shares of 0 after the last.
+    A leader is its row's first, second and so on of those that tie; rows with fewer repeat the first with a share of 0.
     """
     first, gap, distance = fit.behind_leader(x, mask)
     near = gap <= SAME * np.sqrt(distance)  # no data can tell them apart
@@ -130,8 +130,9 @@ def behind_leaders(
     share, gap = shared(lead), np.where(lead, 0.0, gap)
     order = np.argsort(~lead, axis=-1, kind="stable")  # those that tie come first
     for nth in range(most):
-        leader = order[..., nth]
-        yield pick(share, leader)[..., None], leader, gap, quadratic_forms.distances(x, leader, fit.V_inv)
+        part = pick(share, order[..., nth])
+        leader = np.where(part > 0, order[..., nth], order[..., 0])
+        yield part[..., None], leader, gap, quadratic_forms.distances(x, leader, fit.V_inv)
 
 
 @final
