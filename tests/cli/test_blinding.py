@@ -29,7 +29,7 @@ def test_a_sheet_for_blinded_people_has_no_arms_and_comes_back(line: CommandLine
         text = (line.folder / f"sheet.{form}").read_text(encoding="utf-8")
         assert not [word for word in ("old", "new", "AX7", "BK2", "the guard") if word in text]
     assert list(line.rows("sheet.csv")[0]) == ["decision", "episode", "user", "yield", "notes"]
-    line.ok("decisions", "small", "--blinded", "--out", str(line.folder / "sheet.csv"))  # over an earlier one
+    line.ok("decisions", "small", "--blinded", "--out", str(line.folder / "sheet.csv"), "--force")
     shown = line.ok("decisions", "small", "--blinded")
     assert "pending" in shown
     assert not [word for word in ("arm", "reward", "old", "new", "AX7", "BK2") if word in shown]

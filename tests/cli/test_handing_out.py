@@ -59,8 +59,9 @@ def test_the_sheet_of_arms_has_room_for_outcomes_and_notes_and_comes_back(line: 
     assert outcomes(line) == [(8.7, 31.0), (None, None), (9.25, None)]
     after = read(out.read_bytes(), out.name)
     assert [row.cells.get("notes") for row in after.rows] == [None, None, "hail in June"]
-    with pytest.raises(AssertionError, match="has notes = hail in June in row 4"):
-        asked(line, out.name)  # what somebody typed is not lost
+    with pytest.raises(AssertionError, match="exists: choose another name, or write over it with --force"):
+        asked(line, out.name)
+    assert read(out.read_bytes(), out.name) == after  # typed outcomes and notes are not lost
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
@@ -93,9 +94,9 @@ def test_a_sheet_of_what_is_pending_begins_with_the_oldest_and_has_all(line: Com
 def test_an_export_as_a_workbook_has_what_the_csv_has_and_may_be_written_again(line: CommandLine) -> None:
     asked(line, "arms.csv")
     line.ok("tell", "farms", "--decision", "1", "--value", "yield=8.7", "--value", "leaching=31")
-    for _ in range(2):
-        line.ok("export", "farms", "--out", str(line.folder / "log.xlsx"))
-    line.ok("export", "farms", "--out", str(line.folder / "log.csv"))
+    for more in ((), ("--force",)):
+        line.ok("export", "farms", "--out", str(line.folder / "log.xlsx"), *more)
+    line.ok("export", "farms", "--out", str(line.folder / "log.csv"), "--force")
     book, sheet = (read((line.folder / f"log.{s}").read_bytes(), f"log.{s}") for s in ("xlsx", "csv"))
     assert book.names == sheet.names
     for one, other in zip(book.rows, sheet.rows, strict=True):
@@ -106,8 +107,8 @@ def test_an_export_as_a_workbook_has_what_the_csv_has_and_may_be_written_again(l
 
 def test_the_tables_of_a_report_may_be_workbooks(line: CommandLine) -> None:
     asked(line, "arms.csv")
-    for _ in range(2):
-        line.ok("report", "farms", "--out", str(line.folder / "report"), "--xlsx")
+    for more in ((), ("--force",)):
+        line.ok("report", "farms", "--out", str(line.folder / "report"), "--xlsx", *more)
     line.ok("report", "farms", "--out", str(line.folder / "plain"))
     names = {path.stem for path in (line.folder / "plain").glob("*.csv")}
     assert {path.stem for path in (line.folder / "report").glob("*.xlsx")} == names
@@ -124,7 +125,7 @@ def test_the_tables_of_a_report_may_be_workbooks(line: CommandLine) -> None:
 def test_a_sheet_of_nothing_that_is_pending_has_its_headings(line: CommandLine, suffix: str) -> None:
     full, empty = (line.folder / f"{name}{suffix}" for name in ("full", "empty"))
     told = "decisions", "farms", "--state", "pending"
-    for more in ((), ("--blinded",)):
+    for more in ((), ("--blinded", "--force")):
         line.ok(*told, *more, "--out", str(empty))
         before = read(empty.read_bytes(), empty.name)
         assert before.rows == []
@@ -133,7 +134,6 @@ def test_a_sheet_of_nothing_that_is_pending_has_its_headings(line: CommandLine, 
         assert before.names[-3:] == ["yield", "leaching", "notes"]
     line.ok("ask", "farms", str(line.folder / "users.csv"), "--episode", "1")
     line.ok(*told, "--out", str(full))
-    line.ok(*told, "--out", str(empty))  # over the one with headings only
     assert set(before.names) < set(read(full.read_bytes(), full.name).names)
 
 

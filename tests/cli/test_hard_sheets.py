@@ -33,7 +33,7 @@ def line(tmp_path: Path) -> CommandLine:
 
 def outcomes(line: CommandLine) -> list[tuple[float | None, float | None]]:
     """What is recorded of each decision."""
-    line.ok("decisions", "farms", "--out", str(line.folder / "outcomes.json"))
+    line.ok("decisions", "farms", "--out", str(line.folder / "outcomes.json"), "--force")
     found = json.loads((line.folder / "outcomes.json").read_text(encoding="utf-8"))
     told = [d["outcome"] or {} for d in sorted(found, key=lambda d: d["id"])]
     return [(o.get("yield"), o.get("leaching")) for o in told]
