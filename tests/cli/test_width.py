@@ -49,7 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("trial log maize-nitrogen", ["what", "yield = 8.7"]),
         ("trial ask maize-nitrogen season.csv --episode 1", ["field_with_a_long_name_5", "propensity", "reason"]),
         ("token list", ["expires", "state", "active"]),
-        ("token log", ["trial", "created"]),
         ("policies", ["what it uses", "dri_med"]),
         ("bench list", ["what it is", "paper"]),
         ("evaluate log.csv --policy uniform,arm=a --reward-range 0 6", ["at all times", "difference"]),

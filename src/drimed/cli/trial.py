@@ -810,6 +810,8 @@ def summary(event: Event) -> str:
         met = [rule["rule"] for rule in body["rules"] if any(claim["met"] for claim in rule["claims"])]
         parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")
         parts += [f"the trial is {body['demands']['kind']}"] if body["demands"] else []
+    if event.kind == "rules":
+        parts.append(f"stopping rules: {', '.join(body['stopping'].get('rules', {})) or 'none'}")
     if body.get("reason") and event.kind != "decision":
         parts.append(f"reason: {body['reason']}")
     return ", ".join(parts)
