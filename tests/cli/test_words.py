@@ -70,14 +70,18 @@ def test_all_that_can_be_told_about_a_trial_file_is_told_at_once(tmp_path: Path)
         '[stopping.rules.best]\nkind = "superiority"\narm = "nwe"\n[scenarios.dull]\ndropuot = 0.1\n'
     )
     line = CommandLine(tmp_path)
-    error = line.refused("init", line.write("t.toml", text))
-    assert isinstance(error, SpecError)
-    found = {".".join(map(str, f.path)): f.line for f in error.faults}
-    assert found == {
-        "metrics.yield.rnage": 4,
-        "tolerance.absolute": 10,
+
+    def faults(text: str) -> dict[str, int | None]:
+        error = line.refused("init", line.write("t.toml", text))
+        assert isinstance(error, SpecError)
+        return {".".join(map(str, f.path)): f.line for f in error.faults}
+
+    assert faults(text) == {"metrics.yield.rnage": 4, "tolerance.absolute": 10, "scenarios.dull.dropuot": 16}
+    readable = text.replace("rnage", "range").replace("-1", "1")
+    assert faults(readable) == {
         "control": 2,
         "preference.yeild": 8,
+        "stopping.rules.best.arm": 14,
         "scenarios.dull.dropuot": 16,
     }
 

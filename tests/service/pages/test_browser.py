@@ -304,7 +304,7 @@ def test_pages_work_without_scripts(browser: Browser, service: Running) -> None:
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("Effects on reward (EUR/ha) against control: dune").first).to_be_visible()
     page.get_by_role("link", name="By user").click()
-    expect(page.get_by_text("What each user got in each season").first).to_be_visible()
+    expect(page.get_by_text("Arms of each user in each season").first).to_be_visible()
     context.close()
 
 
