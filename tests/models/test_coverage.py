@@ -56,11 +56,13 @@ def outside(
         sigma = None if told is None else np.broadcast_to(told, (runs, USERS, K))
         state = policy.begin_episode(state, Offer(features=x, control=control, sigma=sigma))
         for h in range(USERS):
-            offer = Offer(features=x[:, h], control=control, sigma=None if sigma is None else sigma[:, h], user=h)
-            decision = policy.decide(state, offer, rng.random((runs, 1)))
-            mean = np.matvec(x[:, h], theta)[np.arange(runs), decision.action]
-            reward = mean + noise[decision.action] * rng.standard_normal(runs)
-            state = policy.update(state, offer, decision, Outcome(reward))
+            one = slice(h, h + 1)
+            levels = None if sigma is None else sigma[:, one]
+            offer = Offer(features=x[:, one], control=control, sigma=levels, user=np.array([h]))
+            decision = policy.decide(state, offer, rng.random((runs, 1, 1)))
+            mean = np.matvec(x[:, h], theta)[np.arange(runs), decision.action[:, 0]]
+            reward = mean + noise[decision.action[:, 0]] * rng.standard_normal(runs)
+            state = policy.update(state, offer, decision, Outcome(reward[:, None]))
             seen.append(is_outside(fit_of_policy(policy, state), theta))
     return np.array(seen)
 
@@ -91,13 +93,13 @@ def test_while_discounting_the_set_holds_the_truth_in_each_episode() -> None:
     """
     runs, d = 2000, 10
     policy = learning(Learner(weighting="none", norm_bound=1e-3, regularisation=1.0, delta=DELTA, discount=0.5))
-    maps = np.broadcast_to(np.eye(d), (runs, 1, d, d))
+    maps = np.broadcast_to(np.eye(d), (runs, 1, 1, d, d))  # of one user and one arm
     offer = Offer(features=maps[..., 0], control=np.ones(1), maps=maps)
     rng = np.random.default_rng(1)
     state = policy.init(Shape(d=d, K=1, M=d, H=1), (runs,))
     for _ in range(40):
-        outcome = Outcome(None, rng.standard_normal((runs, d)))
-        state = policy.observe(policy.begin_episode(state, offer), offer, np.zeros(runs, np.intp), outcome)
+        outcome = Outcome(None, rng.standard_normal((runs, 1, d)))
+        state = policy.observe(policy.begin_episode(state, offer), offer, np.zeros((runs, 1), np.intp), outcome)
         assert is_outside(policy.fit(state), np.zeros(d)).mean() <= DELTA
 
 
@@ -114,8 +116,8 @@ def test_the_sets_are_not_trivially_wide() -> None:
     rng = np.random.default_rng(2)
     state = policy.init(SHAPE)
     for _ in range(30 * USERS):
-        x = rng.standard_normal((K, D))
+        x = rng.standard_normal((1, K, D))
         x /= np.linalg.norm(x, axis=-1, keepdims=True)
-        offer = Offer(features=x, control=np.eye(K)[0], sigma=UNEQUAL)
-        state = policy.observe(state, offer, np.asarray(rng.integers(K)), Outcome(np.asarray(0.0)))
+        offer = Offer(features=x, control=np.eye(K)[0], sigma=UNEQUAL[None])
+        state = policy.observe(state, offer, rng.integers(K, size=1), Outcome(np.zeros(1)))
     assert (policy.fit(state).width(np.eye(D)) < 0.5).all()
