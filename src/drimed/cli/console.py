@@ -73,7 +73,9 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     least = {n: max(len(visible(n)), *(_least(row[n], n in numeric) for row in shown)) for n in names}
     room = console.width - GAP * len(names) - 1  # of the edge
     if sum(least.values()) <= room:
-        widths = _narrowed({n: max(least[n], *(len(row[n]) for row in shown)) for n in names}, least, room)
+        widths = {n: max(least[n], *(len(row[n]) for row in shown)) for n in names}
+        while sum(widths.values()) > room:  # the widest column that can be narrower gives way
+            widths[max((n for n in names if widths[n] > least[n]), key=widths.__getitem__)] -= 1
         columns = (
             Column(Text(visible(n)), justify="right" if n in numeric else "left", overflow="fold", width=widths[n])
             for n in names
@@ -90,18 +92,6 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     console.print(table)
     if len(rows) > MOST_ROWS:
         say(f"... and {len(rows) - MOST_ROWS} more; --out FILE writes all")
-
-
-def _narrowed(widths: dict[str, int], least: dict[str, int], room: int) -> dict[str, int]:
-    """Reduce the widest column that can be narrower, one letter at a time, until all fit.
-
-    >>> _narrowed({"a": 9, "b": 4}, {"a": 3, "b": 4}, 10)
-    {'a': 6, 'b': 4}
-    """
-    while sum(widths.values()) > room:
-        widest = max((n for n in widths if widths[n] > least[n]), key=lambda n: widths[n])
-        widths = widths | {widest: widths[widest] - 1}
-    return widths
 
 
 def _least(cell: str, number: bool) -> int:
