@@ -40,17 +40,6 @@ def test_a_place_that_is_asked_for_alone_is_drawn_alone() -> None:
     verified(trial)
 
 
-def test_trials_of_an_earlier_form_draw_as_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = new(**HALVES)
-    monkeypatch.setattr(kinds, "FORM", 4)
-    before = new(**HALVES)
-    assert not before.state().balances
-    assert now.state().balances
-    arms = [[d.arm for d in trial.ask_many()] for trial in (before, now)]
-    assert arms[0] != arms[1]
-    verified(before)
-
-
 def test_exact_evidence_needs_every_decision_drawn_by_itself() -> None:
     exact = new(**HALVES, **RANGED, stopping=EXACTLY)
     assert not exact.state().balances

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from drimed.errors import SpecError
-from drimed.policies.guards import base, certified
-from drimed.policies.guards.base import CONTROL_ONLY, MIXED, REASONS, RESTRICTED, UNCHANGED, Guarded
+from drimed.policies.guards.base import REASONS, RESTRICTED
 from drimed.trial.spec import TrialSpec
 from drimed.trial.verify import verify
 from tests.trial import floored
@@ -60,21 +58,8 @@ def test_an_arm_that_leaves_no_room_for_the_floors_is_refused() -> None:
         trial.add_arm("more", {})
 
 
-def test_logs_with_the_older_word_for_a_control_that_is_a_lottery_still_verify(monkeypatch: pytest.MonkeyPatch) -> None:
-    def older(p: Any, share: Any, ok: Any, offer: Any) -> Guarded:
-        replaced = np.where(~(ok & (offer.control == 0)).any(-1), CONTROL_ONLY, RESTRICTED)
-        reason = np.where(share >= 1, UNCHANGED, np.where(share > 0, MIXED, replaced))
-        return Guarded(p, reason, share, ok.sum(-1))
-
+def test_a_control_that_is_a_lottery_of_which_some_arms_were_certified_is_told_as_restricted_and_verifies() -> None:
     spec = SPEC | {"control": {"old": 0.7, "new": 0.3}, "policy": {"guard": "certain"}, "tolerance": {"absolute": 0.3}}
-    newer = played(spec)
-    with monkeypatch.context() as patched:
-        patched.setattr(base, "explained", older)
-        patched.setattr(certified, "explained", older)
-        trial = played(spec)
-        told = [d.reason for d in trial.decisions()]
-    assert told != [d.reason for d in newer.decisions()]
-    assert REASONS[CONTROL_ONLY] in told
-    proof = verify(trial.store, "t")
-    assert proof.ok
-    assert verify(newer.store, "t").ok
+    trial = played(spec)
+    assert REASONS[RESTRICTED] in [d.reason for d in trial.decisions()]
+    assert verify(trial.store, "t").ok

@@ -10,8 +10,8 @@ import pytest
 
 from drimed.errors import StoreError
 from drimed.records import Report
+from drimed.trial import fold as folding
 from drimed.trial import snapshots
-from drimed.trial import state as folding
 from drimed.trial.events import Draft, Resumed, chain
 from drimed.trial.fold import OutgrownError, advance, catch_up, fold, grouped, start_of, with_histories
 from drimed.trial.state import TrialState
