@@ -152,13 +152,16 @@ def test_two_threads_that_write_through_one_object_lose_nothing(store: Store) ->
 
 
 def set_back(store: SqlStore, name: str, seq: int) -> None:
-    """As a backup that ended with event `seq` brings a store back."""
+    """As a backup that ended with event `seq` brings a store back; what was told later had no outcome before."""
     with store._engine.begin() as connection:
         trial = "(SELECT id FROM drimed_trials WHERE name = :name)"
 
         def run(statement: str) -> None:
             connection.execute(sa.text(statement), {"seq": seq, "name": name})
 
+        told = f"SELECT decision FROM drimed_events WHERE seq > :seq AND trial = {trial} AND decision IS NOT NULL"
+        run(f"DELETE FROM drimed_decisions WHERE seq > :seq AND trial = {trial}")
+        run(f"UPDATE drimed_decisions SET state = 'pending' WHERE trial = {trial} AND decision IN ({told})")
         run(f"DELETE FROM drimed_events WHERE seq > :seq AND trial = {trial}")
         run(f"DELETE FROM drimed_snapshots WHERE seq > :seq AND trial = {trial}")
         run(
