@@ -66,7 +66,7 @@ def forger(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forger]:
     proven(play(SPEC, store))
     made = Forger(store)
     assert made.snapshot is not None
-    made.run("DELETE FROM drimed_snapshots WHERE seq < :seq", seq=made.snapshot.seq)  # the older ones: test_since.py
+    made.run("DELETE FROM drimed_snapshots WHERE seq < :seq", seq=made.snapshot.seq)  # older ones
     yield made
     store.close()
 
