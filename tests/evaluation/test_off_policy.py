@@ -30,7 +30,6 @@ from drimed.evaluation.off_policy import (
     Overlap,
     Sums,
     TargetPolicy,
-    Terms,
     Weights,
     evaluate,
 )
@@ -48,7 +47,7 @@ LOG, _ = drawn(20)
 
 
 def estimated(name: str, log: Log, target: FloatArray) -> float:
-    return Sums.of(ESTIMATORS[name].terms(Decisions(log, target))).value
+    return Sums.of(len(log), ESTIMATORS[name].terms(Decisions(log, target))).value
 
 
 @cache
@@ -275,8 +274,10 @@ def test_a_piece_longer_than_the_cache_is_cut() -> None:
     far=st.sampled_from([0.0, 1e6]),
 )
 def test_moments_merge_to_the_whole_also_far_from_zero(rows: list[tuple[float, float]], cut: int, far: float) -> None:
-    whole = np.array(rows).T + far
-    merged = Sums.of(Terms(*whole[:, :cut])).merge(Sums.of(Terms(*whole[:, cut:])))
+    base, correction = np.array(rows).T + far
+    whole = np.stack([base, correction, correction - base])
+    first, second = whole[:, :cut], whole[:, cut:]
+    merged = Sums.of(first.shape[1], (*first,)).merge(Sums.of(second.shape[1], (*second,)))  # type: ignore[arg-type]
     assert merged.count == len(rows)
     np.testing.assert_allclose(merged.mean, np.mean(whole, 1), rtol=1e-13, atol=1e-10)
     scatter = np.atleast_2d(np.cov(whole, ddof=0)) * len(rows)

@@ -19,10 +19,10 @@ Shapes: n decisions, K arms.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 from scipy.special import ndtri
@@ -53,9 +53,8 @@ class TargetPolicy:
         """Every available arm alike."""
 
         def probabilities(log: Log) -> FloatArray:
-            if log.available is None:
-                return np.full(log.K, 1 / log.K)
-            return log.available / log.available.sum(-1, keepdims=True)
+            possible = np.ones(log.K) if log.available is None else log.available
+            return possible / possible.sum(-1, keepdims=True)
 
         return cls("uniform", probabilities)
 
@@ -76,10 +75,8 @@ class TargetPolicy:
 
         def probabilities(log: Log) -> FloatArray:
             if log.probabilities is None:
-                raise InputError(
-                    "target 'logged' needs the logged probabilities of all arms; "
-                    "this log has only that of the arm played"
-                )
+                needs = "target 'logged' needs the logged probabilities of all arms"
+                raise InputError(f"{needs}; this log has only that of the arm played")
             return log.probabilities
 
         return cls("logged", probabilities)
@@ -90,10 +87,8 @@ class TargetPolicy:
 
         def probabilities(log: Log) -> FloatArray:
             if prefix not in log.targets:
-                raise InputError(
-                    f"the log has no target probabilities under {prefix!r}; "
-                    f"read it with columns=Columns(targets=({prefix!r},))"
-                )
+                how = f"read it with columns=Columns(targets=({prefix!r},))"
+                raise InputError(f"the log has no target probabilities under {prefix!r}; {how}")
             return log.targets[prefix]
 
         return cls(f"columns={prefix}", probabilities)
@@ -104,9 +99,9 @@ class TargetPolicy:
         p = arrays.probabilities("pmf", arrays.finite("pmf", pmf))
 
         def probabilities(log: Log) -> FloatArray:
+            end = log.start + len(log)
             if p.shape[-1] != log.K:
                 raise InputError(f"target {name!r} has {p.shape[-1]} arms, the log has {log.K}")
-            end = log.start + len(log)
             if p.ndim > 1 and end > len(p):
                 raise InputError(f"target {name!r} has {len(p)} rows, the log has at least {end} decisions")
             return p if p.ndim == 1 else p[log.start : end]
@@ -136,15 +131,19 @@ class TargetPolicy:
         >>> TargetPolicy.parse("arm=new").name
         'arm=new'
         """
-        kind, _, value = text.partition("=")
-        if text == "control":
-            if control is None:
-                raise InputError("target 'control' needs to know which arm is the control; say so with --control NAME")
-            return cls.always(control, name="control")
-        if kind in ("arm", "columns") and value:
-            return cls.always(value) if kind == "arm" else cls.columns(value)
-        if text in ("uniform", "logged"):
-            return cls.uniform() if text == "uniform" else cls.logged()
+        match text.partition("="):
+            case ("control", "", _):
+                if control is None:
+                    raise InputError("target 'control' needs the name of the control arm; give it with --control NAME")
+                return cls.always(control, name="control")
+            case ("uniform", "", _):
+                return cls.uniform()
+            case ("logged", "", _):
+                return cls.logged()
+            case ("arm", _, arm) if arm:
+                return cls.always(arm)
+            case ("columns", _, prefix) if prefix:
+                return cls.columns(prefix)
         raise UnknownNameError("target policy", text, NAMED_TARGETS)
 
 
@@ -166,12 +165,7 @@ class Decisions:
     @cached_property
     def weight(self) -> FloatArray:
         """Probability of the played arm under the target over its propensity: (n,)."""
-        unknown = unknown_propensity(self.log)
-        if unknown:
-            raise InputError(unknown)
-        action = self.log.action
-        chance = self.target.take(action) if self.target.ndim == 1 else np.asarray(pick(self.target, action))
-        return chance / self.log.propensity
+        return np.asarray(arrays.pick_shared(self.target, self.log.action, 1)) / self.log.propensity
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -181,8 +175,7 @@ class Decisions:
     @cached_property
     def direct(self) -> FloatArray:
         """The target's mean reward according to the model: (n,)."""
-        q = self._predictions
-        return q @ self.target if self.target.ndim == 1 else np.vecdot(self.target, q)
+        return np.vecdot(self.target, self._predictions)
 
     @property
     def _predictions(self) -> FloatArray:
@@ -193,20 +186,13 @@ class Decisions:
         return self.log.predictions
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """One estimator's terms on n decisions; None stands for zeros, and for ones as normaliser."""
-
-    base: FloatArray | None = None  # (n,)
-    correction: FloatArray | None = None  # (n,)
-    normaliser: FloatArray | None = None  # (n,)
+Terms = tuple[FloatArray | float, FloatArray | float, FloatArray | float]  # base, correction, normaliser: (n,) each
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """An estimator of a target's value, by name."""
+    """An estimator of a target's value."""
 
     terms: Callable[[Decisions], Terms]
     weighs: bool = True  # needs propensities, and support
@@ -215,15 +201,15 @@ class Estimator:
 
 ESTIMATORS = {
     # Direct method: the model's answer, as biased as the model.
-    "dm": Estimator(lambda d: Terms(base=d.direct), weighs=False, predicts=True),
+    "dm": Estimator(lambda d: (d.direct, 0.0, 1.0), weighs=False, predicts=True),
     # Inverse propensity score: unbiased, noisy where weights are large.
-    "ips": Estimator(lambda d: Terms(correction=d.weight * d.log.reward)),
+    "ips": Estimator(lambda d: (0.0, d.weight * d.log.reward, 1.0)),
     # Self-normalised: a weighted mean, so it stays within the range of rewards; bias of order 1 / n.
-    "snips": Estimator(lambda d: Terms(None, d.weight * d.log.reward, d.weight)),
+    "snips": Estimator(lambda d: (0.0, d.weight * d.log.reward, d.weight)),
     # Doubly robust: unbiased if the propensities are right, whatever the model.
-    "dr": Estimator(lambda d: Terms(d.direct, d.weight * d.residual), predicts=True),
+    "dr": Estimator(lambda d: (d.direct, d.weight * d.residual, 1.0), predicts=True),
     # Doubly robust with weights that sum to n.
-    "sndr": Estimator(lambda d: Terms(d.direct, d.weight * d.residual, d.weight), predicts=True),
+    "sndr": Estimator(lambda d: (d.direct, d.weight * d.residual, d.weight), predicts=True),
 }
 
 
@@ -234,39 +220,27 @@ class Sums:
 
     They merge (Chan, Golub and LeVeque, 1983): deviations are taken from each piece's own mean, so nothing cancels.
 
-    >>> Sums.of(Terms(correction=np.array([2.0, 4.0]), normaliser=np.array([1.0, 2.0]))).value
+    >>> Sums.of(2, (0.0, np.array([2.0, 4.0]), np.array([1.0, 2.0]))).value
     2.0
     """
 
-    has: tuple[tuple[bool, bool, bool], ...]  # for each target, which of the three terms there are
     count: int
-    mean: FloatArray  # (c,), of the terms that there are
+    mean: FloatArray  # (c,): three terms for each target
     scatter: FloatArray  # (c, c), sum of products of deviations
 
     @classmethod
-    def of(cls, *terms: Terms) -> Sums:
-        """From the terms of one piece: of a target, or of a target and the one that it is compared with."""
-        parts = [(t.base, t.correction, t.normaliser) for t in terms]
-        has = tuple((b is not None, c is not None, w is not None) for b, c, w in parts)
-        columns = [column for three in parts for column in three if column is not None]
-        c, n = len(columns), len(columns[0])
-        if n == 0:
-            return cls(has, 0, np.zeros(c), np.zeros((c, c)))
-        mean, scatter = np.array([column.mean() for column in columns]), np.empty((c, c))
-        deviations = [column - m for column, m in zip(columns, mean, strict=True)]
-        for i in range(c):
-            for j in range(i + 1):
-                # Unlike np.dot, einsum starts no threads, which cost more than they gain here.
-                scatter[i, j] = scatter[j, i] = float(np.einsum("i,i->", deviations[i], deviations[j]))
-        return cls(has, n, mean, scatter)
+    def of(cls, n: int, *terms: Terms) -> Sums:
+        """From the terms of n decisions: of a target, or of a target and the one that it is compared with."""
+        columns = np.stack([np.broadcast_to(column, n) for three in terms for column in three])  # (c, n)
+        mean = columns.sum(-1) / max(n, 1)
+        off = columns - mean[:, None]
+        return cls(n, mean, np.einsum("in,jn->ij", off, off))  # unlike a product of matrices, it starts no threads
 
     def merge(self, other: Sums) -> Sums:
         """As if both pieces had come at once."""
-        if self.count == 0 or other.count == 0:
-            return other if self.count == 0 else self
-        n, step = self.count + other.count, other.mean - self.mean
+        n, step = max(self.count + other.count, 1), other.mean - self.mean
         scatter = self.scatter + other.scatter + outer(step, step) * (self.count * other.count / n)
-        return Sums(self.has, n, self.mean + step * (other.count / n), scatter)
+        return Sums(self.count + other.count, self.mean + step * (other.count / n), scatter)
 
     @property
     def value(self) -> float:
@@ -285,16 +259,11 @@ class Sums:
         return float(np.sqrt(variance / self.count)) if variance > NO_VARIANCE * size else np.nan
 
     def _value_and_slope(self) -> tuple[float, FloatArray]:
-        """The value, and how it moves with the mean of each column."""
-        value, slopes, at = 0.0, list[FloatArray](), 0
-        for sign, has in zip((1.0, -1.0), self.has, strict=False):
-            means = np.array([0.0, 0.0, 1.0])
-            means[np.array(has)] = self.mean[at : at + sum(has)]
-            at += sum(has)
-            base, correction, w = means[0], means[1], float(means[2]) or np.nan
-            value += sign * float(base + correction / w)
-            slopes.append(sign * np.array([1.0, 1 / w, -correction / w**2])[np.array(has)])
-        return value, np.concatenate(slopes)
+        """The value, and its derivative by the mean of each column."""
+        base, correction, w = self.mean.reshape(-1, 3).T  # (targets,) each
+        w, sign = np.where(w == 0, np.nan, w), np.array([1.0, -1.0])[: len(base)]
+        slope = sign * np.stack([np.ones_like(w), 1 / w, -correction / w**2])
+        return float(sign @ (base + correction / w)), slope.T.ravel()
 
 
 @final
@@ -314,7 +283,6 @@ class Interval:
         >>> round(Interval.normal(0.0, 1.0, 0.95).high, 2)
         1.96
         """
-        arrays.share("level", level)
         half = float(ndtri((1 + level) / 2)) * standard_error
         return cls(value - half, value + half, level, "normal")
 
@@ -327,8 +295,7 @@ class Anytime:
     level: float
     least: float
     most: float
-    below: Lower  # of weighted rewards above the least
-    above: Lower  # of weighted rewards below the most
+    bounds: Lower  # (2,), of weighted rewards above the least, and below the most
 
     @classmethod
     def start(cls, reward_range: tuple[float, float], level: float) -> Anytime:
@@ -336,26 +303,20 @@ class Anytime:
         least, most = reward_range
         if not least < most:
             raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
-        arrays.share("level", level)
-        half = Lower.start(alpha=(1 - level) / 2)
-        return cls(level, least, most, half, half)
+        return cls(level, least, most, Lower.start(alpha=(1 - level) / 2, batch=(2,)))
 
     def extend(self, weight: FloatArray, reward: FloatArray) -> Anytime:
         """After these decisions too."""
-        if not len(reward):
-            return self
-        if reward.min() < self.least or reward.max() > self.most:
-            seen = f"{float(reward.min())} to {float(reward.max())}"
-            raise InputError(f"rewards must be within {self.least} to {self.most}, got {seen}")
+        if len(reward) and (reward.min() < self.least or reward.max() > self.most):
+            came = f"{float(reward.min())} to {float(reward.max())}"
+            raise InputError(f"rewards must be within {self.least} to {self.most}, got {came}")
         share = (reward - self.least) / (self.most - self.least)
-        below, above = self.below.extend(weight * share), self.above.extend(weight * (1 - share))
-        return Anytime(self.level, self.least, self.most, below, above)
+        return replace(self, bounds=self.bounds.extend(weight * np.stack([share, 1 - share])))
 
     def interval(self) -> Interval:
         """Of the average value of the decisions so far."""
-        size = self.most - self.least
-        low, high = float(self.below.bound()), 1 - float(self.above.bound())
-        return Interval(self.least + size * low, self.least + size * high, self.level, "anytime")
+        size, (above, below) = self.most - self.least, self.bounds.bound()
+        return Interval(self.least + size * float(above), self.most - size * float(below), self.level, "anytime")
 
 
 def unknown_propensity(log: Log) -> str | None:
@@ -403,8 +364,7 @@ class Weights:
     @classmethod
     def of(cls, weight: FloatArray) -> Weights:
         """From the weights themselves: (n,)."""
-        squares = float(np.einsum("i,i->", weight, weight))
-        return cls(len(weight), float(weight.sum()), squares, float(weight.max(initial=0.0)))
+        return cls(len(weight), float(weight.sum()), float((weight**2).sum()), float(weight.max(initial=0.0)))
 
     def merge(self, other: Weights) -> Weights:
         """Of both sets of decisions."""
@@ -425,6 +385,11 @@ class Weights:
         """Near 1 if the propensities are right and support is complete."""
         return self.total / self.count if self.count else np.nan
 
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        names = ("decisions", "effective_sample_size", "largest_weight", "mean_weight")
+        return dict(zip(names, (self.count, self.effective, self.largest, self.mean), strict=True))
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -440,14 +405,13 @@ class Overlap:
     @classmethod
     def of(cls, decisions: Decisions, *, by_user: bool = False) -> Overlap:
         """From one piece of a log."""
-        log, target, weight = decisions.log, decisions.target, decisions.weight
-        wanted = target * len(log) if target.ndim == 1 else target.sum(0)
+        log, weight = decisions.log, decisions.weight
+        wanted = np.broadcast_to(decisions.target, (len(log), log.K)).sum(0)
         logged = np.bincount(log.action, minlength=log.K).astype(np.float64)
         users = {}
         if by_user and log.user is not None:
             labels, index = np.unique(log.user, return_inverse=True)
-            order, ends = np.argsort(index, kind="stable"), np.cumsum(np.bincount(index))[:-1]
-            parts = np.split(weight[order], ends)
+            parts = np.split(weight[np.argsort(index, kind="stable")], np.cumsum(np.bincount(index))[:-1])
             users = {label: Weights.of(own) for label, own in zip(labels.tolist(), parts, strict=True)}
         return cls(log.arms, Weights.of(weight), logged, wanted, users)
 
@@ -494,15 +458,10 @@ class Overlap:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-
-        def sizes(w: Weights) -> dict[str, float]:
-            names = ("decisions", "effective_sample_size", "largest_weight", "mean_weight")
-            return dict(zip(names, (w.count, w.effective, w.largest, w.mean), strict=True))
-
-        return sizes(self.weights) | {
+        return self.weights.as_dict() | {
             "logged": dict(zip(self.arms, self.logged.tolist(), strict=True)),
             "wanted": dict(zip(self.arms, self.wanted.tolist(), strict=True)),
-            "by_user": {str(user): sizes(w) for user, w in self.by_user.items()},
+            "by_user": {str(user): w.as_dict() for user, w in self.by_user.items()},
         }
 
 
@@ -540,26 +499,24 @@ class Evaluation:
 
     def estimate(self, target: str, estimator: str) -> Estimate:
         """One of the estimates, by names."""
-        for each in self.estimates:
-            if (each.target, each.estimator) == (target, estimator):
-                return each
-        names = ", ".join(f"{e.target}/{e.estimator}" for e in self.estimates)
-        raise InputError(f"no estimate {target}/{estimator}; there are {names}")
+        by_name = {(e.target, e.estimator): e for e in self.estimates}
+        if (target, estimator) not in by_name:
+            names = ", ".join("/".join(both) for both in by_name)
+            raise InputError(f"no estimate {target}/{estimator}; there are {names}")
+        return by_name[target, estimator]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; NaN becomes None."""
-        overlaps = {name: None if o is None else o.as_dict() for name, o in self.overlaps.items()}
-        return _without_nan(
-            {
-                "decisions": self.decisions,
-                "arms": list(self.arms),
-                "mean_reward": self.mean_reward,
-                "estimates": [asdict(e) for e in self.estimates],
-                "differences": [asdict(d) for d in self.differences],
-                "overlap": overlaps,
-                "warnings": self.warnings,
-            }
-        )
+        plain = {
+            "decisions": self.decisions,
+            "arms": list(self.arms),
+            "mean_reward": self.mean_reward,
+            "estimates": [asdict(e) for e in self.estimates],
+            "differences": [asdict(d) for d in self.differences],
+            "overlap": {name: None if o is None else o.as_dict() for name, o in self.overlaps.items()},
+            "warnings": self.warnings,
+        }
+        return cast(dict[str, Any], _without_nan(plain))
 
 
 def _without_nan(value: Any) -> Any:
@@ -627,12 +584,12 @@ class Evaluator:
         self._rewards += float(log.reward.sum())
         self._unknown = self._unknown or unknown_propensity(log)
         for begin in range(0, len(log), ROWS):
-            piece = log if len(log) <= ROWS else log.rows(begin, begin + ROWS)
+            piece = log.rows(begin, begin + ROWS)
             terms = {t.name: self._add(self._targets[t.name], piece, t.probabilities(piece)) for t in self.plan.targets}
-            base = terms.get(self.plan.against or "", {})
+            base = terms.pop(self.plan.against or "", {})
             for target, mine in terms.items():
-                for name in mine.keys() & base.keys() if target != self.plan.against else ():
-                    _accumulate(self._targets[target].differences, name, Sums.of(mine[name], base[name]))
+                for name in mine.keys() & base.keys():
+                    _accumulate(self._targets[target].differences, name, Sums.of(len(piece), mine[name], base[name]))
 
     def _add(self, sums: _TargetSums, piece: Log, target: FloatArray) -> dict[str, Terms]:
         """Extend one target's sums; returns its terms by estimator."""
@@ -653,35 +610,33 @@ class Evaluator:
                 terms[name] = ESTIMATORS[name].terms(decisions)
             except InputError as error:
                 sums.failed[name] = str(error)
-                continue
-            _accumulate(sums.values, name, Sums.of(terms[name]))
+            else:
+                _accumulate(sums.values, name, Sums.of(len(piece), terms[name]))
         return terms
 
     def result(self) -> Evaluation:
         """Estimates from the decisions so far."""
         if not self._count:
             raise InputError("the log is empty: there is nothing to evaluate")
-        estimates, warnings = list[Estimate](), dict[str, list[str]]()
+        estimates, differences, warnings = list[Estimate](), list[Estimate](), dict[str, list[str]]()
+        overlaps = dict[str, Overlap | None]()
         for target, sums in self._targets.items():
             blocked = self._unknown or sums.unsupported or (sums.overlap.missing() if sums.overlap else None)
+            overlaps[target] = None if self._unknown or sums.unsupported else sums.overlap
             mine = [self._estimate(target, name, sums, blocked) for name in self.plan.estimators]
             warnings[target] = sums.overlap.warnings() if sums.overlap and not blocked else []
             constant = [e.estimator for e in mine if not e.refused and np.isnan(e.standard_error)]
             if constant:
-                warnings[target].append(
-                    f"no interval for {', '.join(constant)}: the decisions that count are all the same, or only one"
-                )
+                same = "the decisions that count are all the same, or only one"
+                warnings[target].append(f"no interval for {', '.join(constant)}: {same}")
             estimates += mine
-        overlaps = {n: None if self._unknown or s.unsupported else s.overlap for n, s in self._targets.items()}
-        mean = self._rewards / self._count
-        answered, against = {(e.target, e.estimator) for e in estimates if not e.refused}, self.plan.against or ""
-        differences = []
+        answered = {(e.target, e.estimator) for e in estimates if not e.refused}
         for target, sums in self._targets.items():
             for name in self.plan.estimators:
-                if name in sums.differences and {(target, name), (against, name)} <= answered:
-                    value, error = sums.differences[name].value, sums.differences[name].standard_error
-                    interval = Interval.normal(value, error, self.plan.level)
-                    differences.append(Estimate(target, name, value, error, interval, against=against))
+                if name in sums.differences and {(target, name), (self.plan.against, name)} <= answered:
+                    difference = self._answer(target, name, sums.differences[name])
+                    differences.append(replace(difference, against=self.plan.against))
+        mean = self._rewards / self._count
         return Evaluation(self._count, self._arms, mean, estimates, overlaps, warnings, differences)
 
     def _estimate(self, target: str, name: str, sums: _TargetSums, blocked: str | None) -> Estimate:
@@ -689,12 +644,13 @@ class Evaluator:
         if refused is None and np.isnan(sums.values[name].value):
             refused = "no decision of the log counts for this target: its weights are all zero"
         if refused:
-            return Estimate(
-                target, name, np.nan, np.nan, Interval.normal(np.nan, np.nan, self.plan.level), None, refused
-            )
-        value, error = sums.values[name].value, sums.values[name].standard_error
+            return replace(self._answer(target, name, None), refused=refused)
         anytime = sums.anytime.interval() if sums.anytime and name == "ips" else None
-        return Estimate(target, name, value, error, Interval.normal(value, error, self.plan.level), anytime)
+        return replace(self._answer(target, name, sums.values[name]), anytime=anytime)
+
+    def _answer(self, target: str, name: str, sums: Sums | None) -> Estimate:
+        value, error = (np.nan, np.nan) if sums is None else (sums.value, sums.standard_error)
+        return Estimate(target, name, value, error, Interval.normal(value, error, self.plan.level))
 
 
 def _accumulate(sums: dict[str, Sums], name: str, more: Sums) -> None:
