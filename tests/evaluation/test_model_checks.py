@@ -10,7 +10,8 @@ import pytest
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.decision_log import Log, make_log
-from drimed.evaluation.model_checks import EpisodeSums, Monitor, calibration_p_value, residual_check
+from drimed.evaluation.effects import calibration_p_value
+from drimed.evaluation.model_checks import EpisodeSums, Monitor, residual_check
 from drimed.numerics.arrays import FloatArray
 from tests.evaluation.logs import drawn
 

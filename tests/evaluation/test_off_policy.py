@@ -277,7 +277,7 @@ def test_moments_merge_to_the_whole_also_far_from_zero(rows: list[tuple[float, f
     base, correction = np.array(rows).T + far
     whole = np.stack([base, correction, correction - base])
     first, second = whole[:, :cut], whole[:, cut:]
-    merged = Sums.of(first.shape[1], (*first,)).merge(Sums.of(second.shape[1], (*second,)))  # type: ignore[arg-type]
+    merged = Sums.of(first.shape[1], (*first,)).merge(Sums.of(second.shape[1], (*second,)))
     assert merged.count == len(rows)
     np.testing.assert_allclose(merged.mean, np.mean(whole, 1), rtol=1e-13, atol=1e-10)
     scatter = np.atleast_2d(np.cov(whole, ddof=0)) * len(rows)

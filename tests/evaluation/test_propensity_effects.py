@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.evaluation.propensity_effects import (
+from drimed.evaluation.effects import (
     Scores,
     asymptotic_band,
     effect_scores,

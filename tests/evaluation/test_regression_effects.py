@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.evaluation.regression_effects import best_probabilities, group_effects, recommend, reward_effects
+from drimed.evaluation.effects import best_probabilities, group_effects, recommend, reward_effects
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.policy import Policy

@@ -10,11 +10,11 @@ import pytest
 
 from drimed.formatting import short
 from drimed.records import Claim, Effect
+from drimed.reports import charts, svg
 from drimed.reports.analysis import analyse
-from drimed.reports.charts import progress, svg
-from drimed.reports.charts.effects import MOST_PANELS, EffectRow, forest, over_time
-from drimed.reports.charts.svg import Chart
+from drimed.reports.charts import MOST_PANELS, EffectRow, forest, over_time
 from drimed.reports.page import style
+from drimed.reports.svg import Chart
 from tests.reports.worlds import FIELD, field, grown
 
 
@@ -121,10 +121,10 @@ def test_effects_over_time_have_a_panel_for_each_arm_given_most() -> None:
 
 def test_a_stopping_chart_has_the_lines_that_an_end_must_pass() -> None:
     claim = Claim("r", "equivalence", "cost", "all users", "new", -1.0, 1.0, 2.0, -1.0, met=True)
-    assert progress.margins(claim, "higher") == [-2.0, 2.0]
+    assert charts.margins(claim, "higher") == [-2.0, 2.0]
     harm = replace(claim, kind="harm", distance=3.0, met=False)
-    assert progress.margins(harm, "higher") == [-2.0]
-    assert progress.margins(harm, "lower") == [2.0]
+    assert charts.margins(harm, "higher") == [-2.0]
+    assert charts.margins(harm, "lower") == [2.0]
 
 
 def test_no_two_arms_look_alike() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.evaluation import propensity_effects as scores
+from drimed.evaluation import effects as scores
 from drimed.records import Report
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.checks import (

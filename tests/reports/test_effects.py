@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.evaluation.regression_effects import best_probabilities
+from drimed.evaluation.effects import best_probabilities
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.offer import Offer
 from drimed.records import Report
 from drimed.reports.analysis import analyse
-from drimed.reports.effects import EVERYBODY, REWARD, own_effects
-from drimed.reports.regression import evidence, fit_now, inference_learner, usable
+from drimed.reports.effects import EVERYBODY, REWARD, evidence, fit_now, inference_learner, own_effects, usable
 from drimed.reports.variation import past_effects
 from drimed.trial.estimates import offers_now
 from drimed.trial.store import MemoryStore

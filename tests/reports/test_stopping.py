@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from drimed.records import Claim, Look
-from drimed.reports.analysis import analyse
-from drimed.reports.charts import progress as charts
+from drimed.reports import charts
+from drimed.reports.analysis import analyse, describe_rules
 from drimed.reports.page import report, write_report
-from drimed.reports.stopping import describe_rules
 from drimed.trial.spec import Stopping
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from drimed.records import Decision, Effect
 from drimed.reports.analysis import Analysis, analyse
-from drimed.reports.charts.progress import components
+from drimed.reports.charts import components
 from drimed.reports.effects import EVERYBODY, Recommendation
 from drimed.reports.variation import Component
 from drimed.reports.wording import (

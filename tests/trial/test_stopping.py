@@ -12,7 +12,7 @@ import pytest
 from drimed.errors import ConflictError, HaltedError, InputError, SpecError
 from drimed.formatting import short
 from drimed.records import Report, unconfirmed
-from drimed.reports.charts.progress import describe_claim as said_of
+from drimed.reports.charts import describe_claim as said_of
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.look_history import look_hash

@@ -590,7 +590,7 @@ def look(
     name: Name, dry_run: Dry = False, as_json: AsJson = False, store: Address = DEFAULT, actor: Who = None
 ) -> None:
     """Evaluate the stopping rules: what each says, and how far it is from being met. The look is recorded."""
-    from drimed.reports.stopping import then_of, until
+    from drimed.reports.analysis import then_of, until
     from drimed.trial.seasons import calendar
 
     opened = _open(name, store, actor)

@@ -1,9 +1,4 @@
-"""Checks of propensities, of the noise and of a constant theta.
-
-`calibration_p_value` compares choices with the probabilities that were logged for them. It bets: before each decision
-it tilts the logged probabilities towards arms that were played more often than they said, and multiplies its stake by
-tilted over logged probability of what was played. If the propensities are true, the stake is a martingale from 1, and
-reaches 1 / alpha with a chance of at most alpha, at any size and however often one looks.
+"""Checks of the noise and of a constant theta, of the paper's regression.
 
 `residual_check`: standardised one-step-ahead residuals should have variance one. Rows are those of a learner with
 known noise: whitened.
@@ -24,47 +19,21 @@ Shapes: leading `...` is any batch; L episodes, K arms, M metrics (1 with reward
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
-from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.evaluation.decision_log import Log
-from drimed.numerics import arrays, probability
+from drimed.errors import ConfigError, ShapeError
+from drimed.numerics import arrays
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
-PRIOR_PLAYS = 5.0  # of each arm, at its logged rate: before there is evidence, bets are small
 FEWEST = 20  # residuals of an arm and metric below which nothing is said about their variance
 
 # The supremum is taken over |theta| <= norm_bound by a penalty of this size, times |theta|^2 / norm_bound^2 / 2: it
 # costs half of it in evidence, and keeps the fit defined before there are d rows.
 PENALTY = 0.01
-
-
-def calibration_p_value(logs: Iterable[Log]) -> float:
-    """p-value of the logged probabilities against realised choices, at any size and however often one looks.
-
-    It needs the probabilities of all arms. The log comes in pieces, in the order of its decisions.
-
-    >>> from drimed.evaluation.decision_log import make_log
-    >>> calibration_p_value([make_log(action=[0, 1] * 50, reward=[0.0] * 100, probabilities=[[0.5, 0.5]] * 100)])
-    1.0
-    """
-    expected = realised = np.zeros(1)  # (K,), sums of probabilities, and plays
-    stake, best = 0.0, 0.0  # logarithms
-    for log in logs:
-        if log.probabilities is None:
-            raise InputError("calibration needs the probabilities of all arms; this log has that of the arm played")
-        p, played = log.probabilities, probability.one_hot(log.action, log.K)
-        before = (realised + np.cumsum(played, axis=0) - played, expected + np.cumsum(p, axis=0) - p)  # (n, K) each
-        tilt = (before[0] + PRIOR_PLAYS) / (before[1] + PRIOR_PLAYS)
-        stakes = stake + np.cumsum(np.log(np.vecdot(tilt, played) / np.vecdot(tilt, p)))
-        stake, best = float(stakes[-1]) if len(stakes) else stake, max(best, float(stakes.max(initial=0.0)))
-        expected, realised = expected + p.sum(0), realised + played.sum(0)
-    return float(np.exp(-best))
 
 
 @final

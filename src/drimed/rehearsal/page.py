@@ -36,9 +36,9 @@ from drimed.rehearsal.results import (
     measures,
     with_unit,
 )
-from drimed.reports.charts import svg
-from drimed.reports.charts.svg import Chart, Key, Panel, RangeRow, Scale, Series, Table, el
+from drimed.reports import svg
 from drimed.reports.page import environment, style
+from drimed.reports.svg import Chart, Key, Panel, RangeRow, Scale, Series, Table, el
 
 PAGE, RESULTS = "index.html", "results.json"
 OFTEN = 0.1  # share of false claims beyond which something is wrong with the design

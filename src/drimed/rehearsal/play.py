@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from drimed import streams
-from drimed.evaluation import propensity_effects, regression_effects
+from drimed.evaluation import effects as arm_effects
 from drimed.models.mixed import effects
 from drimed.models.mixed.effects import ALPHA, LIKELY
 from drimed.models.mixed.learner import Field
@@ -305,7 +305,7 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         significant = effects.is_significant(together, None, arms, 1)
     else:  # the paper's model: its guaranteed range, as in a report
         fit = policy.fit(state)
-        group = regression_effects.group_effects(fit, offers, range(offers.control.shape[-2]))
+        group = arm_effects.group_effects(fit, offers, range(offers.control.shape[-2]))
         mean, low, high = group.estimate, group.low, group.high
         likely = np.asarray(ndtri(ONE_SIDE) * fit.noise_bound / fit.radius)[..., None] * (mean - low)
         significant = np.ones(mean.shape, bool)
@@ -505,14 +505,14 @@ def _propensity_pass(
         if not len(after):
             continue
         a, r, e = action[some][:, at], reward[some][:, at], p[some][:, at]
-        q = propensity_effects.running_predictions(a, r, K, user=user[at], season=season[at])
+        q = arm_effects.running_predictions(a, r, K, user=user[at], season=season[at])
         for k in range(K):
             g = np.eye(K)[k] - control[at]
             if g.any():
-                scored = propensity_effects.effect_scores(
+                scored = arm_effects.effect_scores(
                     action=a[:, 1:], reward=r[:, 1:], probabilities=e[:, 1:], contrast=g[1:], predictions=q[:, 1:]
                 )
-                band = propensity_effects.asymptotic_band(scored, alpha)
+                band = arm_effects.asymptotic_band(scored, alpha)
                 ranges[some, after, k] = np.stack([band.low[:, place[after]], band.high[:, place[after]]], -1)
 
 

@@ -28,7 +28,7 @@ from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
-from drimed.reports.regression import Inference
+from drimed.reports.effects import Inference
 from drimed.trial.dataset import Dataset
 
 ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward

@@ -19,8 +19,8 @@ import numpy as np
 
 from drimed.errors import DrimedError, InputError
 from drimed.evaluation import confidence_sequences, model_checks
+from drimed.evaluation.effects import PLAYS, calibration_p_value
 from drimed.evaluation.model_checks import EpisodeSums, MeanDrift, Monitor
-from drimed.evaluation.propensity_effects import PLAYS
 from drimed.evaluation.residual_checks import Check
 from drimed.formatting import amount, counted, listed, short
 from drimed.models import linear_regression, noise_estimation
@@ -29,8 +29,17 @@ from drimed.models.noise_estimation import NoiseModel
 from drimed.numerics.arrays import FloatArray, IntArray, pick_shared
 from drimed.numerics.ridge import one_step_ahead
 from drimed.records import Alarm, Effect
-from drimed.reports.effects import EVERYBODY, MODEL, available, groups
-from drimed.reports.regression import Inference, evidence, fit_now, inference_learner, usable
+from drimed.reports.effects import (
+    EVERYBODY,
+    MODEL,
+    Inference,
+    available,
+    evidence,
+    fit_now,
+    groups,
+    inference_learner,
+    usable,
+)
 from drimed.trial import queries
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import (
@@ -81,7 +90,7 @@ def check(data: Dataset, residual_checks: tuple[Check, ...] | None = None) -> Ch
         mean = _mean_drift(data, rows)
         residual = model_checks.residual_check(rows.standardised, rows.arm, len(data.state.problem.arms))
     with suppress(DrimedError):
-        propensities = model_checks.calibration_p_value(data.logs())
+        propensities = calibration_p_value(data.logs())
     if residual_checks is None:
         residual_checks = () if rows is None else _residual_checks(data, rows)
     checks = Checks(mean, residual, propensities, residual_checks, [])

@@ -10,20 +10,22 @@ of the long range and those of the likely one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
 from drimed.errors import InputError
-from drimed.evaluation import regression_effects
+from drimed.evaluation import effects as arm_effects
+from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects as mixed
 from drimed.models.mixed.effects import EffectPosterior, FittedModel, seasons_with_both_arms
-from drimed.models.offer import Fit, Offer
+from drimed.models.noise_estimation import NoiseModel
+from drimed.models.offer import Fit, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.policies.policy import Policy
 from drimed.records import Effect
-from drimed.reports.regression import Inference
 from drimed.trial.dataset import Dataset
 from drimed.trial.estimates import REWARD as REWARD
 from drimed.trial.estimates import (
@@ -34,6 +36,7 @@ from drimed.trial.estimates import (
     may_get,
     offers_now,
 )
+from drimed.trial.policy import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
@@ -41,8 +44,12 @@ MODEL = "model"  # the source of an effect, or PROPENSITIES
 POSTERIOR_DRAWS = 4000
 MOST_USERS = 1000  # whose average is computed to judge one of them; of more, a user's effect must stand alone
 AT_ONCE = 64  # users whose posterior is drawn from at a time
+OUTCOMES_AT_ONCE = 500  # of an episode, that are learned from together
+MOST_REFITTED = 5000  # outcomes that are learned from again where each of them changes the noise
 LIKELY = 0.95
 ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
+
+Inference = Fit | FittedModel  # the source of effects: the paper's regression, or a mixed model
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ def own_effects(
         own = mixed.effects_of_users(model, offers).at((..., 0))  # (H, K)
         five, significant = _five(own), mixed.is_significant(own, everybody, compared_arms(state), len(state.users))
     else:
-        five, significant = _of_regression(model, regression_effects.reward_effects(model, offers)), None
+        five, significant = _of_regression(model, arm_effects.reward_effects(model, offers)), None
     times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
     effects: list[Effect] = []
     for h, user in enumerate(users):
@@ -146,7 +153,7 @@ def recommendations(data: Dataset, fit: Inference, own: Sequence[Effect]) -> lis
     among[:, np.unique(data.arm[data.has_outcome])] = True
     best: list[tuple[Any, ...]] = []
     for model, part, some in _posteriors(state, fit, offers):
-        draws = regression_effects.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])
+        draws = arm_effects.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])
         best += zip(draws.arm, draws.margin, draws.runner_up, draws.best, strict=True)
     return [
         Recommendation(
@@ -179,12 +186,12 @@ def group_ranges(
     """Some users together, on the reward and each metric; `possible` is (H, K), of all: (5, K, 1 + M)."""
     if isinstance(fit, FittedModel):
         return _five(effects_together(fit, offers, some, possible))
-    parts = [_of_regression(fit, regression_effects.group_effects(fit, offers, some))]
+    parts = [_of_regression(fit, arm_effects.group_effects(fit, offers, some))]
     for m, size in enumerate(state.problem.sizes):
         if offers.maps is None:
             raise InputError("effects on metrics need the arms' maps Phi")
         maps = np.broadcast_to(offers.maps[..., m, :], offers.features.shape)  # as if the metric were the reward
-        one = regression_effects.group_effects(fit, Offer(features=maps, control=offers.control), some)
+        one = arm_effects.group_effects(fit, Offer(features=maps, control=offers.control), some)
         parts.append(size * _of_regression(fit, one))
     return np.stack(parts, -1)
 
@@ -245,7 +252,7 @@ def _five(posterior: EffectPosterior) -> FloatArray:
     return np.stack([posterior.mean, *posterior.at_all_times(), *posterior.likely])
 
 
-def _of_regression(fit: Fit, effects: regression_effects.Effects) -> FloatArray:
+def _of_regression(fit: Fit, effects: arm_effects.Effects) -> FloatArray:
     likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
     half = likely * (effects.estimate - effects.low)
     return np.stack([effects.estimate, effects.low, effects.high, effects.estimate - half, effects.estimate + half])
@@ -261,3 +268,80 @@ def _own_fit(state: TrialState) -> Fit:
     if own is None:
         raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
     return own[0]
+
+
+# The paper's regression on whole outcome vectors, fitted again from the log where a policy has no fit of its own
+
+
+class Refit(NamedTuple):
+    """The regression and the noise by the outcomes up to an episode."""
+
+    fit: Fit
+    noise: NoiseModel | None  # None: known
+
+
+def fit_now(data: Dataset) -> Refit:
+    """By all outcomes: the policy's own fit, or one from the log."""
+    state = data.state
+    own, learner = state.policy.inference(state.settled()), inference_learner(state)
+    if own is not None and (own[1] is not None or learner.weighting != "learned"):
+        return Refit(*own)
+    refit = _refits(data, learner, [state.episode.number], aging=False)[-1]
+    return refit if own is None else Refit(own[0], refit.noise)
+
+
+def fits_after(data: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
+    """By the outcomes up to each of these episodes, as they are recorded now; None: too much work."""
+    policy, learner = data.state.policy, inference_learner(data.state)
+    aging = policy.inference(data.state.settled()) is not None
+    if aging and isinstance(policy, Policy) and isinstance(policy.learner, Learner):
+        learner = policy.learner
+    if learner.weighting == "learned" and usable(data, learner).sum() > MOST_REFITTED:
+        return None
+    return [refit.fit for refit in _refits(data, learner, episodes, aging=aging)]
+
+
+def _refits(data: Dataset, learner: Learner, episodes: Sequence[int], *, aging: bool) -> list[Refit]:
+    shape, whole = data.state.problem.shape, usable(data, learner)
+    gathered, refits = learner.start(shape), []
+    for episode in range(1, int(episodes[-1]) + 1):
+        if aging:
+            gathered = learner.age(gathered)
+        at = np.flatnonzero(whole & (data.episode == episode))
+        for first in range(0, len(at), OUTCOMES_AT_ONCE):
+            gathered = learner.add(gathered, *evidence(data, at[first : first + OUTCOMES_AT_ONCE]))
+        if episode in episodes:
+            refits.append(_refit(data, learner, gathered, episode))
+    return refits or [_refit(data, learner, gathered, 0)]
+
+
+def _refit(data: Dataset, learner: Learner, gathered: Any, episode: int) -> Refit:
+    ready = learner.ready(gathered)
+    pulls = np.bincount(data.arm[data.episode <= episode], minlength=data.state.problem.shape.K).astype(np.float64)
+    fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
+    return Refit(replace(fit, radius=np.asarray(fit.radius)), ready.noise)
+
+
+def inference_learner(state: TrialState) -> Learner:
+    """A learner with vector feedback and the trial's noise."""
+    settings: dict[str, Any] = {"delta": state.spec.delta, "feedback": "vector"}
+    if coefficients_are_scaled(state.spec):
+        settings |= {"norm_bound": state.problem.shape.d**0.5, "regularisation": PRIOR_DEVIATION**-2}
+    if state.spec.noise.kind == "learned":
+        return Learner(weighting="learned", refits="converged", **settings)
+    return Learner(weighting="known", **settings)
+
+
+def usable(data: Dataset, learner: Learner) -> BoolArray:
+    """Decisions with outcomes that the learner can take: (n,)."""
+    return np.asarray(data.observed.all(-1) if learner.weighting == "learned" else data.has_outcome)
+
+
+def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
+    """Offers, arms and outcomes of some decisions."""
+    problem, n = data.state.problem, len(at)
+    profiles = [data.state.profiles[int(s)] for s in data.slot[at]]
+    contexts = [None] * n if data.context is None else list(data.context[at])
+    observed = data.observed[at]
+    outcome = Outcome(None, data.vector[at] / problem.sizes, None if observed.all() else observed)
+    return problem.offer(profiles, contexts, [None] * n), np.asarray(data.arm[at]), outcome

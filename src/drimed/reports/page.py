@@ -17,13 +17,12 @@ from drimed.formatting import amount, counted, measured, moment, percent, short,
 from drimed.models.mixed.effects import ALPHA, FittedModel
 from drimed.outputs import replacing
 from drimed.records import Effect
+from drimed.reports import charts as draw
 from drimed.reports.analysis import Analysis, analyse
-from drimed.reports.charts import effects as effect_charts
-from drimed.reports.charts import progress
-from drimed.reports.charts.effects import EffectRow
-from drimed.reports.charts.svg import MOST_LOOKS, Chart
+from drimed.reports.charts import EffectRow
 from drimed.reports.checks import describe_checks
 from drimed.reports.effects import EVERYBODY, MODEL, Recommendation, groups
+from drimed.reports.svg import MOST_LOOKS, Chart
 from drimed.reports.wording import NOTHING_YET, Words, describe_benefit, summary, undecided, units, upcoming, words_of
 from drimed.trial.estimates import EXACT, PROPENSITIES, REWARD
 from drimed.trial.export import MEANING
@@ -126,16 +125,16 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
     variation = a.variation
     charts = {
         "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
-        "over_time": [effect_charts.over_time(a, on, unit[on]) for on in view.on[:1]],
-        "drift": [progress.evidence(a)],
+        "over_time": [draw.over_time(a, on, unit[on]) for on in view.on[:1]],
+        "drift": [draw.evidence(a)],
         "varies": [],
         "levels": [],
     }
     if variation is not None:
         for m, u, n in metrics:
-            charts["varies"].append(progress.components(variation.components, words, m, u, f"varies-chart{n}"))
-            charts["levels"].append(progress.site_levels(variation.sites, words, m, u, f"sites-chart{n}"))
-            charts["levels"].append(progress.season_levels(variation.seasons, words, m, u, f"seasons-chart{n}"))
+            charts["varies"].append(draw.components(variation.components, words, m, u, f"varies-chart{n}"))
+            charts["levels"].append(draw.site_levels(variation.sites, words, m, u, f"sites-chart{n}"))
+            charts["levels"].append(draw.season_levels(variation.seasons, words, m, u, f"seasons-chart{n}"))
     titles = [] if variation is None else [(f"{words.group}s", variation.sites), ("seasons", variation.seasons)]
     return {
         **{name: [c for c in some_charts if c is not None] for name, some_charts in charts.items()},
@@ -152,19 +151,19 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "recommendations": [r for r in a.recommendations if r.user in some] if a.has_estimates() else [],
         "nothing_yet": NOTHING_YET if all(r.alone for r in a.recommendations) else "",
         "levels_title": " and ".join(noun for noun, part in titles if part).capitalize(),
-        "covariates": effect_charts.covariates(a, REWARD, unit[REWARD], words),
-        "reward": progress.reward(a),
+        "covariates": draw.covariates(a, REWARD, unit[REWARD], words),
+        "reward": draw.reward(a),
         "worse_off": [x for x in a.benefit.users if x.user in some] if len(state.users) > 1 else [],
         "worse_off_text": describe_benefit(a, words),
         "in_unit": f", in {unit[REWARD]}" if unit[REWARD] else "",
         "by_user": view.by_user,
-        "allocation": progress.by_user(a, view.users) if view.by_user else progress.by_arm(a),
+        "allocation": draw.by_user(a, view.users) if view.by_user else draw.by_arm(a),
         "foreseen": True,
         "upcoming": upcoming([d for d in a.next if d.user in some], state.problem.arms),
         "exact": any(x.source == EXACT for x in a.effects),
         "stopping": history,
         "stopping_text": [] if history is None else history.describe(withdrawn=withdrawn is not None),
-        "stopping_charts": [] if history is None else progress.rule_charts(history),
+        "stopping_charts": [] if history is None else draw.rule_charts(history),
     }
 
 
@@ -304,7 +303,7 @@ def _effects(a: Analysis, words: Words, who: str, on: str, place: int) -> Chart 
     id = f"effects-chart-{place + 1}" if place else "effects-chart"
     unit = units(state)[on]
     title = f"Effects on {measured(on, unit)} against control: {who}{words.scope}{left_out}"
-    return effect_charts.forest(id, title, rows, on=on, unit=unit, promise=a.promise)
+    return draw.forest(id, title, rows, on=on, unit=unit, promise=a.promise)
 
 
 def _by_site(a: Analysis, words: Words, view: PageView) -> Chart | None:
@@ -316,7 +315,7 @@ def _by_site(a: Analysis, words: Words, view: PageView) -> Chart | None:
     unit = a.data.state.spec.reward.unit
     title = f"Effects on {measured(REWARD, unit)} against control: each {words.user}{words.scope}"
     rows = [_row(a, words, x, f"{x.who}: {x.arm}", REWARD) for x in own]
-    return effect_charts.forest("site-effects-chart", title, rows, on=REWARD, unit=unit, promise=a.promise)
+    return draw.forest("site-effects-chart", title, rows, on=REWARD, unit=unit, promise=a.promise)
 
 
 def _level(a: Analysis) -> str:

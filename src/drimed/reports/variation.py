@@ -16,8 +16,7 @@ from drimed.models.mixed.observations import Cells
 from drimed.models.mixed.terms import FACTORS
 from drimed.models.offer import Offer
 from drimed.records import Effect
-from drimed.reports.effects import EVERYBODY, MODEL, effects_at, groups
-from drimed.reports.regression import Inference, fits_after
+from drimed.reports.effects import EVERYBODY, MODEL, Inference, effects_at, fits_after, groups
 from drimed.trial.dataset import Dataset
 from drimed.trial.estimates import REWARD, may_get, offers_now, outcome_rows
 from drimed.trial.seasons import label

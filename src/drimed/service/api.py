@@ -36,8 +36,7 @@ from drimed.records import (
     TellRequest,
 )
 from drimed.reports.analysis import Analysis
-from drimed.reports.effects import own_effects
-from drimed.reports.regression import Inference
+from drimed.reports.effects import Inference, own_effects
 from drimed.service import problems
 from drimed.service.auth import ANY, ASK_TELL, BLINDED, MANAGE, READ, TELL
 from drimed.service.problems import Problem, Refusal, unavailable

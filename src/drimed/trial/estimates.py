@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.evaluation import propensity_effects
-from drimed.evaluation.propensity_effects import LEAST_CHANCE, PLAYS, Scores
+from drimed.evaluation import effects as arm_effects
+from drimed.evaluation.effects import LEAST_CHANCE, PLAYS, Scores
 from drimed.evaluation.residual_checks import (
     Check,
     DeclaredCovariate,
@@ -213,10 +213,10 @@ def _propensity_effects(
                     continue
                 tells = True
                 if bounds is None:
-                    band = propensity_effects.asymptotic_band(scores, alpha)
+                    band = arm_effects.asymptotic_band(scores, alpha)
                     low, high = float(band.low[-1]), float(band.high[-1])
                 else:
-                    band = propensity_effects.exact_band(scores, alpha, now=True)
+                    band = arm_effects.exact_band(scores, alpha, now=True)
                     low, high = float(band.low), float(band.high)
                     least, most = scores.ends or bounds
                     share = float(scores.share[-1])
@@ -343,7 +343,7 @@ class PropensityLog:
         """Predictions of these arms, and last of the one that was played, before each decision: (n, k + 1)."""
         data, at = self.data, self.at
         K = len(data.state.problem.arms)
-        return propensity_effects.running_predictions(
+        return arm_effects.running_predictions(
             data.arm[at], self.measured[at], K, user=data.user[at], season=data.episode[at], arms=arms
         )
 
@@ -352,7 +352,7 @@ class PropensityLog:
         member = np.zeros(len(self.data.state.users), bool)
         member[list(some)] = True
         rows = 1 + np.flatnonzero(member[self.data.user[self.at[1:]]])
-        return propensity_effects.effect_scores(
+        return arm_effects.effect_scores(
             action=table.action[rows],
             reward=self.measured[self.at[rows]],
             probabilities=table.probabilities[rows],

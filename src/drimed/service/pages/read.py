@@ -15,12 +15,11 @@ from starlette.responses import Response
 
 from drimed.formatting import number, percent, short
 from drimed.records import Decision, Effect, Event, Status
+from drimed.reports import charts
 from drimed.reports import page as findings
-from drimed.reports.analysis import Analysis
-from drimed.reports.charts import effects, progress
+from drimed.reports.analysis import Analysis, describe_rules
 from drimed.reports.checks import no_promise
 from drimed.reports.effects import EVERYBODY, groups
-from drimed.reports.stopping import describe_rules
 from drimed.service import auth
 from drimed.service.api import unseeded
 from drimed.service.auth import ANY, ASK_TELL, READ
@@ -449,7 +448,7 @@ def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any
     controls = set(d.effects or {}) - set(estimated)
     unknown = [arm for arm in d.probabilities if arm not in controls and (arm in untested or arm not in estimated)]
     rows = [
-        effects.EffectRow(
+        charts.EffectRow(
             arm,
             Effect(d.user, arm, "reward", e.estimate, e.low, e.high, e.low, e.high, seasons=seasons.get(arm)),
             strong=arm == d.arm,
@@ -464,8 +463,8 @@ def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any
     return {
         "confidence": "for all decisions at once" if anytime else f"{100 * float(confidence):g} % at each end",
         "unknown": [] if d.effects is None else unknown,
-        "probabilities": progress.probabilities(d.probabilities, d.arm),
-        "effects": effects.forest("then-chart", title, rows, on="reward", unit=state.spec.reward.unit, promise=level),
+        "probabilities": charts.probabilities(d.probabilities, d.arm),
+        "effects": charts.forest("then-chart", title, rows, on="reward", unit=state.spec.reward.unit, promise=level),
     }
 
 
