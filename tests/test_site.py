@@ -43,7 +43,7 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
         name for name, place in places.items() if f'id="{place}"' not in text and f'id="module-{place}"' not in text
     ]
     assert missing == []
-    assert "which arm one user gets, or some" in text.lower()  # a docstring
+    assert "decide which arm one user gets" in text.lower()  # a docstring
 
 
 def test_files_of_the_repository_that_pages_link_to_come_along(site: Path) -> None:

@@ -45,6 +45,7 @@ from drimed.policies.registry import make as make
 from drimed.policies.registry import register as register
 from drimed.policies.rules.base import Ask as Ask
 from drimed.policies.rules.base import Rule as Rule
+from drimed.records import Decision as Decision
 from drimed.records import Report as Report
 from drimed.simulation.instances import Instance as Instance
 from drimed.simulation.instances import authors_instance as authors_instance

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from drimed.cli import console as common
 from drimed.cli import serve
 from drimed.cli.main import app as drimed
 from drimed.cli.serve import token
@@ -24,7 +25,7 @@ def run(store: Path, *words: str) -> str:
 
 
 def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "console", Console(width=200))
+    monkeypatch.setattr(common, "console", Console(width=200))
     store = tmp_path / "s.db"
     said = run(store, "create", "--label", "field office", "--role", "ask-tell", "--trial", "maize", "--days", "30")
     assert "no trial 'maize' yet" in said

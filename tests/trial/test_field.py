@@ -141,7 +141,7 @@ def test_numbers_of_people_groups_and_levels_are_those_of_their_first_appearance
     assert offer.unit.levels is not None
     assert offer.unit.levels.shape == (1, 2)  # soil, sky
     assert offer.unit.covariates is not None
-    assert offer.unit.covariates.shape == (2,)  # ph, rain
+    assert offer.unit.covariates.shape == (1, 2)  # ph, rain
 
 
 def test_no_range_and_no_unit_of_measurement_changes_a_decision() -> None:
@@ -178,9 +178,9 @@ def test_both_plots_are_learned_from_as_they_are_and_the_reward_is_their_differe
     assert outcome is not None
     assert outcome.vector is not None
     assert outcome.control is not None
-    assert (outcome.vector.tolist(), outcome.control.tolist()) == ([5.0, 0.0], [4.0, 3.0])
+    assert (outcome.vector.tolist(), outcome.control.tolist()) == ([[5.0, 0.0]], [[4.0, 3.0]])
     assert outcome.observed is not None
-    assert (outcome.observed.tolist(), outcome.control_observed) == ([True, False], None)
+    assert (outcome.observed.tolist(), outcome.control_observed) == ([[True, False]], None)
     trial.tell(given.id, {"cost": 1.0})
     assert next(trial.decisions()).reward == pytest.approx(1.0 - 0.1 * -2.0)
     trial.amend(given.id, {}, control={"cost": 4.0}, reason="typed wrongly")

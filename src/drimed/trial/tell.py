@@ -129,17 +129,19 @@ def _merged(state: TrialState, recorded: RecordedDecision, report: Report, *, am
     """The recorded outcome with the values of a report in their place; a value of None is not there."""
     if state.spec.feedback != "difference" and report.control is not None:
         raise InputError("this trial's feedback is absolute: it takes no values of a control plot", ("control",))
-    if not amends and not any(v is not None for part in PARTS for v in dict(getattr(report, part) or {}).values()):
-        message = f"decision {recorded.decision}: an outcome needs at least one value; or mark it missing"
-        raise InputError(message, ("outcome",))
     outcome: Values = {"metrics": None, "control": None}
+    news = amends
     for part, recorded_part in PARTS.items():
         if part == "control" and state.spec.feedback != "difference":
             continue
         old: dict[str, Any] = (recorded.outcome or {}).get(recorded_part) or {}
         new = _checked(state, getattr(report, part) or {} if part == "control" else report.outcome, part)
         merged = {**old, **{name: value for name, value in new.items() if amends or value is not None}}
+        news = news or any(value is not None for value in new.values())
         outcome[recorded_part] = {m: merged[m] for m in state.problem.metrics if merged.get(m) is not None}
+    if not news:
+        message = f"decision {recorded.decision}: an outcome needs at least one value; or mark it missing"
+        raise InputError(message, ("outcome",))
     return outcome
 
 
