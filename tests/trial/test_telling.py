@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.errors import BatchError, ConflictError, DrimedError, InputError, NumericalError, UnknownNameError
+from drimed.errors import BatchError, ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.records import Report
 from drimed.trial import queries
 from drimed.trial.store import MemoryStore
