@@ -81,7 +81,7 @@ def test_an_unknown_level_of_a_category_is_a_new_one() -> None:
         ({"bob": {"attributes": {"sex": "m", "size": 1.0}}}, SpecError, r"declare it under \[attributes.size\]"),
         ({"bob": {"attributes": {"sex": "m"}, "cohort": "adult"}}, SpecError, "did you mean 'adults'"),
         ({"bob": {"attributes": {"sex": "m"}, "colour": 3}}, SpecError, "unknown field 'colour'"),
-        ({"bob": {"attributes": {"sex": "m"}}, "eve": ANN}, InputError, "'eve' is described, and nothing is asked"),
+        ({"bob": {"attributes": {"sex": "m"}}, "eve": ANN}, InputError, "'eve' is described but not asked for"),
         ({"bob": {"attributes": {"sex": "m"}}, "ann": {"attributes": {"age": 62.0}}}, ConflictError, "age = 61.0"),
         ({"bob": {"attributes": {"sex": "m"}}, "ann": {"cohort": "none"}}, ConflictError, "of cohort 'adults'"),
     ],
