@@ -104,7 +104,7 @@ def test_version_is_shown() -> None:
 
 
 def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
-    command = [*DRIMED, "reproduce", "--seeds", "16", "--episodes", "300", "--only", "main", "--out", str(tmp_path)]
+    command = [*DRIMED, "reproduce", "--seeds", "8", "--episodes", "100", "--only", "main", "--out", str(tmp_path)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -125,7 +125,7 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(finished)} runs from before" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in finished} == stamps
-    assert json.loads((tmp_path / "results.json").read_text())["main"]["gradual"]["oful"]["seeds"] == 16
+    assert json.loads((tmp_path / "results.json").read_text())["main"]["gradual"]["oful"]["seeds"] == 8
 
 
 def test_compiling_for_the_first_time_is_told_in_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from drimed.trial.verify import verify
 from tests.service.serving import PATIENCE, Processes, processes
 from tests.trial.trials import BUSY, outcome
 
-CLIENTS, PAIRS, KILLS = 3, 60, 2
+CLIENTS, PAIRS, KILLS = 3, 25, 2
 
 
 def test_workers_may_be_killed_and_nothing_is_lost_or_doubled(address: str, tmp_path: Path) -> None:

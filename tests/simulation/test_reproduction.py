@@ -23,7 +23,7 @@ from drimed.simulation.results_page import reproduce
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("reproduce")
-    reproduce(Reproduction(seeds=8, episodes=30), out, jobs=1)
+    reproduce(Reproduction(seeds=4, episodes=20), out, jobs=1)
     return out, json.loads((out / "results.json").read_text())
 
 
@@ -82,7 +82,7 @@ def test_a_second_run_repeats_nothing_and_says_the_same(
     out, before = small
     monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # drawing takes longest; the first run's stay there
     stored: list[bool] = []
-    small_again = Reproduction(seeds=8, episodes=30)
+    small_again = Reproduction(seeds=4, episodes=20)
     reproduce(small_again, out, jobs=1, on_done=lambda done: stored.append(done.stored))
     assert stored == [True] * len({b.key() for run in small_again.plan().values() for b in run.blocks()})
     after = json.loads((out / "results.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 from tests.trial import troubles
 from tests.trial.torture import Campaign
 
-KILLS, ROUNDS = 12, 3
+KILLS, ROUNDS = 6, 2
 
 
 def test_nothing_is_lost_or_doubled_when_processes_are_killed(address: str, tmp_path: Path) -> None:
