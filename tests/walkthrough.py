@@ -9,6 +9,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests import forked
 
 BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```", flags=re.M | re.S)
 
@@ -62,10 +65,12 @@ def steps(page: str) -> list[Step]:
 def follow(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[str]:
     """Run the steps in one shell, in this folder; what each of them said."""
     script = "set -euo pipefail\n" + "".join(f"echo '@@{i}'\n{step.command}\n" for i, step in enumerate(steps))
-    env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"} | dict(settings)
-    ran = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    with TemporaryDirectory() as beside, forked.commands(Path(beside)) as first:
+        path = os.pathsep.join(map(str, (first, Path(sys.executable).parent, os.environ["PATH"])))
+        env = os.environ | {"PATH": path} | dict(settings)
+        ran = subprocess.run(
+            ["bash", "-c", script], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
     assert ran.returncode == 0, ran.stdout[-2000:]
     return re.findall(r"^@@\d+\n(.*?)(?=^@@\d+\n|\Z)", ran.stdout, flags=re.S | re.M)
 

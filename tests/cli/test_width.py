@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-DRIMED = str(Path(sys.executable).parent / "drimed")
+from tests import forked
+
 WIDE = "".join(
     f'[context.field_with_a_long_name_{i}]\ntypical = 5\nspread = 1\naffects = ["level"]\n' for i in range(6)
 )
@@ -18,14 +19,21 @@ WIDE = "".join(
 
 def drimed(folder: Path, *arguments: str) -> str:
     env = os.environ | {"COLUMNS": "80", "DRIMED_STORE": "t.db", "DRIMED_ACTOR": "a coordinator with a long name"}
-    done = subprocess.run([DRIMED, *arguments], cwd=folder, env=env, capture_output=True, text=True)
+    done = subprocess.run([folder / "bin" / "drimed", *arguments], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("width")
+    (folder / "bin").mkdir()
+    with forked.commands(folder / "bin"):
+        fill(folder)
+        yield folder
+
+
+def fill(folder: Path) -> None:
     text = drimed(folder, "trial", "template").replace("[users.north]", "[users.north-of-the-river-and-the-mill]")
     (folder / "t.toml").write_text(text.replace("[policy]", WIDE + "[policy]"), encoding="utf-8")
     drimed(folder, "trial", "init", "t.toml")
@@ -38,7 +46,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     drimed(folder, "token", "create", "--role", "read", "--label", "the field office of the north", "--days", "99")
     rows = "".join(f"{'abc'[i % 3]},{i % 7},{0.2 + 0.1 * (i % 3)}\n" for i in range(90))
     (folder / "log.csv").write_text("action,reward,propensity\n" + rows, encoding="utf-8")
-    return folder
 
 
 @pytest.mark.parametrize(
