@@ -48,8 +48,7 @@ def right(seed: int = 0, noise: str = "normal", M: int = 1) -> dict[str, Any]:
         "user": USER,
         "group": GROUP,
         "season": SEASON,
-        "covariates": np.stack([rain, x, ph], 1),
-        "names": ("rain", "x", "ph"),
+        "covariates": {"rain": rain, "x": x, "ph": ph},
         "fitted": rng.standard_normal((K, M))[arm],
     }
 
@@ -72,26 +71,26 @@ def wrong(what: str, seed: int, size: float = 1.5) -> dict[str, Any]:
         "user x arm": drawn[0, USER, arm],
         "season x group": drawn[SEASON, GROUP, 0],
         "trend": size * SEASON / 3,
-        "x: line": size * x[:, 1],
-        "x: curve": size * x[:, 1] ** 2,
-        "x: arms": size * x[:, 1] * (arm == 1),
-        "rain: line": size * x[:, 0],
-        "ph: line": size * x[:, 2],
+        "x: line": size * x["x"],
+        "x: curve": size * x["x"] ** 2,
+        "x: arms": size * x["x"] * (arm == 1),
+        "rain: line": size * x["rain"],
+        "ph: line": size * x["ph"],
     }[what]
     return given
 
 
 def test_a_model_that_is_right_raises_alarms_at_the_stated_rate() -> None:
-    """At 10 % for 26 checks together; 100 runs: above 19 % with a chance of 0.3 %."""
-    rate = np.mean([bool(alarms(right(i), alpha=0.1)) for i in range(100)])
-    assert 0.01 < rate < 0.19
+    """At 10 % for 26 checks together; 60 runs: above 22 % with a chance of 0.3 %."""
+    rate = np.mean([bool(alarms(right(i), alpha=0.1)) for i in range(60)])
+    assert 0.01 < rate < 0.22
 
 
 @pytest.mark.parametrize("noise", ["heavy", "skewed"])
 def test_noise_of_another_shape_does_not_look_like_levels_or_lines(noise: str) -> None:
-    """At 10 %; 60 runs: above 22 % with a chance of 0.3 %."""
-    found = [[c for c in alarms(right(i, noise), alpha=0.1) if c.serious] for i in range(60)]
-    assert np.mean([bool(x) for x in found]) < 0.22
+    """At 10 %; 40 runs: 25 % and more with a chance of 0.5 %."""
+    found = [[c for c in alarms(right(i, noise), alpha=0.1) if c.serious] for i in range(40)]
+    assert np.mean([bool(x) for x in found]) < 0.25
 
 
 @pytest.mark.parametrize(
@@ -99,8 +98,8 @@ def test_noise_of_another_shape_does_not_look_like_levels_or_lines(noise: str) -
     ["season", "group", "user", "group x arm", "season x group", "trend", "x: line", "x: curve", "x: arms"],
 )
 def test_what_is_wrong_is_found_and_named_first(what: str) -> None:
-    """12 runs each: found in most, and another name comes first in few."""
-    found = [alarms(wrong(what, seed)) for seed in range(12)]
+    """Six runs each: found in most, and another name comes first in few."""
+    found = [alarms(wrong(what, seed)) for seed in range(6)]
     assert np.mean([what in [c.name for c in x] for x in found]) >= 0.8
     first = [x[0].name for x in found if x]
     assert np.mean([name == what for name in first]) >= 0.7
@@ -108,19 +107,19 @@ def test_what_is_wrong_is_found_and_named_first(what: str) -> None:
 
 @pytest.mark.parametrize("what", ["season x arm", "user x arm"])
 def test_effects_that_vary_are_found_whatever_comes_first(what: str) -> None:
-    assert np.mean([what in [c.name for c in alarms(wrong(what, seed, 2.5))] for seed in range(12)]) >= 0.7
+    assert np.mean([what in [c.name for c in alarms(wrong(what, seed, 2.5))] for seed in range(8)]) >= 0.7
 
 
 @pytest.mark.parametrize(("what", "levels", "line"), [("season", "season", "rain: line"), ("user", "user", "ph: line")])
 def test_levels_are_not_taken_for_a_line_in_what_only_differs_between_them(what: str, levels: str, line: str) -> None:
-    """Random levels of ten seasons are no evidence for rain. At 1 %; 30 runs: above 2 with a chance of 0.3 %."""
-    found = [{c.name for c in alarms(wrong(what, seed))} for seed in range(30)]
+    """Random levels of ten seasons are no evidence for rain. At 1 %; 20 runs: above 2 with a chance of 0.1 %."""
+    found = [{c.name for c in alarms(wrong(what, seed))} for seed in range(20)]
     assert sum(line in x for x in found) <= 2
-    assert sum(levels in x for x in found) >= 27
+    assert sum(levels in x for x in found) >= 18
 
 
 def test_a_line_between_seasons_is_found_where_the_seasons_lie_on_it() -> None:
-    found = [{c.name for c in alarms(wrong("rain: line", seed))} for seed in range(12)]
+    found = [{c.name for c in alarms(wrong("rain: line", seed))} for seed in range(8)]
     assert np.mean(["rain: line" in x for x in found]) > 0.8
 
 
@@ -201,8 +200,8 @@ def stream(seed: int, group: float = 0.0) -> dict[str, Any]:
 
 
 def test_outcomes_of_two_values_are_not_taken_for_arms_that_differ_or_a_trend() -> None:
-    """Ranks would order the zeros by their predicted means. At 1 %; 30 runs: above 2 with a chance of 0.3 %."""
-    found = [[c.name for c in alarms(stream(seed)) if c.serious] for seed in range(30)]
+    """Ranks would order the zeros by their predicted means. At 1 %; 20 runs: above 2 with a chance of 0.1 %."""
+    found = [[c.name for c in alarms(stream(seed)) if c.serious] for seed in range(20)]
     assert sum(bool(x) for x in found) <= 2
     differ = [[c.name for c in alarms(stream(seed, group=0.4))] for seed in range(10)]
     assert sum("group" in x for x in differ) >= 8
@@ -217,12 +216,12 @@ def test_one_typing_error_does_not_hide_what_else_is_wrong() -> None:
 def test_a_design_is_taken_out_with_its_degrees_of_freedom() -> None:
     """Outcomes at a level of 1000 with arms that differ by 50: the model of the arms leaves nothing to find."""
     rates = []
-    for seed in range(60):
+    for seed in range(40):
         given = right(seed)
         design = (given["arm"][:, None] == np.arange(K)).astype(float)[:, None, :]
         given["values"] = given["values"] + 1000 + 50 * given["arm"][:, None]
         rates.append(bool(alarms(given | {"design": design}, alpha=0.1)))
-    assert np.mean(rates) < 0.22  # 60 runs at 10 %: above with a chance of 0.3 %
+    assert np.mean(rates) < 0.25  # 40 runs at 10 %: this and more with a chance of 0.5 %
     assert alarms(given)[0].name == "arm"
 
 
@@ -241,10 +240,9 @@ def test_the_f_test_is_that_of_two_regressions() -> None:
     assert p == pytest.approx(f.sf((small - large) / (more - few) / (large / (60 - more)), more - few, 60 - more))
 
 
-@pytest.mark.parametrize("n", [8, 30, 500])
-def test_tails_and_ranks_are_those_of_scipy(n: int) -> None:
+def test_tails_and_ranks_are_those_of_scipy() -> None:
     """Which is not used, because it takes most of a second to load."""
-    rng = np.random.default_rng(n)
+    n, rng = 30, np.random.default_rng(30)
     for x in (rng.standard_normal(n), rng.standard_t(3, n), rng.random(n), rng.integers(0, 4, n).astype(float)):
         expected = kurtosistest(x, alternative="greater").pvalue
         assert residual_checks._heavy_tails(x)[0] == pytest.approx(expected, rel=1e-9)
@@ -337,7 +335,7 @@ def test_metrics_and_rows_that_are_not_there_are_left_out() -> None:
     given["values"][::7, 0] = np.nan
     found = alarms(given)
     assert {c.metric for c in found} == {"cost"}
-    few = {name: v[:15] if hasattr(v, "shape") else v for name, v in given.items()}
+    few = {name: v[:15] if hasattr(v, "shape") else v for name, v in given.items() if name != "covariates"}
     assert check_residuals(Residuals(**few)) == ()
 
 
@@ -351,8 +349,7 @@ def test_ten_thousand_rows_take_a_fraction_of_a_second() -> None:
         user=np.arange(n) % 500,
         group=np.arange(n) % 20,
         season=np.arange(n) // 1000,
-        covariates=rng.standard_normal((n, 2)),
-        names=("a", "b"),
+        covariates={"a": rng.standard_normal(n), "b": rng.standard_normal(n)},
     )
     check_residuals(given)
     begin = time.process_time()

@@ -14,13 +14,14 @@ all zeros fall into one narrow bundle of residuals, in which the order is that o
 make much of it. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
 a season is judged by the scatter of the seasons' means around it (`_line_between`).
 
-Shapes: n rows, M metrics, c covariates, p columns.
+Shapes: n rows, M metrics, p columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -129,14 +130,12 @@ class Residuals:
     user: Sequence[Any] | IntArray  # (n,)
     group: Sequence[Any] | IntArray | None = None  # (n,)
     season: IntArray | None = None  # (n,), numbers in the order of time
-    order: FloatArray | IntArray | None = None  # (n,), in time; None: as they stand
-    covariates: FloatArray | None = None  # (n, c)
-    names: tuple[str, ...] = ()  # of the covariates
+    covariates: Mapping[str, FloatArray] = field(default_factory=dict)  # (n,) each, numbers
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # (n,) each, labels
     design: FloatArray | None = None  # (n, M, d), over the noise like the values; None: nothing was fitted to these
     fitted: FloatArray | None = None  # (n, M), the model's means
     outcomes: FloatArray | None = None  # (n, M), in their own units
-    decision: IntArray | None = None  # (n,), numbers by which a single one is named; None: by its row
+    decision: IntArray | None = None  # (n,), numbers in the order of time; None: as they stand, named by their rows
 
 
 @final
@@ -194,34 +193,21 @@ def _finding(name: str, size: float, decision: IntArray | None) -> str:
     return f"{text}, by about {size:.1f} times what single outcomes scatter by" if name in (*TERMS, "arm") else text
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """Levels of factors and columns, together with a constant."""
 
     factors: tuple[IntArray, ...] = ()  # (n,) each, codes from 0
     columns: tuple[Any, ...] = ()  # (n, p) each, dense or sparse
-    _fits: dict[int, tuple[FloatArray, Fitted | None]] = field(default_factory=dict, compare=False, repr=False)
 
     def and_(self, other: Space) -> Space:
         """The sum of both spaces."""
-        if not other.factors and not other.columns:
-            return self
         return Space(self.factors + other.factors, self.columns + other.columns)
 
-    def leaves(self, y: FloatArray) -> Fitted | None:
-        """The fit to y; of several candidates beside one base, the base is fitted once."""
-        kept = self._fits.get(id(y))
-        if kept is None:
-            if len(self._fits) > 1:  # residuals and their scores
-                self._fits.clear()
-            kept = self._fits[id(y)] = (y, fit(y, self))  # y itself is kept, so that its id stays its own
-        return kept[1]
+
+NOTHING = Space()
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(NamedTuple):
     """Residuals of a least-squares fit."""
 
     rest: FloatArray  # (n,)
@@ -312,16 +298,13 @@ def fit(y: FloatArray, space: Space, *, leverage: bool = False) -> Fitted | None
 
 def _explains(y: FloatArray, base: Space, more: Space) -> tuple[float, float]:
     """p-value of what `more` adds to the base, and its size in standard deviations of the rest. NaN: cannot tell."""
-    small, large = base.leaves(y), base.and_(more).leaves(y)
+    small, large = fit(y, base), fit(y, base.and_(more))
     if small is None or large is None:
         return np.nan, np.nan
     extra, left = large.rank - small.rank, len(y) - large.rank
-    if extra < 1 or left < LEFT:
+    if extra < 1 or left < LEFT or not (noise := float(large.rest @ large.rest) / left) > 0:
         return np.nan, np.nan
-    noise = float(large.rest @ large.rest) / left
     gained = float(small.rest @ small.rest) - noise * left
-    if noise <= 0:
-        return np.nan, np.nan
     size = np.sqrt(max(0.0, gained - extra * noise) / len(y) / noise)
     return float(fdtrc(extra, left, max(0.0, gained) / extra / noise)), float(size)
 
@@ -351,11 +334,11 @@ def _line_between(y: FloatArray, base: Space, x: FloatArray, unit: IntArray) -> 
     return p, float(abs(line) * np.std(at))
 
 
-def _by_level(name: str, adds: Space, given: Space = Space()) -> _Candidate:
+def _by_level(name: str, adds: Space, given: Space = NOTHING) -> _Candidate:
     return _Candidate(name, lambda y, base: _explains(y, base.and_(given), adds), given.and_(adds))
 
 
-def _by_line(name: str, x: FloatArray, factors: dict[str, IntArray], given: Space = Space()) -> _Candidate:
+def _by_line(name: str, x: FloatArray, factors: dict[str, IntArray], given: Space = NOTHING) -> _Candidate:
     """A line in x beyond what is given; where its units are found to have levels, against the scatter of these."""
     adds, values = Space((), (_column(x),)), codes(x)
     units = [factors[f] for f in ("season", "group", "user") if f in factors and _nested(values, factors[f])]
@@ -432,9 +415,7 @@ def _forward(
         taken.append(best)
         open_.remove(best)
     for each in list(taken):
-        others = model
-        for other in taken:
-            others = others if other is each else others.and_(other.adds)
+        others = reduce(Space.and_, (c.adds for c in taken if c is not each), model)
         again = tested(each, others)
         if again[0] >= threshold:  # not where it cannot be told apart from the others
             results[each.name], base = again, others
@@ -464,8 +445,8 @@ class _MetricTests:
         labels = {"arm": r.arm, "season": r.season, "group": r.group, "user": r.user}
         factors = {name: codes(np.asarray(v)[there]) for name, v in labels.items() if v is not None}
         factors = {name: v for name, v in factors.items() if v.max() > 0 or name == "user"}
-        time = (np.arange(len(there)) if r.order is None else np.asarray(r.order))[there].astype(np.float64)
-        numbers = {} if r.covariates is None else dict(zip(r.names, r.covariates[there].T, strict=True))
+        time = (np.arange(len(there)) if r.decision is None else r.decision)[there].astype(np.float64)
+        numbers = {name: v[there] for name, v in r.covariates.items()}
         categories = {name: codes(np.asarray(v)[there]) for name, v in r.categories.items()}
         levels = _level_tests(factors, time, numbers, categories)
         by = [name for name in ("arm", "group", "season") if name in factors]
