@@ -18,7 +18,7 @@ from drimed.cli.console import names
 from drimed.formatting import short, visible
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
-    from drimed.evaluation.off_policy import Evaluation, Interval
+    from drimed.evaluation.off_policy import Estimate, Evaluation, Interval
 
 LEAST_USERS = 10  # those with the least overlap are listed; the JSON file has all of them
 REFUSED = 2  # exit code where nothing at all could be estimated
@@ -62,10 +62,9 @@ def evaluate(
     from drimed.evaluation.off_policy import ESTIMATORS, EvaluationPlan, Evaluator, TargetPolicy
 
     policies = names("--policy", policy)
-    if against is not None and against not in policies:
-        if against in (control, f"arm={control}"):
-            against = "control"  # the same policy by the name of its arm
-        policies += [against] if against not in policies else []
+    if against is not None and against not in policies and against in (control, f"arm={control}"):
+        against = "control"  # the same policy by the name of its arm
+    policies += [against] if against is not None and against not in policies else []
     columns = Columns(
         action=action,
         reward=reward,
@@ -74,7 +73,7 @@ def evaluate(
         predictions=predictions,
         user=user,
         targets=tuple(name.removeprefix("columns=") for name in policies if name.startswith("columns=")),
-        use=frozenset(OPTIONAL) - {"episode", "metrics"} - (set() if by_user else {"user"}),
+        use=frozenset(OPTIONAL) - (set() if by_user else {"user"}),
     )
     stream = read_log(log, columns=columns, arms=names("--arms", arms) if arms else None)
     possible = [name for name, e in ESTIMATORS.items() if stream.predicts or not e.predicts]
@@ -110,18 +109,21 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
         numbers = (Column(title, no_wrap=True) for title in titles)  # names may be folded, numbers may not
         return Table(Column("policy", overflow="fold"), Column("estimator", no_wrap=True), *numbers, box=SIMPLE_HEAD)
 
+    def add(to: Table, e: Estimate, sign: str = "") -> None:
+        error = "not known" if isnan(e.standard_error) else short(e.standard_error)
+        numbers = (f"{e.value:{sign}.5g}", error, _text(e.interval))
+        refused = (Text("refused", style="bold red"), "", "")
+        to.add_row(Text(visible(e.target)), Text(e.estimator), *(refused if e.refused else numbers))
+
     say(f"{result.decisions:,} decisions, {len(result.arms)} arms, mean reward {result.mean_reward:.4g}")
     values, anytime = table("value", "standard error", f"{level:.0%} normal"), table(f"{level:.0%} at all times")
     refusals: dict[str, list[str]] = {}  # reason -> what it refuses
     for e in result.estimates:
-        row = Text(visible(e.target)), Text(e.estimator)
+        add(values, e)
         if e.refused:
             refusals.setdefault(e.refused, []).append(f"{e.target} / {e.estimator}")
-            values.add_row(*row, Text("refused", style="bold red"), "", "")
-        else:
-            values.add_row(*row, f"{e.value:.5g}", _error(e.standard_error), _text(e.interval))
         if e.anytime:
-            anytime.add_row(*row, _text(e.anytime))
+            anytime.add_row(Text(visible(e.target)), Text(e.estimator), _text(e.anytime))
     console.print(values)
     if anytime.row_count:
         console.print(anytime)
@@ -129,14 +131,13 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
         say(f"Differences to {result.differences[0].against}, on the same decisions:")
         differences = table("difference", "standard error", f"{level:.0%} normal")
         for d in result.differences:
-            row = Text(visible(d.target)), Text(d.estimator)
-            differences.add_row(*row, f"{d.value:+.5g}", _error(d.standard_error), _text(d.interval))
+            add(differences, d, "+")
         console.print(differences)
     for name, overlap in result.overlaps.items():
         if overlap is None:
             continue
         w = overlap.weights
-        share = w.effective / w.count if w.count else 0.0
+        share = w.effective / max(w.count, 1)
         say(f"{name}: effective sample size {w.effective:,.0f} ({share:.0%}), largest weight {w.largest:.4g}")
         for user, each in sorted(overlap.by_user.items(), key=lambda item: item[1].effective)[:LEAST_USERS]:
             say(f"  user {user}: {each.effective:,.0f} of {each.count:,}, largest {each.largest:.4g}")
@@ -149,7 +150,3 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
 
 def _text(interval: Interval) -> str:
     return "not known" if isnan(interval.low) else f"{interval.low:.5g} .. {interval.high:.5g}"
-
-
-def _error(error: float) -> str:
-    return "not known" if isnan(error) else short(error)

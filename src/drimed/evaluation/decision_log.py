@@ -8,7 +8,7 @@ than memory. Shapes: n decisions, K arms.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import import_module
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 SUM_TOLERANCE = 1e-6  # logs are often written in single precision or rounded for print
 ROWS = 65_536  # decisions at a time: the arrays of one piece stay in the processor's cache
 MISSING_USER = "(missing)"
-MOST_ARMS = 100_000  # more different actions than this are a sign that the wrong column was read
 MEANING = {
     "action": "name of the arm that was played",
     "reward": "what the decision earned, in the user's own unit",
@@ -144,9 +143,15 @@ def _shaped(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[A
 
 @dataclass(frozen=True)
 class _Checker:
-    """Checks of the columns of a log. A check that passes costs one pass over its column."""
+    """Checks of the columns of a log."""
 
     first_row: int  # number of the first decision's row
+
+    def refuse(self, wrong: Any, message: Callable[[int, str], str]) -> None:
+        """Refuse a column with wrong rows; the message is made from the place of the first and its row."""
+        if wrong.any():
+            i = int(wrong.argmax())
+            raise InputError(message(i, f"row {self.first_row + i}"))
 
     def numbers(self, name: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
         try:
@@ -157,77 +162,49 @@ class _Checker:
 
     def finite(self, name: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
         array = self.numbers(name, value, shape)
-        with np.errstate(invalid="ignore", over="ignore"):
-            total = array.sum()  # a NaN or an infinity never leaves a sum
-        if not np.isfinite(total) and (bad := ~np.isfinite(array)).any():
-            where = np.argwhere(bad)[0]
-            raise InputError(
-                f"{name} must be finite, got {array[tuple(where)]} in row {self.first_row + int(where[0])} "
-                f"({int(bad.sum())} such values); drop or correct those decisions"
-            )
+        bad = ~np.isfinite(array)
+        wrong, must = bad.any(tuple(range(1, bad.ndim))), f"{name} must be finite"
+        more = "drop or correct those decisions"
+        self.refuse(wrong, lambda i, row: f"{must}, got {array[i]} in {row} ({bad.sum()} in all); {more}")
         return array
 
     def distributions(self, name: str, value: Any, shape: tuple[int, int]) -> FloatArray:
         p = self.finite(name, value, shape)
-        if p.size and p.min() < 0:
-            row = self.first_row + int(np.argwhere(p < 0)[0][0])
-            raise InputError(f"{name} must not be negative, got {float(p.min())}, first in row {row}")
         total = p.sum(-1)
-        off = np.abs(total - 1)
-        if off.size and off.max() > SUM_TOLERANCE:
-            row = int((off > SUM_TOLERANCE).argmax())
-            raise InputError(
-                f"{name} must sum to 1 over the arms, got {float(total[row])} in row {self.first_row + row}"
-            )
+        self.refuse((p < 0).any(-1), lambda i, row: f"{name} must not be negative, got {float(p[i].min())} in {row}")
+        off, must = np.abs(total - 1) > SUM_TOLERANCE, f"{name} must sum to 1 over the arms"
+        self.refuse(off, lambda i, row: f"{must}, got {float(total[i])} in {row}")
         return p
 
     def actions(self, value: Any, n: int, names: tuple[str, ...]) -> IntArray:
         array = _shaped("action", np.asarray(value), (n,))
         if array.dtype.kind not in "iu" and (array.dtype.kind != "f" or not (array == np.floor(array)).all()):
             raise InputError(f"action must be the index of an arm, got {array.dtype} data")
-        a = array.astype(np.intp, copy=False)
-        if n and (a.min() < 0 or a.max() >= len(names)):
-            row = int(((a < 0) | (a >= len(names))).argmax())
-            raise InputError(
-                f"action must be an arm from 0 to {len(names) - 1}, got {int(a[row])} in row {self.first_row + row}; "
-                "give `arms` if the log has more of them"
-            )
+        a, K = array.astype(np.intp, copy=False), len(names)
+        must = f"action must be an arm from 0 to {K - 1}"
+        more = "give `arms` if the log has more of them"
+        self.refuse((a < 0) | (a >= K), lambda i, row: f"{must}, got {int(a[i])} in {row}; {more}")
         return a
 
     def propensity(self, value: Any, probabilities: FloatArray | None, action: IntArray) -> FloatArray:
         logged = None if probabilities is None else np.asarray(pick(probabilities, action))
-        if value is not None:
-            p = self.numbers("propensity", value, action.shape)
-        elif logged is not None:
-            p = logged
-        else:
+        if value is None and logged is None:
             raise InputError(
                 "a log needs the propensity of the arm played, or the probabilities of all arms; "
                 "write NaN where it is unknown"
             )
-        with np.errstate(invalid="ignore"):
-            wrong = (p <= 0) | (p > 1 + SUM_TOLERANCE)  # false where p is NaN
-        if wrong.any():
-            row = int(wrong.argmax())
-            why = "an arm that was played had some probability" if p[row] <= 0 else "it is a probability"
-            raise InputError(
-                f"propensity must be above 0 and at most 1, got {float(p[row])} in row {self.first_row + row} "
-                f"({int(wrong.sum())} such values): {why}"
-            )
-        if value is not None and logged is not None and (np.abs(logged - p) > SUM_TOLERANCE).any():
-            row = int((np.abs(logged - p) > SUM_TOLERANCE).argmax())
-            values = f"{float(p[row])} and {float(logged[row])}"
-            raise InputError(f"propensity and probabilities disagree in row {self.first_row + row}: {values}")
+        p = self.numbers("propensity", logged if value is None else value, action.shape)
+        wrong, must = (p <= 0) | (p > 1 + SUM_TOLERANCE), "propensity must be above 0 and at most 1"  # NaN: unknown
+        self.refuse(wrong, lambda i, row: f"{must}, got {float(p[i])} in {row} ({int(wrong.sum())} such values)")
+        if logged is not None:
+            off, both = np.abs(logged - p) > SUM_TOLERANCE, "propensity and probabilities disagree"
+            self.refuse(off, lambda i, row: f"{both} in {row}: {float(p[i])} and {float(logged[i])}")
         return p
 
     def available(self, value: Any, shape: tuple[int, int], action: IntArray) -> BoolArray:
         array: BoolArray = _shaped("available", np.asarray(value, dtype=bool), shape)
-        played = pick(array, action)
-        if not played.all():
-            row = int((~played).argmax())
-            raise InputError(
-                f"arm {int(action[row])} was played in row {self.first_row + row} although it was not available"
-            )
+        missing = ~np.asarray(pick(array, action))
+        self.refuse(missing, lambda i, row: f"arm {int(action[i])} was played in {row} although it was not available")
         return array
 
 
@@ -347,8 +324,6 @@ class LogStream:
         occurring = {
             _label(v) for part in self._batches([self.columns.action]) for v in part.to_series().unique() if v == v
         } - {None}
-        if len(occurring) > MOST_ARMS:
-            raise InputError(f"column {self.columns.action!r} has more than {MOST_ARMS} different actions")
         if not occurring:
             raise InputError("the log is empty: there is nothing to evaluate")
         return tuple(sorted((str(arm) for arm in occurring), key=_numbers_first))

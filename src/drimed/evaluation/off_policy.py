@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, cast, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from drimed.errors import ConfigError, InputError, ShapeError, UnknownNameError
@@ -72,26 +73,15 @@ class TargetPolicy:
     @classmethod
     def logged(cls) -> TargetPolicy:
         """The policy that wrote the log, from its logged probabilities of all arms."""
-
-        def probabilities(log: Log) -> FloatArray:
-            if log.probabilities is None:
-                needs = "target 'logged' needs the logged probabilities of all arms"
-                raise InputError(f"{needs}; this log has only that of the arm played")
-            return log.probabilities
-
-        return cls("logged", probabilities)
+        needs = "target 'logged' needs the logged probabilities of all arms; this log has only that of the arm played"
+        return cls("logged", lambda log: _needed(log.probabilities, needs))
 
     @classmethod
     def columns(cls, prefix: str) -> TargetPolicy:
         """Probabilities that the log carries, one column for each arm."""
-
-        def probabilities(log: Log) -> FloatArray:
-            if prefix not in log.targets:
-                how = f"read it with columns=Columns(targets=({prefix!r},))"
-                raise InputError(f"the log has no target probabilities under {prefix!r}; {how}")
-            return log.targets[prefix]
-
-        return cls(f"columns={prefix}", probabilities)
+        how = f"read it with columns=Columns(targets=({prefix!r},))"
+        needs = f"the log has no target probabilities under {prefix!r}; {how}"
+        return cls(f"columns={prefix}", lambda log: _needed(log.targets.get(prefix), needs))
 
     @classmethod
     def fixed(cls, name: str, pmf: Any) -> TargetPolicy:
@@ -114,9 +104,8 @@ class TargetPolicy:
         table = {user: arrays.probabilities(f"pmf of {user}", arrays.finite("pmf", p)) for user, p in pmfs.items()}
 
         def probabilities(log: Log) -> FloatArray:
-            if log.user is None:
-                raise InputError(f"target {name!r} depends on the user, and the log has no users")
-            labels, index = np.unique(log.user, return_inverse=True)
+            users = _needed(log.user, f"target {name!r} depends on the user, and the log has no users")
+            labels, index = np.unique(users, return_inverse=True)
             missing = [label for label in labels.tolist() if label not in table]
             if missing:
                 raise InputError(f"target {name!r} says nothing about user {missing[0]!r}")
@@ -179,11 +168,15 @@ class Decisions:
 
     @property
     def _predictions(self) -> FloatArray:
-        if self.log.predictions is None:
-            raise InputError(
-                "this estimator needs predictions of the reward of every arm (columns q_ARM), and the log has none"
-            )
-        return self.log.predictions
+        needs = "this estimator needs predictions of the reward of every arm (columns q_ARM), and the log has none"
+        return _needed(self.log.predictions, needs)
+
+
+def _needed(part: NDArray[Any] | None, message: str) -> NDArray[Any]:
+    """A part of a log, or an error."""
+    if part is None:
+        raise InputError(message)
+    return part
 
 
 Terms = tuple[FloatArray | float, FloatArray | float, FloatArray | float]  # base, correction, normaliser: (n,) each
