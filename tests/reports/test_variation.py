@@ -94,9 +94,15 @@ def test_past_effects_use_the_outcomes_up_to_each_season_and_end_with_the_presen
         assert cells.count == (a.data.has_outcome & (a.data.episode <= season)).sum()
     now = [x for x in a.effects if (x.who, x.source) == (EVERYBODY, MODEL) and x.arm in a.given and not x.is_control]
     assert numbers(a, 8) == {(x.arm, x.on): (x.estimate, *x.ends, *x.likely_ends) for x in now}
-    course = [x.likely_ends for p in a.past for x in p.effects if (x.arm, x.on) == ("bad", "yield")]
-    widths = [high - low for low, high in course]
-    assert widths[-1] < widths[0]
+
+
+def test_ranges_narrow_as_outcomes_come_and_hold_the_truth() -> None:
+    a = analyse(grown(FIELD, 5))
+    for arm in ("good", "bad"):
+        course = [x.likely_ends for p in a.past for x in p.effects if (x.arm, x.on) == (arm, "yield")]
+        widths = [high - low for low, high in course]
+        assert widths == sorted(widths, reverse=True)
+        assert course[-1][0] < EFFECT[arm] < course[-1][1]
 
 
 def test_an_arm_begins_with_its_first_outcome() -> None:
