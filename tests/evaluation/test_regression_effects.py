@@ -35,11 +35,12 @@ def played(drift: str, runs: int = RUNS, episodes: int = 30, **policy: object) -
         theta = it.theta[:, None]  # (S, 1, d)
         w = offers.features - offers.control_features[..., None, :]
         truth = np.matvec(w, theta)
-        found = reward_effects(fit, offers)
-        failed |= ((truth < found.low - 1e-9) | (truth > found.high + 1e-9)).any((-1, -2))
-        half = Z / float(fit.radius.mean()) * (found.high - found.low) / 2
-        naive |= (np.abs(truth - found.estimate) > half + 1e-9).any((-1, -2))
-        width = float((found.high - found.low).mean())
+        for h in range(SHAPE.H):
+            found = reward_effects(fit, Offer(features=offers.features[:, h], control=offers.control[:, h]))
+            failed |= ((truth[:, h] < found.low - 1e-9) | (truth[:, h] > found.high + 1e-9)).any(-1)
+            half = Z / float(fit.radius.mean()) * (found.high - found.low) / 2
+            naive |= (np.abs(truth[:, h] - found.estimate) > half + 1e-9).any(-1)
+            width = float((found.high - found.low).mean())
     return float(failed.mean()), float(naive.mean()), width
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.evaluation import effects as scores
+from drimed.formatting import short
 from drimed.records import Report
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.checks import (
@@ -20,9 +20,8 @@ from drimed.reports.checks import (
     agreement,
     check,
     describe_checks,
-    foreseen_half_width,
 )
-from drimed.reports.effects import EVERYBODY, MODEL
+from drimed.reports.effects import MODEL
 from drimed.reports.page import report
 from drimed.reports.wording import summary
 from drimed.trial.dataset import load_dataset
@@ -75,7 +74,7 @@ def world(name: str, seed: int) -> tuple[Trial, Checks]:
             reports.append(Report(given.id, {"yield": float(y[0]), "cost": float(y[1])}))
         trial.tell_many(reports, confirm=True)
     with trial.reading() as (ledger, state):
-        return trial, check(load_dataset(ledger, state))
+        return trial, check(load_dataset(ledger, state), None)
 
 
 def test_the_promise_stands_where_nothing_is_wrong() -> None:
@@ -178,8 +177,9 @@ def test_ranges_with_nothing_in_common_are_an_alarm_with_advice() -> None:
     moved = [replace(x, estimate=x.estimate + 5, low=low + 5, high=high + 5) if x is true else x for x in a.effects]
     parted = agreement(a.data, a.fit, moved)
     (one,) = parted.disagreements
-    assert (one.who, one.arm, one.model) == (EVERYBODY, "new", (low + 5, high + 5))
-    assert one.model_free[0] < free.ends[0], "at the level of the alarm, for all effects together"
+    by_model, by_propensities = one.split(" by the model, and ")
+    assert by_model == f"the effect of new for all users is {short(low + 5)} to {short(high + 5)}"
+    assert float(by_propensities.split()[0]) < free.ends[0], "at the level of the alarm, for all effects together"
     assert parted.rate == 0.01 + RATE / 2  # the paper's ranges hold together at 1 - delta
     (alarm,) = parted.alarms
     assert "without the model the answer differs" in alarm.what
@@ -202,31 +202,17 @@ def test_scarce_arms_are_named_with_the_use_of_a_floor() -> None:
     a = coins("control", 40)
     assert [x.arm for x in a.agreement.scarce_arms] == ["new", "other"]
     new = a.agreement.scarce_arms[0]
-    assert (new.scarce, new.plays, new.decisions) == ("arm", 0.0, 240)
-    assert "[floors] arms = 0.05, where the guard allows it, 240 more decisions would give a range" in new.describe()
+    assert (new.scarce, new.plays) == ("arm", 0.0)
+    assert new.describe().endswith("A floor would change that ([floors] arms = 0.05, where the guard allows it).")
     assert "cannot be compared" in a.agreement.describe()
-    both = ScarceArm("b", "both", 8.98, None, 54, 0.1)
+    both = ScarceArm("b", "both", 8.98, 0.1)
     assert both.describe().endswith("and 10 are needed. With the floors that takes about 11 more decisions.")
-    few = [ScarceArm(f"a{i}", "arm", 0.1 * i, None, 40, 0.0) for i in range(4)]
+    few = [ScarceArm(f"a{i}", "arm", 0.1 * i, 0.0) for i in range(4)]
     assert len(Agreement(0, RATE, [], few[:3]).describe_scarce()) == 3
     one, other = Agreement(0, RATE, [], [*few, both]).describe_scarce()
     assert one.startswith("Without the model nothing can be concluded about 4 arms yet (a0, a1, a2 and 1 more): ")
     assert "the most that one of them had is 0.3 (a3). A floor would change that" in one
     assert other == both.describe()
-
-
-def test_the_foreseen_range_is_the_one_that_comes() -> None:
-    rng, n, floor, sd = np.random.default_rng(2), 2000, 0.1, 3.0
-    found = scores.effect_scores(
-        action=(rng.random(n) >= floor).astype(int),
-        reward=sd * rng.standard_normal(n),
-        probabilities=np.tile([floor, 1 - floor], (n, 1)),
-        contrast=[-1.0, 1.0],
-    )
-    band = scores.asymptotic_band(found, 0.05)
-    half = float(band.high[-1] - band.low[-1]) / 2
-    assert foreseen_half_width(sd, floor, n) == pytest.approx(half, rel=0.15)
-    assert foreseen_half_width(sd, floor, 50) is None
 
 
 def test_sources_of_effects_are_named() -> None:

@@ -114,7 +114,7 @@ def test_inference_is_on_whole_outcomes_whatever_the_policy_learns_from(policy: 
     found = analyse(play(PAPER | {"policy": {"name": policy}}, 8))
     seen, learner = found.data, inference_learner(found.data.state)
     whole = learner.add(learner.start(seen.state.problem.shape), *evidence(seen, np.flatnonzero(usable(seen, learner))))
-    np.testing.assert_allclose(fit_now(seen).fit.theta, whole.ridge.theta, rtol=1e-9)
+    np.testing.assert_allclose(fit_now(seen)[0].theta, whole.ridge.theta, rtol=1e-9)
     assert {x.arm for x in found.effects} == set(PAPER_EFFECT)
 
 

@@ -26,8 +26,8 @@ Shapes: leading `...` is any batch; n decisions in order, H users, K arms, d fea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -36,7 +36,6 @@ from drimed import streams
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation import confidence_sequences
 from drimed.evaluation.confidence_sequences import Band
-from drimed.evaluation.decision_log import Log
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import arrays, probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
@@ -198,27 +197,17 @@ def exact_band(scores: Scores, alpha: float, *, now: bool = False) -> Band:
     return Band(band.low * share, band.high * share)
 
 
-def calibration_p_value(logs: Iterable[Log]) -> float:
-    """p-value of the logged probabilities against realised choices, at any size and however often one looks.
+def calibration_p_value(action: IntArray, probabilities: FloatArray) -> float:
+    """p-value of logged probabilities (n, K) against the choices (n,), at any size and however often one looks.
 
-    It needs the probabilities of all arms. The log comes in pieces, in the order of its decisions.
-
-    >>> from drimed.evaluation.decision_log import make_log
-    >>> calibration_p_value([make_log(action=[0, 1] * 50, reward=[0.0] * 100, probabilities=[[0.5, 0.5]] * 100)])
+    >>> calibration_p_value(np.array([0, 1] * 50), np.full((100, 2), 0.5))
     1.0
     """
-    expected = realised = np.zeros(1)  # (K,), sums of probabilities, and plays
-    stake, best = 0.0, 0.0  # logarithms
-    for log in logs:
-        if log.probabilities is None:
-            raise InputError("calibration needs the probabilities of all arms; this log has that of the arm played")
-        p, played = log.probabilities, probability.one_hot(log.action, log.K)
-        before = (realised + np.cumsum(played, axis=0) - played, expected + np.cumsum(p, axis=0) - p)  # (n, K) each
-        tilt = (before[0] + PRIOR_PLAYS) / (before[1] + PRIOR_PLAYS)
-        stakes = stake + np.cumsum(np.log(np.vecdot(tilt, played) / np.vecdot(tilt, p)))
-        stake, best = float(stakes[-1]) if len(stakes) else stake, max(best, float(stakes.max(initial=0.0)))
-        expected, realised = expected + p.sum(0), realised + played.sum(0)
-    return float(np.exp(-best))
+    p, played = probabilities, probability.one_hot(action, probabilities.shape[-1])
+    expected, realised = (np.cumsum(x, axis=0) - x for x in (p, played))  # (n, K), before each decision
+    tilt = (realised + PRIOR_PLAYS) / (expected + PRIOR_PLAYS)
+    stakes = np.cumsum(np.log(np.vecdot(tilt, played) / np.vecdot(tilt, p)))  # logarithms
+    return float(np.exp(-stakes.max(initial=0.0)))
 
 
 @final
@@ -245,14 +234,14 @@ class Recommendation:
 def reward_effects(fit: Fit, offer: Offer) -> Effects:
     """Effect of each arm on the reward, against the user's own control: (..., K).
 
-    `offer` may carry the users as one more batch axis than the fit: then (..., H, K).
+    The fit has the batch axes of the offer, or none.
 
     >>> fit = Fit(np.array([1.0, 2.0]), np.eye(2) / 4, np.asarray(3.0), None, np.zeros(2), 1, 1.0)
     >>> effects = reward_effects(fit, Offer(features=np.eye(2), control=np.array([1.0, 0.0])))
     >>> effects.estimate.tolist(), effects.low.round(3).tolist()
     ([0.0, 1.0], [0.0, -1.121])
     """
-    return _functionals(_with_users_axis(fit, offer), offer.features - offer.control_features[..., None, :])
+    return _functionals(fit, offer.features - offer.control_features[..., None, :])
 
 
 def group_effects(fit: Fit, offers: Offer, members: Sequence[int]) -> Effects:
@@ -274,29 +263,19 @@ def best_probabilities(fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000
     """
     if draws < 1:
         raise ConfigError(f"draws must be at least 1, got {draws}")
-    fit = _with_users_axis(fit, offer)
     scale = np.asarray(fit.noise_bound**2 * np.asarray(fit.inflation), np.float64)[..., None, None]
     values, vectors = np.linalg.eigh(fit.metric * scale)
     root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]  # of a covariance that may be singular
     z = streams.generator(seed, "posterior").standard_normal((draws, fit.theta.shape[-1]))
-    x, available = offer.features, offer.available
-    again: Any = ...
-    if x.ndim == 3 and len(fit.theta) == 1:  # one fit for all users, of whom many may be alike
-        available = None if available is None else np.broadcast_to(available, x.shape[:-1])
-        rows = [x.reshape(len(x), -1), *([] if available is None else [available])]
-        _, first, again = np.unique(np.concatenate(rows, -1), axis=0, return_index=True, return_inverse=True)
-        x, available, again = x[first], None if available is None else available[first], again.reshape(-1)
-    batch, K = np.broadcast_shapes(x.shape[:-2], fit.theta.shape[:-1]), x.shape[-2]
-    members = np.arange(math.prod(batch)).reshape(batch) * K
-    wins = np.zeros(math.prod(batch) * K)
+    x, K = offer.features, offer.features.shape[-2]
+    members = np.arange(math.prod(x.shape[:-2])).reshape(x.shape[:-2]) * K
+    wins = np.zeros(members.size * K)
     at_once = max(1, NUMBERS_AT_ONCE // max(1, wins.size))
     for at in range(0, draws, at_once):
-        some = z[at : at + at_once]  # (n, d)
-        shape = (len(some), *(1,) * (root.ndim - 2), some.shape[-1])
-        theta = fit.theta + np.matvec(root, some.reshape(shape))  # (n, ..., d)
-        value = _masked(np.matvec(x, theta), available)
+        some = z[at : at + at_once].reshape(-1, *(1,) * (x.ndim - 2), z.shape[-1])  # (n, ..., d)
+        value = _masked(np.matvec(x, fit.theta + np.matvec(root, some)), offer.available)  # (n, ..., K)
         wins += np.bincount((value.argmax(-1) + members).ravel(), minlength=wins.size)
-    return np.asarray(wins.reshape(*batch, K)[again]) / draws
+    return wins.reshape(*x.shape[:-2], K) / draws
 
 
 def recommend(
@@ -310,7 +289,7 @@ def recommend(
     possible = offer.available
     if among is not None:
         possible = among if possible is None else among & possible
-    means = _with_users_axis(fit, offer).mean(offer.features)  # (..., K)
+    means = fit.mean(offer.features)  # (..., K)
     arm: IntArray = np.asarray(_masked(means, possible).argmax(-1))
     other = np.arange(means.shape[-1]) != arm[..., None]
     if possible is not None:
@@ -326,21 +305,6 @@ def _functionals(fit: Fit, w: FloatArray) -> Effects:
     radius = np.asarray(fit.radius * np.sqrt(fit.inflation))[..., None]
     half = radius * np.sqrt(quadratic_forms.leverages(w, fit.metric))
     return Effects(estimate, estimate - half, estimate + half)
-
-
-def _with_users_axis(fit: Fit, offer: Offer) -> Fit:
-    """The fit with an axis for the users, where the offer has one more than the fit."""
-    if offer.features.ndim - 2 <= fit.theta.ndim - 1:
-        return fit
-    return replace(
-        fit,
-        theta=fit.theta[..., None, :],
-        V_inv=fit.V_inv[..., None, :, :],
-        radius=np.asarray(fit.radius)[..., None],
-        spread=None if fit.spread is None else fit.spread[..., None, :, :],
-        pulls=fit.pulls[..., None, :],
-        inflation=fit.inflation[..., None] if isinstance(fit.inflation, np.ndarray) else fit.inflation,
-    )
 
 
 def _masked(value: FloatArray, available: BoolArray | None) -> FloatArray:

@@ -16,11 +16,11 @@ from drimed.records import PENDING, STATES, Decision, Effect, Event, Look, Openi
 from drimed.reports.benefit import Benefit, benefit
 from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
 from drimed.reports.effects import MODEL, Inference, Recommendation, all_effects, fit_now, groups, recommendations
-from drimed.reports.variation import PastEffects, Variation, past_effects, variation
+from drimed.reports.variation import EvidenceSource, PastEffects, Variation, past_effects, variation
 from drimed.trial import ask, queries
 from drimed.trial.blinding import openings
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.estimates import REWARD, check_model, fitted_model, may_get, offers_now
+from drimed.trial.estimates import REWARD, fitted_model, may_get, offers_now
 from drimed.trial.events import DECISION, now
 from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
@@ -95,8 +95,7 @@ class Analysis:
     @cached_property
     def given(self) -> set[str]:
         """Arms that were given."""
-        arms = self.data.state.problem.arms
-        return {arms[a] for a in np.unique(self.data.arm)}
+        return {arm for arm, n in self.times.items() if n}
 
     @cached_property
     def times(self) -> dict[str, int]:
@@ -122,6 +121,11 @@ class Analysis:
         may = bool(self._may_get[effect.who][self.data.state.problem.arm(effect.arm)])
         return may and (effect.arm in self.given or not needed)
 
+    def source(self, effect: Effect) -> EvidenceSource | None:
+        """The outcomes that an effect on the reward rests on, by a mixed model."""
+        by_model = effect.on == REWARD and effect.source == MODEL
+        return self.variation.sources.get((effect.who, effect.arm)) if self.variation is not None and by_model else None
+
     def has_estimates(self) -> bool:
         """Outcomes have told something about arms."""
         return bool(self.data.has_outcome.any()) and all(x.is_known for x in self.own_effects)
@@ -142,10 +146,10 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         except DrimedError as error:
             why_not = str(error)
     model = fitted_model(state, offers_now(state)) if state.users else None
-    fit: Inference = model or fit_now(data).fit
+    fit: Inference = model or fit_now(data)[0]
     effects = all_effects(data, fit) if state.users else []
     agreed = agreement(data, fit, effects) if effects else Agreement(0, RATE, [], [])
-    checks = check(data, None if model is None else check_model(data, model))
+    checks = check(data, model)
     pending = data.standing == STATES.index(PENDING)
     analysis = Analysis(
         status=queries.status(state),

@@ -20,7 +20,6 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.formatting import ENDLESS, amount, listed
 from drimed.models.mixed.effects import NORMAL, EffectPosterior, FittedModel
-from drimed.models.mixed.likelihood import ClusterEffects
 from drimed.models.mixed.observations import UNKNOWN
 from drimed.models.mixed.prediction import at_each_node, effects_of_clusters
 from drimed.models.mixed.variance_components import mixture
@@ -116,8 +115,8 @@ class Benefit:
             text += self._worst_user(unit, noun[0])
         if not withdrawn and -ENDLESS < low < 0:
             even, side = ("Even the worst case", "above") if low >= limit else ("The worst case", "below")
-            worst, agreed = amount(low, unit), amount(limit, unit)
-            text.append(f"{even} for all together, {worst}, is {side} the agreed limit, {agreed}.")
+            worst = f"{even} for all together, {amount(low, unit)}"
+            text.append(f"{worst}, is {side} the agreed limit, {amount(limit, unit)}.")
         each = -limit / max(1, int(self.allocation.sum()))
         if 0 < largest < each:
             text.append(
@@ -260,9 +259,8 @@ def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
             Z = structure.own.rows(keys, fit.scale.expand().standardise(z))[which]
             own_rows[at] = weight[:, :, None] * np.einsum("nk,nkq->nq", contrast, Z)[:, None, :]
     place = data.episode - 1
-    if structure.cluster == "user" and n:
-        number = np.array([data.state.profiles[int(s)].unit.number for s in data.slot])
-        spreads = _own_spreads(fit, DecisionRows(data.user, number, place, own_rows), rows, users)
+    if structure.cluster == "user":
+        spreads = _own_spreads(data, fit, own_rows, rows, users)
     else:
         parts = [None if part is None else fit.posterior(part) for part in (rows.cumsum(0), users)]
         spreads = [None if part is None else (part.deviation, part.prior) for part in parts]
@@ -291,53 +289,51 @@ def _different_offers(data: Dataset) -> Iterator[tuple[IntArray, IntArray, Offer
         yield at, which[at] - start, data.state.problem.offer(profiles, contexts, [None] * len(some))
 
 
-class DecisionRows(NamedTuple):
-    """Decisions as rows on users' own effects, in the units of the metrics."""
-
-    user: IntArray  # (n,), place among all users
-    number: IntArray  # (n,), of the user in the model
-    episode: IntArray  # (n,), from 0
-    own: FloatArray  # (n, M, q)
-
-
 Spread = tuple[FloatArray, FloatArray]  # deviations of sums now and before any data
 
 
 def _own_spreads(
-    fit: FittedModel, decided: DecisionRows, rows: FloatArray, users: FloatArray | None
+    data: Dataset, fit: FittedModel, own: FloatArray, rows: FloatArray, users: FloatArray | None
 ) -> Sequence[Spread | None]:
     """Deviations of the sums to the end of each episode, and of those of each user, where users have own effects.
 
     At each node of the variances a sum is normal, partly by way of the common effects and partly by the user's own; it
-    is averaged over the nodes. `rows` (L, M, P) on theta are those of each episode, `users` (H, M, P) of each user.
+    is averaged over the nodes. `own` (n, M, q) are rows of decisions on users' own effects; `rows` (L, M, P) on theta
+    are those of each episode, `users` (H, M, P) of each user.
     """
-    theta, L = at_each_node(fit.evidence.fitted)[0], len(rows)
+    fitted = fit.evidence.fitted
+    theta, L = at_each_node(fitted)[0], len(rows)
     B = len(theta)
-    own_prior = fit.evidence.fitted.variance.mean(-3)[:, fit.structure.own.family]  # (M, q)
+    own_prior = fitted.variance.mean(-3)[:, fit.structure.own.family].ravel()  # (M q,)
     through = np.zeros((L, *theta.shape))  # (L, B, M, P), the users' own part by way of theta
     shift, noise, before = np.zeros((L, B)), np.zeros((L, B)), np.zeros(L)
-    mine = None if users is None else (np.zeros(len(users)), np.zeros(len(users)))
-    for h, at, effects in _effects_of_users(fit, decided):
+    of_users = None if users is None else (np.zeros(len(users)), np.zeros(len(users)))
+    order = np.argsort(data.user, kind="stable")
+    present, starts = np.unique(data.user[order], return_index=True)
+    decisions_of = np.split(order, starts[1:])
+    for first in range(0, len(present), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        numbers = [data.state.profiles[int(data.slot[mine[0]])].unit.number for mine in decisions_of[some]]
+        effects = effects_of_clusters(fit.structure, fitted, fit.evidence.cells, np.array(numbers))  # (h, B, ...)
         totals = []
-        for i, decisions in enumerate(at):
+        for i, mine in enumerate(decisions_of[some]):
             parts = (effects.gain, effects.shift, effects.noise)
             gain, offset, rest = (part[i].reshape(B, own_prior.size, -1) for part in parts)
-            when, which = np.unique(decided.episode[decisions], return_inverse=True)
+            when, which = np.unique(data.episode[mine] - 1, return_inverse=True)
             Z = np.zeros((len(when), own_prior.size))
-            np.add.at(Z, which.reshape(-1), decided.own[decisions].reshape(len(decisions), -1))
+            np.add.at(Z, which.reshape(-1), own[mine].reshape(len(mine), -1))
             steps = np.moveaxis(np.matmul(Z, gain), 0, 1).reshape(len(when), *through.shape[1:])
             offsets, running = Z @ offset[..., 0].T, Z.cumsum(0)  # later decisions of a user add to the earlier ones
-            variance, prior = (np.matmul(running, rest) * running).sum(-1).T, running**2 @ own_prior.ravel()
+            variance, prior = (np.matmul(running, rest) * running).sum(-1).T, running**2 @ own_prior
             through[when] -= steps
             shift[when] += offsets
             noise[when] += np.diff(variance, axis=0, prepend=0.0)
             before[when] += np.diff(prior, prepend=0.0)
             totals.append((-steps.sum(0), offsets.sum(0), variance[-1], prior[-1]))
-        if users is not None and mine is not None:
-            of_users = (np.stack(part) for part in zip(*totals, strict=True))
-            mine[0][h], mine[1][h] = _mixed_spread(fit, users[h], *of_users)
-    sums = (part.cumsum(0) for part in (through, shift, noise, before))
-    return _mixed_spread(fit, rows.cumsum(0), *sums), mine
+        if users is not None and of_users is not None:
+            sums = (np.stack(part) for part in zip(*totals, strict=True))
+            of_users[0][present[some]], of_users[1][present[some]] = _mixed_spread(fit, users[present[some]], *sums)
+    return _mixed_spread(fit, rows.cumsum(0), *(part.cumsum(0) for part in (through, shift, noise, before))), of_users
 
 
 def _mixed_spread(
@@ -359,17 +355,3 @@ def _mixed_spread(
     variance = variance + np.einsum("gmp,bmp->gb", rows[..., new] ** 2, fitted.variance[..., layout.family[new]])
     _, total = mixture(mean[..., None], variance[..., None, None], 1)
     return np.sqrt(np.maximum(total[..., 0, 0], 0.0)), prior
-
-
-def _effects_of_users(
-    fit: FittedModel, decided: DecisionRows
-) -> Iterator[tuple[IntArray, list[IntArray], ClusterEffects]]:
-    """Some users at a time: their places, the decisions of each in order, and their own effects, (h, B, ...)."""
-    order = np.argsort(decided.user, kind="stable")
-    users, starts = np.unique(decided.user[order], return_index=True)
-    decisions = np.split(order, starts[1:])
-    for first in range(0, len(users), AT_ONCE):
-        at = decisions[first : first + AT_ONCE]
-        numbers = decided.number[[one[0] for one in at]]
-        effects = effects_of_clusters(fit.structure, fit.evidence.fitted, fit.evidence.cells, numbers)
-        yield users[first : first + AT_ONCE], at, effects

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -38,6 +38,7 @@ LIKELY = "likely range (95 %)"
 UNTOLD = "cannot be told yet"
 
 Better = Literal["higher", "lower"]
+Course = tuple[str, list[tuple[float, float, float] | None]]  # an arm and, along an axis, (estimate, low, high)
 
 
 @dataclass(frozen=True)
@@ -115,26 +116,14 @@ class EffectRow:
 
     def drawn(self, promise: str, unit: str) -> RangeRow:
         """As a row of a range chart."""
-        e = self.effect
+        e, suffix = self.effect, RETIRED if self.retired else ""
         likely = e.likely_ends if e.is_known and not self.single and not self.model_free else None
-        name = "without a model, 95 %:" if self.model_free else promise
-        suffix = RETIRED if self.retired else ""
         parts = [f"{self.label}{suffix}: {amount(e.estimate, unit)}"]
-        parts += [f"likely {span(*likely)}"] if likely is not None else []
-        parts += [f"{name} {span(*e.ends)}", self.times, self.note, self.full_verdict if e.why_open else ""]
-        return RangeRow(
-            self.label,
-            self.verdict,
-            "; ".join(filter(None, parts)),
-            estimate=e.estimate,
-            thick=likely,
-            thin=e.ends,
-            note=self.source,
-            suffix=suffix,
-            look=self.look,
-            square=self.model_free,
-            strong=self.strong,
-        )
+        parts += [] if likely is None else [f"likely {span(*likely)}"]
+        parts.append(f"{'without a model, 95 %:' if self.model_free else promise} {span(*e.ends)}")
+        parts += filter(None, [self.times, self.note, self.full_verdict if e.why_open else ""])
+        row = RangeRow(self.label, self.verdict, "; ".join(parts), e.estimate, likely, e.ends, note=self.source)
+        return replace(row, suffix=suffix, look=self.look, square=self.model_free, strong=self.strong)
 
 
 def forest(
@@ -156,9 +145,8 @@ def forest(
     if any(r.model_free for r in rows):
         keys.append(Key("from the logged probabilities alone (95 %)", "key-square"))
     sides = _direction(-1, rows[0].better), _direction(1, rows[0].better)
-    axis = f"{measured(on, unit)} against control"
     drawn = [r.drawn(promise, unit) for r in rows]
-    draw = svg.ranges(drawn, _reach(rows), axis, sides=sides, zero=True)
+    draw = svg.ranges(drawn, _reach(rows), f"{measured(on, unit)} against control", sides=sides, zero=True)
     return svg.chart(id, title, text, draw, _forest_table(title, rows, promise), keys)
 
 
@@ -204,15 +192,8 @@ def _reach(rows: Sequence[EffectRow]) -> tuple[float, float]:
     return svg.window(inner, outer, FOREST_REACH)
 
 
-class _Course(NamedTuple):
-    """An arm's effects along an axis, as (estimate, low, high); None: no outcome yet."""
-
-    label: str
-    points: list[tuple[float, float, float] | None]
-
-
 def _panels(
-    id: str, title: str, courses: Sequence[_Course], names: Sequence[str], on: str, along: str, *, text: str,
+    id: str, title: str, courses: Sequence[Course], names: Sequence[str], on: str, along: str, *, text: str,
     at: Sequence[float] | None = None, listed: Sequence[int] | None = None, every_label: bool = False,
 ) -> Chart:  # fmt: skip
     """A panel for each arm, with likely ranges; `listed` are the places in the table, None: all."""
@@ -226,7 +207,7 @@ def _panels(
         for i in range(len(points)) if listed is None else listed:
             x = points[i]
             rows += [] if x is None else [[label, names[i], short(x[0]), span(x[1], x[2])]]
-    ends = svg.spread([0.0, *(v for c in courses for x in c.points if x is not None for v in x)])
+    ends = svg.spread([0.0, *(v for _, points in courses for x in points if x is not None for v in x)])
     looks = ("key-dot", "key-level") if at is None else ("key-gain", "key-band")
     keys = [Key("effect against control", looks[0]), Key(LIKELY, looks[1])]
     draw = svg.lines(panels, ends, f"{along}; effect on {on} against control", height=190.0)
@@ -246,11 +227,11 @@ def over_time(a: Analysis, on: str, unit: str) -> Chart | None:
     most = sorted(courses, key=lambda arm: -a.times[arm])[:MOST_PANELS]
     arms = [arm for arm in a.data.state.problem.arms if arm in most]
     names = [called.label(past.episode) for past in a.past]
-    drawn, texts = [], []
+    drawn, texts = list[Course](), []
     for arm in arms:
         course = courses[arm]
         points = [(y.estimate, *y.likely_ends) if (y := course.get(i)) else None for i in range(len(names))]
-        drawn.append(_Course(a.label(arm), points))
+        drawn.append((a.label(arm), points))
         ends = [f"{amount(course[i].estimate, unit)} after {names[i]}" for i in sorted({min(course), max(course)})]
         texts.append(f"{a.label(arm)}: {', '.join(ends)}")
     left_out = f" ({len(arms)} of {counted(len(courses), 'arm')}, those given most)" if len(courses) > len(arms) else ""
@@ -267,12 +248,11 @@ def covariates(a: Analysis, on: str, unit: str, words: Words) -> list[Chart]:
         some = [x for x in effects if x.covariate == name]
         first, n = some[0], len(some[0].values)
         names = first.levels or [amount(v, first.unit) for v in first.values]
-        texts, drawn = [], []
+        texts, drawn = [], list[Course]()
         for x in some:
             values = [f"{amount(x.estimate[j], unit)} at {names[j]}" for j in (range(n) if x.levels else (0, -1))]
             texts.append(f"{a.label(x.arm)}: {', '.join(values) if x.levels else 'from ' + ' to '.join(values)}")
-            points = [(e, low, high) for e, low, high in zip(x.estimate, x.low, x.high, strict=True)]
-            drawn.append(_Course(a.label(x.arm), [*points]))
+            drawn.append((a.label(x.arm), [*zip(x.estimate, x.low, x.high, strict=True)]))
         what, along = measured(on, unit), measured(name, first.unit)
         title, text = f"Effects on {what} against control by {name}{words.scope}", "; ".join(texts) + "."
         listed = None if first.levels else sorted({round(j * (n - 1) / (LISTED - 1)) for j in range(LISTED)})
@@ -327,12 +307,9 @@ def evidence(a: Analysis) -> Chart | None:
     values = [float(v) for v in drift.evidence[at]]
     texts = [short(v) if math.isfinite(v) else "none" for v in values]
     drawn, alarm = np.maximum(values, LEAST_EVIDENCE).tolist(), math.log(1 / drift.alpha)
-    tips = [
-        f"{called.word} {name}: log evidence {v}; alarm at {short(alarm)}"
-        for name, v in zip(labels, texts, strict=True)
-    ]
-    panel = Panel([Series(drawn)], labels, tips, levels=[alarm])
     rows = [[name, v, short(alarm)] for name, v in zip(labels, texts, strict=True)]
+    tips = [f"{called.word} {name}: log evidence {v}; alarm at {at}" for name, v, at in rows]
+    panel = Panel([Series(drawn)], labels, tips, levels=[alarm])
     table = Table("Evidence that the effects moved", [called.word, "log evidence", "alarm at"], rows)
     text = f"Log evidence that effects have moved: {texts[-1]} after {called.word} {labels[-1]}; "
     text += f"an alarm is raised at {short(alarm)}."
@@ -436,13 +413,12 @@ def rule_charts(history: StoppingHistory) -> list[Chart]:
     for look in history.looks:
         for claim in look.claims:
             points.setdefault((claim.rule, claim.who, claim.arm), []).append((look, claim))
-    charts: list[Chart] = []
+    state, charts = history.state, list[Chart]()
     for (rule, _, _), one in points.items():
-        view, metric = history.state.looked.scopes.get(rule), history.state.spec.metrics.get(one[-1][1].on)
+        view, metric = state.looked.scopes.get(rule), state.spec.metrics.get(one[-1][1].on)
         if view is not None and len(charts) < MOST_LOOKS:
-            unit = history.state.spec.reward.unit if metric is None else metric.unit
-            id, then = f"stopping-chart-{len(charts) + 1}", then_of(history.state.spec, rule)
-            chart = _looks(id, one, view.better, unit, calendar(history.state), then)
+            unit, id = (metric or state.spec.reward).unit, f"stopping-chart-{len(charts) + 1}"
+            chart = _looks(id, one, view.better, unit, calendar(state), then_of(state.spec, rule))
             charts += [] if chart is None else [chart]
     return charts
 
@@ -468,21 +444,16 @@ def _looks(
     ]
     panel = Panel(series, [str(i + 1) for i in range(len(points))], tips, levels=lines)
     bounds = svg.window([0.0, *lines, *shown[-1]], [v for e in shown for v in e], 1.0)
+    rows = []
+    for i, (look, c) in enumerate(points):
+        ends_and_margin = [*(NOT_KNOWN if v is None else short(v) for v in (c.low, c.high)), short(c.margin)]
+        to_go = NOT_KNOWN if c.distance is None else short(max(c.distance, 0.0))
+        met_or_why = "yes" if c.met else c.waits or "no"
+        rows.append([str(i + 1), called.label(look.episode), str(look.decisions), *ends_and_margin, to_go, met_or_why])
     table = Table(
         f"Looks at {last.rule}, {last.arm}, {last.who}: effect on {measured(last.on, unit)}",
         ["look", called.word, "decisions", "from", "to", "margin", f"to go until {until(last.kind, then)}", "met"],
-        [
-            [
-                str(i + 1),
-                called.label(look.episode),
-                str(look.decisions),
-                *(NOT_KNOWN if v is None else short(v) for v in (c.low, c.high)),
-                short(c.margin),
-                NOT_KNOWN if c.distance is None else short(max(c.distance, 0.0)),
-                "yes" if c.met else c.waits or "no",
-            ]
-            for i, (look, c) in enumerate(points)
-        ],
+        rows,
     )
     keys = [Key(f"effect on {measured(last.on, unit)}", "key-level"), Key("margin", "key-allowed")]
     keys += [Key("the rule is met", "key-met")] if any(m is not None for m in met) else []

@@ -11,14 +11,13 @@ Shapes: n outcomes, L episodes, M metrics, d features.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from drimed.errors import DrimedError, InputError
-from drimed.evaluation import confidence_sequences, model_checks
+from drimed.errors import InputError
+from drimed.evaluation import model_checks
 from drimed.evaluation.effects import PLAYS, calibration_p_value
 from drimed.evaluation.model_checks import EpisodeSums, MeanDrift, Monitor
 from drimed.evaluation.residual_checks import Check
@@ -40,23 +39,9 @@ from drimed.reports.effects import (
     inference_learner,
     usable,
 )
-from drimed.trial import queries
+from drimed.trial import estimates, queries
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.estimates import (
-    ALPHA,
-    LEVEL,
-    PROPENSITIES,
-    REWARD,
-    ROUND_OFF,
-    PropensityLog,
-    check_model,
-    check_trial_residuals,
-    fitted_model,
-    model_effects,
-    model_free_effects,
-    offers_now,
-    serious_fault,
-)
+from drimed.trial.estimates import ALPHA, PROPENSITIES, REWARD, ROUND_OFF, PropensityLog
 from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
@@ -67,7 +52,10 @@ RATE = 0.01  # of false alarms about model and propensities, over all looks, arm
 MOST_SENTENCES = 3  # arms without evidence that have a sentence each
 FLOOR = 0.05  # suggested where there is none
 
-Scarce = Literal["arm", "control", "both", "outcomes"]
+ADVICE = (
+    "where the logged probabilities are true and outcomes are not missing because of what they were, believe the range "
+    "that needs no model; look below at the residuals, and at whether effects differ between users or seasons"
+)
 
 
 @dataclass(frozen=True)
@@ -82,17 +70,21 @@ class Checks:
     withdrawn: str | None = None  # the promise that does not hold, and the reason: a sentence
 
 
-def check(data: Dataset, residual_checks: tuple[Check, ...] | None = None) -> Checks:
-    """Check everything that can be; `residual_checks` are those of a mixed model."""
+def check(data: Dataset, model: FittedModel | None) -> Checks:
+    """Check everything that can be; None: the model is the paper's."""
     rows = _whitened_rows(data) if data.state.spec.kind == "paper" else None
     mean, residual, propensities = None, None, None
+    residual_checks: tuple[Check, ...] = () if model is None else estimates.check_model(data, model)
     if rows is not None:
         mean = _mean_drift(data, rows)
-        residual = model_checks.residual_check(rows.standardised, rows.arm, len(data.state.problem.arms))
-    with suppress(DrimedError):
-        propensities = calibration_p_value(data.logs())
-    if residual_checks is None:
-        residual_checks = () if rows is None else _residual_checks(data, rows)
+        residual = model_checks.residual_check(rows.standardised, data.arm[rows.at], len(data.state.problem.arms))
+        # The coefficients are fitted again without the prior.
+        theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
+        design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
+        residual_checks = estimates.check_trial_residuals(data, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
+    done = np.flatnonzero(~np.isnan(data.reward))
+    if len(done) and not np.isnan(data.propensity[done]).any():
+        propensities = calibration_p_value(data.arm[done], data.probabilities[done])
     checks = Checks(mean, residual, propensities, residual_checks, [])
     return replace(checks, alarms=_alarms(data, checks), withdrawn=_withdrawn(data, checks))
 
@@ -101,8 +93,7 @@ def withdrawn(trial: Trial) -> str | None:
     """The promise of a trial that does not hold, and the reason; None: there is no sign against any."""
     with trial.reading() as (ledger, state):
         data = load_dataset(ledger, state)
-    model = fitted_model(state, offers_now(state)) if state.users else None
-    return check(data, None if model is None else check_model(data, model)).withdrawn
+    return check(data, estimates.fitted_model(state, estimates.offers_now(state)) if state.users else None).withdrawn
 
 
 def no_promise(withdrawn: str) -> str:
@@ -143,19 +134,16 @@ def describe_checks(checks: Checks, state: TrialState) -> list[tuple[str, str]]:
     return [("Effects", effects), results[0], ("Noise", noise_text), results[1]]
 
 
-@dataclass(frozen=True)
-class _Rows:
+class _Rows(NamedTuple):
     """Whole outcomes as whitened rows, in the order of decisions."""
 
+    at: IntArray  # (n,), decisions, by their place
     Z: FloatArray  # (n, M, d)
     w: FloatArray  # (n, M)
-    arm: IntArray  # (n,)
-    episode: IntArray  # (n,)
-    standardised: FloatArray  # (n, M), one step ahead
-    at: IntArray  # (n,), decisions, by their place
     X: FloatArray  # (n, M, d), in the unit of the outcomes
     y: FloatArray  # (n, M)
     sd: FloatArray  # (n, M), of the noise
+    standardised: FloatArray  # (n, M), one step ahead
 
 
 def _whitened_rows(data: Dataset) -> _Rows | None:
@@ -163,12 +151,11 @@ def _whitened_rows(data: Dataset) -> _Rows | None:
     chosen = np.flatnonzero(usable(data, learner) & data.observed.all(-1))
     if len(chosen) < model_checks.FEWEST:
         return None
-    model = fit_now(data).noise if learner.weighting == "learned" else None
+    model = fit_now(data)[1] if learner.weighting == "learned" else None
     parts = [_whitened(data, model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
     Z, w, X, y, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
     mean, leverage = one_step_ahead(learner.ridge_penalty, Z, w, X)
-    standardised = (y - mean) / np.sqrt(variance + leverage)
-    return _Rows(Z, w, data.arm[chosen], data.episode[chosen], standardised, chosen, X, y, np.sqrt(variance))
+    return _Rows(chosen, Z, w, X, y, np.sqrt(variance), (y - mean) / np.sqrt(variance + leverage))
 
 
 def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[FloatArray, ...]:
@@ -185,19 +172,12 @@ def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[
     return np.matmul(W, X), np.matvec(W, y), X, y, variance
 
 
-def _residual_checks(data: Dataset, rows: _Rows) -> tuple[Check, ...]:
-    """Residuals of the paper's regression, with the coefficients fitted again without the prior."""
-    theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
-    design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
-    return check_trial_residuals(data, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
-
-
 def _mean_drift(data: Dataset, rows: _Rows) -> MeanDrift | None:
     L, d = data.state.episode.number, rows.Z.shape[-1]
     if L < FEWEST_EPISODES:
         return None
     gram, moment = np.zeros((L, d, d)), np.zeros((L, d))
-    at = rows.episode - 1
+    at = data.episode[rows.at] - 1
     np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
     np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
     bound = inference_learner(data.state).norm_bound
@@ -205,7 +185,7 @@ def _mean_drift(data: Dataset, rows: _Rows) -> MeanDrift | None:
 
 
 def _withdrawn(data: Dataset, checks: Checks) -> str | None:
-    why = serious_fault(checks.residual_checks)
+    why = estimates.serious_fault(checks.residual_checks)
     if why is None and checks.mean is not None and int(checks.mean.alarm) >= 0:
         when = calendar(data.state).said(int(checks.mean.alarm) + 1)
         why = f"the effects themselves have moved (detected in {when})"
@@ -236,45 +216,25 @@ def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:
 
 
 @dataclass(frozen=True)
-class Disagreement:
-    """An effect whose ranges by the model and by the propensities have nothing in common."""
-
-    who: str
-    arm: str
-    model: tuple[float, float]
-    model_free: tuple[float, float]
-    unit: str = ""  # of the reward
-
-    def describe(self) -> str:
-        """In words."""
-        one, other = (f"{short(low)} to {amount(high, self.unit)}" for low, high in (self.model, self.model_free))
-        about = f"the effect of {self.arm} for {self.who}"
-        return f"{about} is {one} by the model, and {other} by logged probabilities alone"
-
-
-@dataclass(frozen=True)
 class ScarceArm:
     """An arm whose effect for all users the propensities cannot show yet."""
 
     arm: str
-    scarce: Scarce
+    scarce: Literal["arm", "control", "both", "outcomes"]
     plays: float  # expected, of what is scarce
-    half: float | None  # width to either side that as many decisions again would give with FLOOR; None: too few to say
-    decisions: int
     floor: float  # that the trial has under what is scarce now; 0: none
-    unit: str = ""  # of the reward
 
     def describe(self) -> str:
         """The scarce plays, and the use of a floor."""
         start = f"Without the model nothing can be concluded about {self.arm} yet: "
         if self.scarce == "outcomes":
             return start + "its outcomes hardly differ from their predictions, or only a few do."
-        what = "the control" if self.scarce == "control" else self.arm
-        needed = f"{what} had chances that add up to {short(self.plays)} plays, and {PLAYS:g} are needed."
+        had = f"{'the control' if self.scarce == 'control' else self.arm} had chances that add up to"
+        plays = f"{short(self.plays)} plays"
         if self.scarce == "both":
-            both = f"where {self.arm} and the control both had a chance, the rarer of the two had"
-            needed = f"{both} {short(self.plays)} plays in expectation, and {PLAYS:g} are needed."
-        return f"{start}{needed} {self.advice()}"
+            had = f"where {self.arm} and the control both had a chance, the rarer of the two had"
+            plays += " in expectation"
+        return f"{start}{had} {plays}, and {PLAYS:g} are needed. {self.advice()}"
 
     def advice(self) -> str:
         """The effect of the present floor, or of one."""
@@ -282,11 +242,7 @@ class ScarceArm:
             more = counted(max(1, int(np.ceil((PLAYS - self.plays) / self.floor))), "more decision")
             return f"With {'the floors' if self.scarce == 'both' else 'its floor'} that takes about {more}."
         where = "control = {:g}" if self.scarce == "control" else "arms = {:g}, where the guard allows it"
-        floor = f"[floors] {where.format(FLOOR)}"
-        if self.half is None:
-            return f"A floor would change that ({floor})."
-        more, half = counted(self.decisions, "more decision"), amount(self.half, self.unit)
-        return f"With {floor}, {more} would give a range of about {half} to either side."
+        return f"A floor would change that ([floors] {where.format(FLOOR)})."
 
 
 @dataclass(frozen=True)
@@ -295,7 +251,7 @@ class Agreement:
 
     compared: int
     rate: float  # of false alarms
-    disagreements: list[Disagreement]
+    disagreements: list[str]  # effects whose ranges have nothing in common
     scarce_arms: list[ScarceArm]
 
     def describe(self) -> str:
@@ -326,12 +282,7 @@ class Agreement:
             return []
         more = counted(len(self.disagreements) - 1, "more effect")
         more = f", and {more}" if len(self.disagreements) > 1 else ""
-        advice = (
-            "where the logged probabilities are true and outcomes are not missing because of what they were, believe "
-            "the range that needs no model; look below at the residuals, and at whether effects differ between users "
-            "or seasons"
-        )
-        return [Alarm(f"without the model the answer differs: {self.disagreements[0].describe()}{more}", None, advice)]
+        return [Alarm(f"without the model the answer differs: {self.disagreements[0]}{more}", None, ADVICE)]
 
 
 def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agreement:
@@ -348,29 +299,16 @@ def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agree
         by_model = model.ends
         if not _apart(free.ends, by_model):
             continue  # narrower ranges have something in common
-        some = members[free.who]
-        wide = model_free_effects(data, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm].ends
+        key, some = (free.who, free.arm), {free.who: members[free.who]}
+        wide = estimates.model_free_effects(data, some, [free.arm], alpha=alpha)[key].ends
         if isinstance(fit, FittedModel):  # a guaranteed range is for all effects at once already
-            by_model = model_effects(state, {free.who: some}, [free.arm], alpha=alpha)[free.who, free.arm].ends
+            by_model = estimates.model_effects(state, some, [free.arm], alpha=alpha)[key].ends
         if _apart(wide, by_model):
-            disagreements.append(Disagreement(free.who, free.arm, by_model, wide, state.spec.reward.unit))
+            one, other = (f"{short(low)} to {amount(high, state.spec.reward.unit)}" for low, high in (by_model, wide))
+            ranges = f"is {one} by the model, and {other} by logged probabilities alone"
+            disagreements.append(f"the effect of {free.arm} for {free.who} {ranges}")
     rate = RATE if isinstance(fit, FittedModel) else state.spec.delta + RATE / 2
     return Agreement(len(pairs), rate, disagreements, _scarce_arms(data, of, members))
-
-
-def foreseen_half_width(deviation: float, floor: float, decisions: int) -> float | None:
-    """Half the range that so many decisions would give, with chances `floor` and 1 - floor; None: too few.
-
-    >>> round(foreseen_half_width(1.0, 0.05, 480) or 0.0, 2)
-    0.64
-    """
-    count = np.arange(1, decisions + 1, dtype=np.float64)
-    begun = floor * count >= PLAYS - ROUND_OFF
-    if not (begun.any() and deviation > 0):
-        return None
-    V = deviation**2 * (1 / floor + 1 / (1 - floor)) * count
-    band = confidence_sequences.asymptotic(np.zeros(decisions), count, V, begun, 1 - LEVEL)
-    return float(band.high[-1])
 
 
 def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
@@ -382,25 +320,22 @@ def _scarce_arms(
 ) -> list[ScarceArm]:
     """Arms that can be given and whose effect for all users the propensities do not show."""
     state, log = data.state, PropensityLog.of(data)
-    n, everybody = len(log.at), members[EVERYBODY]
-    if not n:
+    everybody = members[EVERYBODY]
+    if not len(log.at):
         return []
     possible = np.asarray(available(state, list(state.users)).any(0))
     control = float(log.plays(None)[everybody].sum())
     floors = np.zeros(2) if data.floor is None or not len(data.floor) else data.floor[-1]
-    predicted = log.predictions(np.zeros(0, np.intp))[:, -1]
-    misses = log.measured[log.at[1:]] - predicted[1:]  # from what was predicted before each outcome
-    half = foreseen_half_width(float(np.sqrt(np.mean(misses**2))) if n > 1 else 0.0, FLOOR, n)
     scarce_arms = []
     for k, arm in enumerate(state.problem.arms):
         if not possible[k] or (EVERYBODY, arm, PROPENSITIES) in of or log.is_control(k):
             continue
         plays = float(log.plays(k)[everybody].sum())
         fewer = min(plays, control)
-        scarce: Scarce = "arm" if plays <= control else "control"
+        scarce: Any = "arm" if plays <= control else "control"
         if fewer >= PLAYS - ROUND_OFF:
             fewer = log.plays_of_both(k)
             scarce = "both" if fewer < PLAYS else "outcomes"
         floor = float({"control": floors[0], "both": floors.min()}.get(scarce, floors[1]))
-        scarce_arms.append(ScarceArm(arm, scarce, fewer, half, n, floor, state.spec.reward.unit))
+        scarce_arms.append(ScarceArm(arm, scarce, fewer, floor))
     return scarce_arms

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -50,6 +50,7 @@ LIKELY = 0.95
 ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
 
 Inference = Fit | FittedModel  # the source of effects: the paper's regression, or a mixed model
+Refit = tuple[Fit, NoiseModel | None]  # the regression and the noise by the outcomes up to an episode; None: known
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,6 @@ class Recommendation:
     def alone(self) -> bool:
         """No other arm that the user can get has outcomes."""
         return self.runner_up == self.effect.arm
-
-
-class Estimated(NamedTuple):
-    """Effects of all arms, for one user or several together."""
-
-    five: FloatArray  # (5, K, 1 + M)
-    significant: BoolArray | None  # (K, 1 + M), after adjusting for multiple comparisons; None: not adjusted
 
 
 def own_effects(
@@ -101,9 +95,9 @@ def own_effects(
     times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
     effects: list[Effect] = []
     for h, user in enumerate(users):
-        one = Estimated(five[:, h, :, None], None if significant is None else significant[h, :, None])
-        both = None if seasons is None else seasons[h]
-        effects += _records(state, user, [REWARD], one, times[h], can[h], both)
+        both, sure = (None if part is None else part[h] for part in (seasons, significant))
+        sure = None if sure is None else sure[:, None]
+        effects += _records(state, user, [REWARD], five[:, h, :, None], times[h], can[h], both, sure)
     return effects
 
 
@@ -112,22 +106,20 @@ def all_effects(data: Dataset, fit: Inference) -> list[Effect]:
     state = data.state
     names, members, offers = list(state.users), groups(state), offers_now(state)
     times, can, could = given(state, names), available(state, names), may_get(state, names)
-    measures, seasons = [REWARD, *state.problem.metrics], _seasons(fit, offers)
+    measures, seasons, compared = [REWARD, *state.problem.metrics], _seasons(fit, offers), compared_arms(state)
     everybody: EffectPosterior | None = None
     together: list[Effect] = []
     for who, some in members.items():  # all users are the first
+        significant = None
         if isinstance(fit, FittedModel):
             posterior = effects_together(fit, offers, some, could)
             everybody = everybody or posterior
             others = 1 if who == EVERYBODY else len(members) - 1
-            estimated = Estimated(
-                _five(posterior), mixed.is_significant(posterior, everybody, compared_arms(state), others)
-            )
+            five, significant = _five(posterior), mixed.is_significant(posterior, everybody, compared, others)
         else:
-            estimated = Estimated(group_ranges(state, fit, offers, some, could), None)
-        both = None if seasons is None else seasons[some].min(0)
-        possible = np.asarray(can[some].any(0))
-        records = _records(state, who, measures, estimated, times[some].sum(0), possible, both)
+            five = group_ranges(state, fit, offers, some, could)
+        both, possible = None if seasons is None else seasons[some].min(0), np.asarray(can[some].any(0))
+        records = _records(state, who, measures, five, times[some].sum(0), possible, both, significant)
         together += [x for x in records if x.on != REWARD or who not in state.users]
     own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
     on_reward = [x for x in together if x.on == REWARD]
@@ -142,7 +134,7 @@ def effects_at(data: Dataset, fit: Inference) -> list[Effect]:
     could, times = may_get(state, names), given(state, names).sum(0)
     five = group_ranges(state, fit, offers_now(state), range(len(names)), could)
     possible = np.asarray(available(state, names).any(0))
-    return _records(state, EVERYBODY, [REWARD, *state.problem.metrics], Estimated(five, None), times, possible, None)
+    return _records(state, EVERYBODY, [REWARD, *state.problem.metrics], five, times, possible)
 
 
 def recommendations(data: Dataset, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
@@ -208,10 +200,8 @@ def groups(state: TrialState) -> dict[str, list[int]]:
 
 def compared_arms(state: TrialState) -> int:
     """Number of arms that are compared with a control, retired ones too."""
-    profiles, K = [state.profile(user) for user in state.users], len(state.problem.arms)
-    kinds = {(p.control.tobytes(), p.allowed is None or p.allowed.tobytes()): p for p in profiles}  # most are alike
-    control = np.array([p.control[:K] for p in kinds.values()])
-    return mixed.compared_arms(control, may_get(state, [p.user for p in kinds.values()]))
+    control = np.array([state.profile(user).control[: len(state.problem.arms)] for user in state.users])
+    return mixed.compared_arms(control, may_get(state, list(state.users)))
 
 
 def given(state: TrialState, users: Sequence[str]) -> IntArray:
@@ -231,18 +221,18 @@ def available(state: TrialState, users: Sequence[str]) -> BoolArray:
 
 
 def _records(
-    state: TrialState, who: str, measures: Sequence[str], estimated: Estimated, times: IntArray, can: BoolArray,
-    seasons: IntArray | None,
+    state: TrialState, who: str, measures: Sequence[str], five: FloatArray, times: IntArray, can: BoolArray,
+    seasons: IntArray | None = None, significant: BoolArray | None = None,
 ) -> list[Effect]:  # fmt: skip
-    """Effects by arm and measure; seasons are (K, 1 + M)."""
-    estimate, low, high, likely_low, likely_high = estimated.five  # (K, 1 + M) each
-    estimate = np.where(np.abs(estimate) > ROUND_OFF * (likely_high - likely_low), estimate, 0.0)
+    """Effects by arm and measure from (5, K, 1 + M); seasons and significance, where they are known, are (K, 1 + M)."""
+    estimate, *ends = five
+    estimate = np.where(np.abs(estimate) > ROUND_OFF * (ends[3] - ends[2]), estimate, 0.0)
     effects = []
     for m, on in enumerate(measures):
         for k, arm in enumerate(state.problem.arms):
-            a, b, c, d = (known_end(float(part[k, m])) for part in (low, high, likely_low, likely_high))
+            a, b, c, d = (known_end(float(part[k, m])) for part in ends)
             both = None if seasons is None else int(seasons[k, m])
-            sure = None if estimated.significant is None else bool(estimated.significant[k, m])
+            sure = None if significant is None else bool(significant[k, m])
             value, n, possible = float(estimate[k, m]), int(times[k]), bool(can[k])
             effects.append(Effect(who, arm, on, value, a, b, c, d, MODEL, n, possible, both, sure))
     return effects
@@ -273,21 +263,14 @@ def _own_fit(state: TrialState) -> Fit:
 # The paper's regression on whole outcome vectors, fitted again from the log where a policy has no fit of its own
 
 
-class Refit(NamedTuple):
-    """The regression and the noise by the outcomes up to an episode."""
-
-    fit: Fit
-    noise: NoiseModel | None  # None: known
-
-
 def fit_now(data: Dataset) -> Refit:
     """By all outcomes: the policy's own fit, or one from the log."""
     state = data.state
     own, learner = state.policy.inference(state.settled()), inference_learner(state)
     if own is not None and (own[1] is not None or learner.weighting != "learned"):
-        return Refit(*own)
-    refit = _refits(data, learner, [state.episode.number], aging=False)[-1]
-    return refit if own is None else Refit(own[0], refit.noise)
+        return own
+    fit, noise = _refits(data, learner, [state.episode.number], aging=False)[-1]
+    return (fit if own is None else own[0]), noise
 
 
 def fits_after(data: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
@@ -298,7 +281,7 @@ def fits_after(data: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
         learner = policy.learner
     if learner.weighting == "learned" and usable(data, learner).sum() > MOST_REFITTED:
         return None
-    return [refit.fit for refit in _refits(data, learner, episodes, aging=aging)]
+    return [fit for fit, _ in _refits(data, learner, episodes, aging=aging)]
 
 
 def _refits(data: Dataset, learner: Learner, episodes: Sequence[int], *, aging: bool) -> list[Refit]:
@@ -319,7 +302,7 @@ def _refit(data: Dataset, learner: Learner, gathered: Any, episode: int) -> Refi
     ready = learner.ready(gathered)
     pulls = np.bincount(data.arm[data.episode <= episode], minlength=data.state.problem.shape.K).astype(np.float64)
     fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
-    return Refit(replace(fit, radius=np.asarray(fit.radius)), ready.noise)
+    return replace(fit, radius=np.asarray(fit.radius)), ready.noise
 
 
 def inference_learner(state: TrialState) -> Learner:

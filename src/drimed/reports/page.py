@@ -259,8 +259,7 @@ def _effect_row(a: Analysis, effect: Effect) -> dict[str, Any]:
         row["estimate"] = ""
     row["retired"] = effect.arm in a.data.state.retired
     if a.variation is not None:
-        on_reward = effect.on == REWARD and effect.source == MODEL
-        source = a.variation.sources.get((effect.who, effect.arm)) if on_reward else None
+        source = a.source(effect)
         row["own_outcomes"] = "" if source is None else source.here
     return row
 
@@ -274,16 +273,13 @@ def _recommendation_row(r: Recommendation) -> dict[str, Any]:
     return row | {"p_best": r.p_best}
 
 
-def _row(a: Analysis, words: Words, effect: Effect, label: str, on: str) -> EffectRow:
+def _row(a: Analysis, words: Words, effect: Effect, label: str) -> EffectRow:
     state = a.data.state
     users = {user: state.profile(user).definition for user in state.users}
-    good = None if on == REWARD else better_direction(state.spec, users, on)
-    holds, retired = a.checks.withdrawn is None, effect.arm in state.retired
-    if a.variation is None:
-        return EffectRow(label, effect, good, judged=holds, retired=retired)
-    on_reward = on == REWARD and effect.source == MODEL
-    note = words.source(a.variation.sources.get((effect.who, effect.arm))) if on_reward else ""
-    return EffectRow(label, effect, good, judged=holds and a.can_be_judged(effect), note=note, retired=retired)
+    good = None if effect.on == REWARD else better_direction(state.spec, users, effect.on)
+    judged = a.checks.withdrawn is None and (a.variation is None or a.can_be_judged(effect))
+    note, retired = words.source(a.source(effect)), effect.arm in state.retired
+    return EffectRow(label, effect, good, judged=judged, note=note, retired=retired)
 
 
 def _effects(a: Analysis, words: Words, who: str, on: str, place: int) -> Chart | None:
@@ -299,7 +295,7 @@ def _effects(a: Analysis, words: Words, who: str, on: str, place: int) -> Chart 
         some = {arm for arm in sorted(compared, key=lambda arm: -a.times[arm])[:MOST_LOOKS] if a.times[arm]}
         left_out = f" ({len(some)} of {counted(len(compared), 'arm')}, those given most)"
         shown = [x for x in shown if x.arm in some]
-    rows = [_row(a, words, x, (f"{x.who}: " if who == GROUPED else "") + x.arm, on) for x in shown]
+    rows = [_row(a, words, x, (f"{x.who}: " if who == GROUPED else "") + x.arm) for x in shown]
     id = f"effects-chart-{place + 1}" if place else "effects-chart"
     unit = units(state)[on]
     title = f"Effects on {measured(on, unit)} against control: {who}{words.scope}{left_out}"
@@ -314,7 +310,7 @@ def _by_site(a: Analysis, words: Words, view: PageView) -> Chart | None:
         return None
     unit = a.data.state.spec.reward.unit
     title = f"Effects on {measured(REWARD, unit)} against control: each {words.user}{words.scope}"
-    rows = [_row(a, words, x, f"{x.who}: {x.arm}", REWARD) for x in own]
+    rows = [_row(a, words, x, f"{x.who}: {x.arm}") for x in own]
     return draw.forest("site-effects-chart", title, rows, on=REWARD, unit=unit, promise=a.promise)
 
 

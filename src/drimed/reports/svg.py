@@ -307,9 +307,9 @@ def shares(
 
 
 def _bar(s: int, tip: str, box: dict[str, float]) -> list[Markup]:
-    look = OTHER if s >= MOST_LOOKS else colour(s)
-    bar = el("rect", **box, class_=f"{look} bar m-{s}", data_tip=tip)
-    return [bar, el("rect", **box, class_=f"stripes m-{s}")] if SERIES <= s < MOST_LOOKS else [bar]
+    colour, *stripes = swatch(s).split()
+    bar = el("rect", **box, class_=f"{colour} bar m-{s}", data_tip=tip)
+    return [bar, el("rect", **box, class_=f"stripes m-{s}")] if stripes else [bar]
 
 
 def colour(k: int) -> str:
@@ -323,9 +323,7 @@ def swatch(k: int) -> str:
     >>> swatch(1), swatch(8), swatch(14)
     ('s1', 's1 with-stripes', 'other')
     """
-    if k >= MOST_LOOKS:
-        return OTHER
-    return colour(k) if k < SERIES else f"{colour(k)} with-stripes"
+    return OTHER if k >= MOST_LOOKS else colour(k) + " with-stripes" * (k >= SERIES)
 
 
 def el(name: str, *inside: object, **attributes: object) -> Markup:
@@ -334,9 +332,10 @@ def el(name: str, *inside: object, **attributes: object) -> Markup:
     >>> el("text", "a < b", class_="tick", x=1.25)
     Markup('<text class="tick" x="1.2">a &lt; b</text>')
     """
-    listed = "".join(f' {_name(k)}="{escape(_value(v))}"' for k, v in attributes.items() if v is not None)
+    values = {k: f"{v:.1f}".removesuffix(".0") if isinstance(v, float) else v for k, v in attributes.items()}
+    listed = (f' {k.rstrip("_").replace("_", "-")}="{escape(v)}"' for k, v in values.items() if v is not None)
     body = Markup("").join(escape(part) for part in inside)
-    return Markup(f"<{name}{listed}>{body}</{name}>")  # every part is escaped above
+    return Markup(f"<{name}{''.join(listed)}>{body}</{name}>")  # every part is escaped above
 
 
 def text(
@@ -419,12 +418,3 @@ def thinned(n: int, most: int) -> list[int]:
     """
     step = -(-n // most)
     return list(range(n - 1, -1, -step))[::-1]
-
-
-def _name(keyword: str) -> str:
-    keyword = keyword.rstrip("_")
-    return keyword if keyword == "viewBox" else keyword.replace("_", "-")
-
-
-def _value(value: object) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

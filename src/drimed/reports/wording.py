@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -179,15 +180,13 @@ def summary(a: Analysis) -> list[str]:
 
 
 def _shares(a: Analysis) -> str:
-    """The shares of the arms."""
-    total = sum(a.times.values())
+    """The shares of the arms; of many, those given most."""
     most = sorted(a.times, key=lambda arm: -a.times[arm])[:MOST_NAMED]
-    shares = {arm: n / total for arm, n in a.times.items() if n and arm in most}
-    if len(a.given) <= MOST_NAMED:
-        return ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares.items() if share >= LEAST_SHARE)
-    named = ", ".join(f"{arm} {100 * share:.0f} %" for arm, share in shares.items())
-    rest = counted(len(a.given) - len(shares), "other arm")
-    return f"{named}, {rest} {100 * (1 - sum(shares.values())):.0f} %"
+    shares = {arm: n / sum(a.times.values()) for arm, n in a.times.items() if n and arm in most}
+    named = [f"{arm} {100 * share:.0f} %" for arm, share in shares.items() if share >= LEAST_SHARE]
+    others = len(a.given) - len(shares)
+    named += [f"{counted(others, 'other arm')} {100 * (1 - sum(shares.values())):.0f} %"] if others else []
+    return ", ".join(named)
 
 
 def _best_arms(a: Analysis, words: Words) -> list[str]:
@@ -266,12 +265,11 @@ def _better(a: Analysis, words: Words) -> list[str]:
             arms, n = sorted({a.label(x.arm) for x in effects}), len({x.who for x in effects})
             which = arms[0] if len(arms) == 1 else f"at least one arm ({', '.join(arms)})"
             text.append(f"For {n:,} of {users}, {which} is {word} better than the control{words.scope}.")
-    waiting: dict[str, list[str]] = {}
+    waiting: dict[str, dict[str, None]] = {}
     for x in own:
-        waits = x.unconfirmed and x.arm not in retired and not x.is_control
-        if waits and x.arm not in waiting.get(x.unconfirmed, ()):
-            waiting.setdefault(x.unconfirmed, []).append(x.arm)
-    text += [f"Not judged yet: {listed(arms, MOST_NAMED)} ({why})." for why, arms in waiting.items()]
+        if x.unconfirmed and x.arm not in retired and not x.is_control:
+            waiting.setdefault(x.unconfirmed, {})[x.arm] = None
+    text += [f"Not judged yet: {listed(list(arms), MOST_NAMED)} ({why})." for why, arms in waiting.items()]
     text = text or [f"No arm is likely to be better than the control for any {words.user} so far."]
     chance = [x for x in own if x.by_chance and x.estimate > 0]
     if chance:
@@ -317,14 +315,11 @@ def undecided(a: Analysis, words: Words) -> str | None:
         least += " and is known from more than one season"
     if not waiting:
         return f"No {words.user} is undecided: for each one arm has {least}."
-    rivals = [
-        f"{r.user}: {r.effect.arm} or {'an arm without outcomes' if r.alone else r.runner_up}"
-        for r in waiting[:MOST_NAMED]
-    ]
+    rivals = [f"{r.user}: {r.effect.arm} or {'an arm without outcomes' if r.alone else r.runner_up}" for r in waiting]
     more = f"; and {len(waiting) - MOST_NAMED:,} more" if len(waiting) > MOST_NAMED else ""
     some = f"{len(waiting):,} of {n:,} {words.users} {'is' if len(waiting) == 1 else 'are'} undecided"
     some = some if n > 1 else f"This {words.user} is undecided"
-    return f"{some}: no arm has {least} ({'; '.join(rivals)}{more})."
+    return f"{some}: no arm has {least} ({'; '.join(rivals[:MOST_NAMED])}{more})."
 
 
 @dataclass(frozen=True)
@@ -354,14 +349,10 @@ def upcoming(decisions: Sequence[Decision], arms: Sequence[str]) -> Upcoming:
         most = {arm: max((d.probabilities.get(arm, 0.0) for d in decisions), default=0.0) for arm in arms}
         ranked = sorted(arms, key=lambda arm: -most[arm])[:MOST_ARMS]
         shown = [arm for arm in arms if arm in ranked and most[arm] >= LEAST_SHARE]
-    runs: list[list[Decision]] = []
-    for d in decisions:
-        last = runs[-1][0] if runs else None
-        alike = last and (last.user, last.probabilities, last.reason) == (d.user, d.probabilities, d.reason)
-        runs[-1].append(d) if alike else runs.append([d])
     rows = []
-    for run in runs:
-        first, plots = run[0], [d.plot for d in run if d.plot is not None]
+    for _, run in groupby(decisions, lambda d: (d.user, d.probabilities, d.reason)):
+        first, *more = run
+        plots = [d.plot for d in (first, *more) if d.plot is not None]
         where = f", {counted(len(plots), 'plot')} alike" if len(plots) > 1 else f", plot {plots[0]}" if plots else ""
         shares = [first.probabilities.get(arm, 0.0) for arm in shown]
         others = max(0.0, sum(first.probabilities.values()) - sum(shares))

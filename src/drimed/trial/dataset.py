@@ -5,15 +5,13 @@ Shapes: n decisions in order, K arms, M metrics, D context fields, H users as th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from drimed.errors import InputError
-from drimed.evaluation.decision_log import Log, make_log
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import COMPLETE, PARTIAL, PENDING, STATES, Event
 from drimed.records import MISSING as STATE_MISSING
@@ -68,24 +66,6 @@ class Dataset:
     def total(self) -> FloatArray:
         """The sum of each decision's probabilities: one, but for decimals that were written and read again."""
         return np.asarray(self.probabilities.sum(-1))
-
-    def logs(self) -> Iterator[Log]:
-        """Decisions with a whole reward, for off-policy evaluation, some at a time."""
-        done = np.flatnonzero(~np.isnan(self.reward))
-        if not len(done):
-            raise InputError("no decision has a whole outcome yet: there is nothing to evaluate")
-        has_propensities = not np.isnan(self.propensity[done]).any()
-        for start in range(0, len(done), AT_ONCE):
-            at = done[start : start + AT_ONCE]
-            yield make_log(
-                arms=self.state.problem.arms,
-                action=self.arm[at],
-                reward=self.reward[at],
-                propensity=self.propensity[at],
-                probabilities=self.probabilities[at] if has_propensities else None,
-                user=self.user[at],
-                start=start,
-            )
 
 
 def load_dataset(ledger: Ledger, state: TrialState, before: Dataset | None = None) -> Dataset:
