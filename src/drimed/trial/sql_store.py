@@ -9,42 +9,37 @@ from __future__ import annotations
 import random
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Connection,
-    Engine,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-)
+from sqlalchemy import Boolean, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from drimed.errors import ConflictError, DrimedError, InputError, StoreError, UnknownNameError
+from drimed.errors import ConflictError, DrimedError, StoreError, UnknownNameError
 from drimed.records import Event
-from drimed.trial.events import START
-from drimed.trial.store import DecisionRow, Ledger, Search, Snapshot
+from drimed.trial.events import START, storable
+from drimed.trial.store import DecisionRow, Ledger, Search, Selection, Snapshot
 
-# Tables of a store in a database; the first process that opens it creates them.
-
-VERSION = 1  # of these tables
+VERSION = 1  # of the tables
 LOCK = 0x64726D  # of PostgreSQL's advisory locks, while tables are created
-PATIENCE = 60.0  # seconds
+PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
+POLL = 0.0005, 0.002  # seconds between two looks whether it is one's turn
+LONGEST_LOOK = 1.0  # seconds that one look counts as: a process that was stopped in between did not wait
+KEPT, CONNECTIONS = 5, 15  # to the database: that stay open, and that there may be at a time
+PAGE = 2000  # events that are fetched at a time
+PAGE_BYTES = 8192  # of SQLite: a decision among 200 arms takes more than half of 4096, and would have a page to itself
+MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
+MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
+LARGEST = 2**31 - 1  # number that a column holds
+LEAST_PACKED = 1000  # characters; shorter texts are stored as they are
 
-metadata = MetaData()
+# Tables; the first process that opens a store creates them.
+
+metadata = sa.MetaData()
 
 version = Table("drimed_version", metadata, Column("version", Integer, primary_key=True, autoincrement=False))
 
@@ -70,7 +65,6 @@ events = Table(
     Column("request", Text),
     Column("text", Text, nullable=False),  # empty: it is in `packed`
     Column("hash", String(64), nullable=False),
-    Column("base", Integer),  # the event whose text is the dictionary of `packed`
     Column("packed", LargeBinary),
     Index("drimed_events_by_decision", "trial", "decision"),
     Index("drimed_events_by_request", "trial", "request"),
@@ -134,117 +128,18 @@ requests = Table(
 )
 
 
-def prepare(engine: Engine, *, create: bool) -> None:
-    """Make sure that the tables are there and of this version; another program's database is left alone."""
-    with engine.connect() as connection:
-        if _is_ready(connection, create=create):  # before anything is written to the file
-            return
-        if engine.dialect.name == "sqlite":
-            _wal(connection)
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        else:
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
-        try:
-            if not _is_ready(connection, create=create):  # again: another process may have been faster
-                metadata.create_all(connection)
-                connection.execute(version.insert(), {"version": VERSION})
-        except BaseException:
-            with suppress(SQLAlchemyError):  # the connection may be gone, and the error above says more
-                connection.exec_driver_sql("ROLLBACK")
-            raise
-        connection.exec_driver_sql("COMMIT")
-
-
-def _is_ready(connection: Connection, *, create: bool) -> bool:
-    """Whether the tables of this version are there; StoreError if they cannot be created."""
-    tables = sa.inspect(connection).get_table_names()
-    if version.name in tables:
-        stored = connection.scalar(sa.select(version.c.version)) if _has_column(connection) else None
-        if stored != VERSION:
-            raise StoreError(f"the store has version {stored}, expected {VERSION}; use the drimed that made it")
-        return True
-    others = [name for name in tables if not name.startswith("sqlite_")]
-    if others and connection.dialect.name == "sqlite":
-        raise StoreError(f"this file is another program's database (it has a table {others[0]!r}); choose another path")
-    if not create:
-        raise StoreError("there are no trials in this database; create one first, or check the address")
-    return False
-
-
-def _has_column(connection: Connection) -> bool:
-    return any(column["name"] == "version" for column in sa.inspect(connection).get_columns(version.name))
-
-
-def _wal(connection: Connection) -> None:
-    """Switch to a write-ahead log, so that readers never wait; the switch wants the file alone for a moment."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-            return
-        except OperationalError as error:
-            if "locked" not in str(error.orig) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-
-
-# Statements in the driver's own words.
-
-
-@final
-class Prepared:
-    """One statement for one kind of database."""
-
-    def __init__(self, statement: sa.Select[Any] | sa.Insert | sa.Update | str, dialect: Dialect) -> None:
-        self._error = dialect.loaded_dbapi.Error
-        if isinstance(statement, str):
-            self._text, self._order = statement, None
-            return
-        compiled = statement.compile(dialect=dialect)
-        self._text, self._order = compiled.string, getattr(compiled, "positiontup", None)
-
-    def __call__(self, connection: Connection, *rows: Mapping[str, Any]) -> Any:
-        """Run with one row of values, with several, or without any; the driver's cursor. Errors are SQLAlchemy's."""
-        values = rows if self._order is None else [tuple(row[name] for name in self._order) for row in rows]
-        cursor = connection.connection.cursor()
-        try:
-            if len(rows) > 1:
-                cursor.executemany(self._text, values)
-            else:
-                cursor.execute(self._text, *values)
-        except UnicodeError:
-            raise InputError("a text has a character that is not Unicode, and no database keeps it") from None
-        except self._error as error:
-            raise DBAPIError.instance(self._text, None, error, self._error, dialect=connection.dialect) from error
-        return cursor
-
-
-PATIENCE_sql = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
-KEPT, CONNECTIONS = 5, 15  # to the database: that stay open, and that there may be at a time
-POLL = 0.0005, 0.002  # seconds between two looks whether it is one's turn
-LONGEST_LOOK = 1.0  # seconds that one look counts as: a process that was stopped in between did not wait
-PAGE = 2000  # events that are fetched at a time
-PAGE_BYTES = 8192  # of SQLite: a decision among 200 arms takes more than half of 4096, and would have a page to itself
-MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
-MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
-LARGEST = 2**31 - 1  # number that a column holds
-LEAST_PACKED = 1000  # characters; shorter texts are stored as they are
-MOST_DICTIONARIES = 64  # texts that a reader remembers, because others are compressed against them
-
-
 class SqlStore:
     """Trials in a database."""
 
-    def __init__(self, url: str, *, create: bool = True, connections: int = CONNECTIONS) -> None:
+    def __init__(self, url: str, *, create: bool = True, connections: int | None = None) -> None:
         self.url = _normal(url)
         self._waits = True
         self.lite = self.url.get_backend_name() == "sqlite"
         with _told(self.url):
-            pool = {"pool_size": KEPT, "max_overflow": max(0, connections - KEPT)}
+            pool = {"pool_size": KEPT, "max_overflow": max(0, (connections or CONNECTIONS) - KEPT)}
             self._engine = _sqlite(self.url, pool, create=create) if self.lite else _postgres(self.url, pool)
-            self._run = _Statements(self._engine.dialect)
             try:
-                prepare(self._engine, create=create)
+                self._prepare(create=create)
             except BaseException:
                 self._engine.dispose()
                 raise
@@ -260,21 +155,21 @@ class SqlStore:
                 connection.execute(trials.insert(), {"name": name, "seq": 0, "hash": START})
             except IntegrityError:
                 raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name") from None
-            ledger = self._ledger(connection, name, lock=True)
+            ledger = _ledger(connection, name)
             yield ledger
             ledger.flush()
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Ledger]:
         with self.transaction(write=True) as connection:
-            ledger = self._ledger(connection, name, lock=True)
+            ledger = _ledger(connection, name)
             yield ledger
             ledger.flush()
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Ledger]:
         with self.transaction(write=False) as connection:
-            yield self._ledger(connection, name, lock=False)
+            yield _ledger(connection, name, lock=False)
 
     def stop_waiting(self) -> None:
         """Writers that wait for their turn on SQLite give up; nothing of theirs was written."""
@@ -286,119 +181,134 @@ class SqlStore:
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Connection]:
         """One on no trial in particular: for tables that are kept beside the trials."""
-        with _told(self.url), self._transaction(write=write) as connection:
-            yield connection
-
-    @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Connection]:
-        with self._engine.connect() as connection:
-            if not self.lite:
-                if not write:
-                    connection.execution_options(isolation_level="REPEATABLE READ")
-                with connection.begin():
-                    yield connection
-                return
-            self._begin(connection, write=write)
-            try:
+        with _told(self.url), self._engine.connect() as connection:
+            if not write and not self.lite:
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                if self.lite:
+                    self._begin(connection, write=write)
                 yield connection
-            except BaseException:
-                with suppress(SQLAlchemyError):  # after some errors SQLite has done so itself
-                    self._run.rollback(connection)
-                raise
-            self._run.commit(connection)
 
     def _begin(self, connection: Connection, *, write: bool) -> None:
         """Wait for one's turn. SQLite would do that itself, but sleeps ever longer, up to a tenth of a second, while
         others come and go; and it does not wait at all while a log is being recovered. What counts is the time spent
         looking: a process that was stopped together with the one before it finds the store as it left it.
         """
-        begin = self._run.begin_writing if write else self._run.begin_reading
         waited, looked = 0.0, time.monotonic()
-        if write:
-            self._run.do_not_wait(connection)
+        run = connection.exec_driver_sql
         try:
+            if write:
+                run("PRAGMA busy_timeout=0")
             while True:
                 try:
-                    begin(connection)
+                    run("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
                     return
                 except OperationalError as error:
                     now = time.monotonic()
                     waited, looked = waited + min(now - looked, LONGEST_LOOK), now
-                    if "lock" not in str(error.orig) or waited > PATIENCE_sql or not self._waits:
+                    if "lock" not in str(error.orig) or waited > PATIENCE or not self._waits:
                         raise
                     time.sleep(random.uniform(*POLL))
         finally:
             if write:
-                self._run.wait(connection)
+                run(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}")
 
-    def _ledger(self, connection: Connection, name: str, *, lock: bool) -> Ledger:
-        head = self._run.locked_head if lock and not self.lite else self._run.head
-        row = head(connection, {"name": name}).fetchone()
-        if row is None:
-            known = connection.scalars(sa.select(trials.c.name))
-            raise UnknownNameError("trial", name, list(known))
-        return Ledger(SqlReader(connection, self._run, name, row))
+    def _prepare(self, *, create: bool) -> None:
+        """Make sure that the tables are there and of this version; another program's database is left alone."""
+        with self._engine.connect() as connection:
+            if _is_ready(connection, create=create):  # before anything is written to the file
+                return
+            if self.lite:
+                _wal(connection)
+        with self.transaction(write=True) as connection:
+            if not self.lite:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+            if not _is_ready(connection, create=create):  # again: another process may have been faster
+                metadata.create_all(connection)
+                connection.execute(version.insert(), {"version": VERSION})
+
+
+def _is_ready(connection: Connection, *, create: bool) -> bool:
+    """Whether the tables of this version are there; StoreError if they cannot be created."""
+    tables = sa.inspect(connection).get_table_names()
+    if version.name in tables:
+        stored = connection.scalar(sa.select(version.c.version))
+        if stored != VERSION:
+            raise StoreError(f"the store has version {stored}, expected {VERSION}; use the drimed that made it")
+        return True
+    others = [name for name in tables if not name.startswith("sqlite_")]
+    if others and connection.dialect.name == "sqlite":
+        raise StoreError(f"this file is another program's database (it has a table {others[0]!r}); choose another path")
+    if not create:
+        raise StoreError("there are no trials in this database; create one first, or check the address")
+    return False
+
+
+def _wal(connection: Connection) -> None:
+    """Switch to a write-ahead log, so that readers never wait; the switch wants the file alone for a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            return
+        except OperationalError as error:
+            if "locked" not in str(error.orig) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+# One trial
+
+
+def _ledger(connection: Connection, name: str, *, lock: bool = True) -> Ledger:
+    storable("the name of a trial", name)
+    query = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == name)
+    head = connection.execute(query.with_for_update() if lock else query).first()
+    if head is None:
+        raise UnknownNameError("trial", name, list(connection.scalars(sa.select(trials.c.name))))
+    return Ledger(SqlReader(connection, name, *head))
 
 
 class SqlReader:
     """One trial's log inside one transaction."""
 
-    def __init__(self, connection: Connection, run: _Statements, name: str, head: tuple[int, int, str]) -> None:
-        self.connection, self._run, self.name = connection, run, name
-        self._id, self.seq, self.hash = head
-        self._dictionaries: dict[int, bytes] = {}  # event -> its text, for texts that are compressed against it
+    def __init__(self, connection: Connection, name: str, trial: int, seq: int, hash: str) -> None:
+        self.connection, self.name, self._id, self.seq, self.hash = connection, name, trial, seq, hash
 
-    def events(
-        self,
-        *,
-        after: int = 0,
-        until: int | None = None,
-        kinds: Sequence[str] = (),
-        user: str | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-    ) -> Iterator[Event]:
+    def events(self, wanted: Selection) -> Iterator[Event]:
         c = events.c
-        low, high = after, self.seq if until is None else until
-        while low < high and (limit is None or limit > 0):
-            query = sa.select(*_COLUMNS).where(c.trial == self._id, c.seq > low, c.seq <= high)
-            if kinds:
-                query = query.where(c.kind.in_(list(kinds)))
-            if user is not None:
-                query = query.where(c.user == user)
-            wanted = PAGE if limit is None else min(PAGE, limit)
-            query = query.order_by(c.seq.desc() if newest_first else c.seq).limit(wanted)
-            page = self._events(self.connection.execute(query).all())  # row by row takes longer
+        low, high, left = wanted.after, min(wanted.until, LARGEST), wanted.limit
+        while low < high and (left is None or left > 0):
+            query = self._select().where(c.seq > low, c.seq <= high)
+            if wanted.kinds:
+                query = query.where(c.kind.in_(list(wanted.kinds)))
+            if wanted.user is not None:
+                query = query.where(c.user == wanted.user)
+            most = PAGE if left is None else min(PAGE, left)
+            query = query.order_by(c.seq.desc() if wanted.newest_first else c.seq).limit(most)
+            page = [_event(*row) for row in self.connection.execute(query).all()]  # row by row takes longer
             yield from page
-            if len(page) < wanted:
+            if len(page) < most:
                 return
-            limit = None if limit is None else limit - len(page)
-            if newest_first:
-                high = page[-1].seq - 1
-            else:
-                low = page[-1].seq
+            left = None if left is None else left - len(page)
+            low, high = (low, page[-1].seq - 1) if wanted.newest_first else (page[-1].seq, high)
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
-        found: dict[int, list[Event]] = {}
+        histories: dict[int, list[Event]] = {}
         possible = [n for n in dict.fromkeys(decisions) if 0 < n <= LARGEST]
-        if len(possible) == 1:
-            rows = self._run.of_decision(self.connection, {"trial": self._id, "decision": possible[0]}).fetchall()
-            return {possible[0]: self._in_order(rows)} if rows else {}
         for start in range(0, len(possible), MOST_NAMES):
-            values = {"trial": self._id, "some": possible[start : start + MOST_NAMES]}
-            for event in self._in_order(self.connection.execute(_OF_DECISIONS, values).all()):
-                found.setdefault(int(event.decision or 0), []).append(event)
-        return dict(sorted(found.items()))
+            for event in self._in_order(events.c.decision.in_(possible[start : start + MOST_NAMES])):
+                histories.setdefault(int(event.decision or 0), []).append(event)
+        return dict(sorted(histories.items()))
 
     def of_request(self, request: str) -> list[Event]:
-        rows = self._run.of_request(self.connection, {"trial": self._id, "request": request}).fetchall()
-        return self._in_order(rows)
+        return self._in_order(events.c.request == request)
 
     def decision_rows(
         self, search: Search, *, before: int | None = None, limit: int | None = None
     ) -> list[DecisionRow]:
         c = decisions.c
-        query = sa.select(*(c[name] for name in _ROW)).where(c.trial == self._id)
+        query = sa.select(*(column for column in c if column is not c.trial)).where(c.trial == self._id)
         for name in ("user", "arm", "plot", "block"):
             if wanted := getattr(search, name):
                 query = query.where(c[name] == wanted)
@@ -419,100 +329,53 @@ class SqlReader:
     def snapshot_seq(self) -> int:
         return int(self.connection.scalar(sa.select(snapshots.c.seq).where(snapshots.c.trial == self._id)) or 0)
 
-    def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
-        if events:
-            packed = zip(events, _packed(events), strict=True)
-            fields = ({name: getattr(event, name) for name in _FIELDS} | codec for event, codec in packed)
-            self._run.append(self.connection, *({"trial": self._id} | row for row in fields))
-            self.seq, self.hash = events[-1].seq, events[-1].hash
-            self._run.advance(self.connection, {"trial": self._id, "seq": self.seq, "hash": self.hash})
+    def write(self, new: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
+        run, trial = self.connection.execute, {"trial": self._id}
+        if new:
+            run(events.insert(), [trial | _row(event) for event in new])
+            self.seq, self.hash = new[-1].seq, new[-1].hash
+            run(trials.update().where(trials.c.id == self._id).values(seq=self.seq, hash=self.hash))
         if rows:
-            self._run.put_row(self.connection, *({"trial": self._id} | vars(row) for row in rows))
+            insert = (sqlite if self.connection.dialect.name == "sqlite" else postgresql).insert(decisions)
+            changed = {"state": insert.excluded.state, "amended": insert.excluded.amended}
+            put = insert.on_conflict_do_update(index_elements=["trial", "decision"], set_=changed)
+            run(put, [trial | vars(row) for row in rows])
         if snapshot is not None:
-            self.connection.execute(snapshots.delete().where(snapshots.c.trial == self._id))
-            self.connection.execute(snapshots.insert(), {"trial": self._id} | vars(snapshot))
+            run(snapshots.delete().where(snapshots.c.trial == self._id))
+            run(snapshots.insert(), trial | vars(snapshot))
 
-    def _in_order(self, rows: Sequence[Any]) -> list[Event]:
+    def _select(self) -> sa.Select[Any]:
+        return sa.select(*_COLUMNS).where(events.c.trial == self._id)
+
+    def _in_order(self, condition: sa.ColumnElement[bool]) -> list[Event]:
         """Sorted here: asked to do so, SQLite walks through the whole trial in order rather than sort three rows."""
-        return sorted(self._events(rows), key=lambda e: e.seq)
-
-    def _events(self, rows: Sequence[Any]) -> list[Event]:
-        """Events from rows of `_COLUMNS`; a damaged text is empty, and its hash will not be right."""
-        bases = {row[-2] for row in rows if row[-2] is not None} - self._dictionaries.keys()
-        if bases:
-            c = events.c
-            query = sa.select(c.seq, c.packed).where(c.trial == self._id, c.seq.in_(bases))
-            self._dictionaries |= {
-                seq: _unpacked(packed, b"").encode() for seq, packed in self.connection.execute(query)
-            }
-        found = []
-        for row in rows:
-            text, base, packed = row[-3:]
-            if packed is not None and not text:
-                text = _unpacked(packed, b"" if base is None else self._dictionaries.get(base, b""))
-            fields: dict[str, Any] = dict(zip(_FIELDS, row, strict=False))
-            found.append(Event(**fields, text=text if isinstance(text, str) else ""))  # SQLite takes bytes for text
-        for seq in list(self._dictionaries)[:-MOST_DICTIONARIES]:
-            del self._dictionaries[seq]
-        return found
+        rows = self.connection.execute(self._select().where(condition))
+        return sorted((_event(*row) for row in rows), key=lambda e: e.seq)
 
 
-def _packed(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Texts as they are stored: long ones compressed, with the first long text written with them as a dictionary.
-
-    Decisions that are taken together share most of their digits.
-    """
-    rows: list[dict[str, Any]] = []
-    base: Event | None = None
-    for event in events:
-        if len(event.text) < LEAST_PACKED:
-            rows.append({"text": event.text, "base": None, "packed": None})
-            continue
-        packer = zlib.compressobj(zdict=b"" if base is None else base.text.encode())
-        packed = packer.compress(event.text.encode()) + packer.flush()
-        rows.append({"text": "", "base": None if base is None else base.seq, "packed": packed})
-        base = base or event
-    return rows
+_COLUMNS = [column for column in events.c if column.name != "trial"]  # in the order of an Event, and `packed`
 
 
-def _unpacked(packed: bytes, dictionary: bytes) -> str:
-    try:
-        return zlib.decompressobj(zdict=dictionary).decompress(packed).decode()
-    except (zlib.error, ValueError, TypeError):
-        return ""
+def _row(event: Event) -> dict[str, Any]:
+    """An event as it is stored: a long text is compressed."""
+    row = {column.name: getattr(event, column.name) for column in _COLUMNS[:-1]} | {"packed": None}
+    if len(event.text) >= LEAST_PACKED:
+        row |= {"text": "", "packed": zlib.compress(event.text.encode())}
+    return row
 
 
-_FIELDS = ("seq", "time", "actor", "kind", "decision", "user", "request", "hash")
-_COLUMNS = [events.c[name] for name in (*_FIELDS, "text", "base", "packed")]
-_ROW = ("decision", "seq", "user", "plot", "block", "arm", "state", "amended")
+def _event(*row: Any) -> Event:
+    """An event as it was recorded; a damaged text is empty, and its hash will not be right."""
+    *fields, text, hash_, packed = row
+    if packed is not None and not text:
+        try:
+            text = zlib.decompress(packed).decode()
+        except (zlib.error, ValueError, TypeError):
+            text = ""
+    return Event(*fields, text if isinstance(text, str) else "", hash_)  # SQLite takes bytes for text
 
-_OF_TRIAL = sa.select(*_COLUMNS).where(events.c.trial == sa.bindparam("trial"))
-_OF_DECISIONS = _OF_TRIAL.where(events.c.decision.in_(sa.bindparam("some", expanding=True)))
 
-
-class _Statements:
-    """Statements of every decision and every outcome."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        c, name = events.c, sa.bindparam
-        head = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == name("name"))
-        advance = trials.update().where(trials.c.id == name("trial")).values(seq=name("seq"), hash=name("hash"))
-        insert = (sqlite if dialect.name == "sqlite" else postgresql).insert(decisions)
-        changed = {"state": insert.excluded.state, "amended": insert.excluded.amended}
-        self.head = Prepared(head, dialect)
-        self.locked_head = Prepared(head.with_for_update(), dialect)
-        self.of_decision = Prepared(_OF_TRIAL.where(c.decision == name("decision")), dialect)
-        self.of_request = Prepared(_OF_TRIAL.where(c.request == name("request")), dialect)
-        self.append = Prepared(events.insert(), dialect)
-        self.put_row = Prepared(
-            insert.on_conflict_do_update(index_elements=["trial", "decision"], set_=changed), dialect
-        )
-        self.advance = Prepared(advance, dialect)
-        self.begin_writing = Prepared("BEGIN IMMEDIATE", dialect)
-        self.do_not_wait = Prepared("PRAGMA busy_timeout=0", dialect)
-        self.wait = Prepared(f"PRAGMA busy_timeout={int(1000 * PATIENCE_sql)}", dialect)
-        self.begin_reading = Prepared("BEGIN DEFERRED", dialect)
-        self.commit, self.rollback = Prepared("COMMIT", dialect), Prepared("ROLLBACK", dialect)
+# Addresses and connections
 
 
 def _normal(url: str) -> sa.URL:
@@ -539,7 +402,7 @@ def _sqlite(url: sa.URL, pool: dict[str, int], *, create: bool) -> Engine:
         raise StoreError(f"the folder {file.parent} does not exist; create it first")
     if file.is_file() and _beginning(file) not in (b"", MAGIC):  # SQLite would take a very short text for an empty file
         raise StoreError(f"{file} is not a SQLite file; choose another path")
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE_sql}, **pool)
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE}, **pool)
 
     @sa.event.listens_for(engine, "connect")
     def _(connection: Any, record: Any) -> None:

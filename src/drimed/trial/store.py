@@ -11,7 +11,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 from drimed.errors import ConflictError, InputError, MissingExtraError, UnknownNameError
@@ -76,6 +77,29 @@ class Search:
         return self.state == AMENDED
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Conditions on events with after < seq <= until, in order."""
+
+    after: int
+    until: int
+    kinds: Sequence[str] = ()  # empty: all
+    user: str | None = None
+    limit: int | None = None
+    newest_first: bool = False
+
+    def of(self, events: Sequence[Event]) -> Iterator[Event]:
+        """The selected ones of these events."""
+        found = (
+            event
+            for event in (reversed(events) if self.newest_first else events)
+            if self.after < event.seq <= self.until
+            and (not self.kinds or event.kind in self.kinds)
+            and (self.user is None or event.user == self.user)
+        )
+        return islice(found, self.limit)
+
+
 class Reader(Protocol):
     """A trial's log as one transaction of a store sees it; `write` adds to it."""
 
@@ -83,16 +107,7 @@ class Reader(Protocol):
     seq: int  # of the last event; 0 before the first
     hash: str  # of that event, as the store keeps it beside the events
 
-    def events(
-        self,
-        *,
-        after: int = 0,
-        until: int | None = None,
-        kinds: Sequence[str] = (),
-        user: str | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-    ) -> Iterator[Event]: ...
+    def events(self, wanted: Selection) -> Iterator[Event]: ...
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]: ...
 
@@ -144,27 +159,12 @@ class Ledger:
         newest_first: bool = False,
     ) -> Iterator[Event]:
         """Events with after < seq <= until, in order."""
-        last = self.seq if until is None else until
-        new = [
-            e
-            for e in self.new
-            if after < e.seq <= last and (not kinds or e.kind in kinds) and (user is None or e.user == user)
-        ]
-        stored = self.reader.events(
-            after=after,
-            until=last if not self.new else min(last, self.reader.seq),
-            kinds=kinds,
-            user=user,
-            limit=limit,
-            newest_first=newest_first,
-        )
-        given = 0
-        for part in (reversed(new), stored) if newest_first else (stored, new):
-            for event in part:
-                if limit is not None and given >= limit:
-                    return
-                given += 1
-                yield event
+        wanted = Selection(after, self.seq if until is None else until, kinds, user, limit, newest_first)
+        if not self.new:
+            return self.reader.events(wanted)
+        stored = self.reader.events(replace(wanted, until=min(wanted.until, self.reader.seq)))
+        parts = stored, wanted.of(self.new)
+        return islice(chain(*(reversed(parts) if newest_first else parts)), limit)
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         """All events about these decisions, in order; an unknown decision is left out."""
@@ -361,26 +361,8 @@ class _MemoryReader:
         self.seq, self._rows, self._snapshot = trial.committed
         self.hash = trial.events[self.seq - 1].hash if self.seq else START
 
-    def events(
-        self,
-        *,
-        after: int = 0,
-        until: int | None = None,
-        kinds: Sequence[str] = (),
-        user: str | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-    ) -> Iterator[Event]:
-        last = self.seq if until is None else min(until, self.seq)
-        given = 0
-        for i in range(last - 1, after - 1, -1) if newest_first else range(after, last):
-            event = self._trial.events[i]
-            if (kinds and event.kind not in kinds) or (user is not None and event.user != user):
-                continue
-            if limit is not None and given >= limit:
-                return
-            given += 1
-            yield event
+    def events(self, wanted: Selection) -> Iterator[Event]:
+        return wanted.of(self._trial.events[wanted.after : min(wanted.until, self.seq)])
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         found = {n: self._committed(self._trial.by_decision.get(n, [])) for n in decisions}

@@ -108,7 +108,7 @@ def test_whoever_was_stopped_while_waiting_did_not_wait(tmp_path: Path, monkeypa
     trial = Trial.create(BUSY, store)
     with ExitStack() as held:
         held.enter_context(other.writing("busy"))
-        monkeypatch.setattr(sql_store, "time", Clock(10 * sql_store.PATIENCE_sql, 0.001, then=held.close))
+        monkeypatch.setattr(sql_store, "time", Clock(10 * sql_store.PATIENCE, 0.001, then=held.close))
         assert trial.ask("site 0").id == 1
     store.close()
     other.close()
@@ -118,7 +118,7 @@ def test_waiting_ends_when_one_has_looked_for_long(tmp_path: Path, monkeypatch: 
     store, other = (open_store(str(tmp_path / "trials.db")) for _ in range(2))
     trial = Trial.create(BUSY, store)
     with other.writing("busy"):
-        looks = [sql_store.LONGEST_LOOK / 2] * int(2 * sql_store.PATIENCE_sql / sql_store.LONGEST_LOOK + 2)
+        looks = [sql_store.LONGEST_LOOK / 2] * int(2 * sql_store.PATIENCE / sql_store.LONGEST_LOOK + 2)
         monkeypatch.setattr(sql_store, "time", Clock(*looks, then=lambda: pytest.fail("it goes on for ever")))
         with pytest.raises(StoreError, match="locked"):
             trial.ask("site 0")
