@@ -352,7 +352,7 @@ class Methods:
         self, trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
     ) -> Call[Page[Effect]]:
         """Each arm against the control, for one user or for so many."""
-        return _get(trial, "effects", _page(Effect.read), user=user, limit=limit, after=after)
+        return _get(trial, "effects", _page(partial(read, Effect)), user=user, limit=limit, after=after)
 
     @Method
     def checks(self, trial: str) -> Call[Checks]:

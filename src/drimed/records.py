@@ -11,15 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from math import inf
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
-STATES = (
-    PENDING,
-    PARTIAL,
-    COMPLETE,
-    MISSING,
-)  # of a decision: no outcome yet, some metrics, all, the rest will not come
+# States of a decision: no outcome yet, some metrics, all, the rest will not come.
+STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
 ENOUGH_SEASONS = 2  # with outcomes of an arm and of its control, before the arm is called better or worse
 LONGEST_KEY = 200  # characters of an idempotency key
 
@@ -68,6 +64,17 @@ class Fault:
 
 
 # Requests. Paths of faults begin with the names of their fields: ("contexts", "north", "rain").
+
+
+class AskOptions(TypedDict, total=False):
+    """Parameters of a request that are the same for one user and for many."""
+
+    unavailable: Sequence[str]
+    episode: int | None
+    season: str | None
+    date: str | None
+    key: str | None
+    confirm: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +248,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Effect:
+class Effect(Record):
     """An arm against the control at one look, for one user, a group or all users."""
 
     who: str
@@ -316,15 +323,6 @@ class Effect:
     def why_open(self) -> str:
         """Why it is open though its likely range excludes 0; empty: it is not."""
         return self.unconfirmed or ("inconclusive after adjusting for multiple comparisons" if self.by_chance else "")
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON data."""
-        return dict(vars(self))
-
-    @staticmethod
-    def read(data: Mapping[str, Any]) -> Effect:
-        """From JSON data."""
-        return read(Effect, data)
 
 
 def unconfirmed(seasons: int | None) -> str:

@@ -14,9 +14,8 @@ from drimed.records import Event
 from drimed.trial import events as kinds
 from drimed.trial import transaction as opened_trials
 from drimed.trial.events import START, Draft, SnapshotTaken, hash_after, to_json
-from drimed.trial.fold import grouped
 from drimed.trial.look_history import look_hash
-from drimed.trial.state import RecordedDecision, TrialState
+from drimed.trial.state import RecordedDecision, TrialState, grouped
 from drimed.trial.store import DecisionRow, MemoryStore, Store
 from drimed.trial.trial import Trial
 from tests.trial.seasons import KNOWN, RAIN, SPEC

@@ -43,7 +43,7 @@ def joined(trial: Trial, people: range, who: str, *, seed: int = 0) -> list[Deci
 
 def columns(trial: Trial) -> int:
     """Of the model's common part."""
-    policy, settled = trial.state().policy, trial.state().settled()
+    policy, settled = trial.state().policy, trial.state().settled
     assert isinstance(policy, Policy)
     assert isinstance(policy.learner, Field)
     return len(policy.learner.structure(settled.evidence).common.family)

@@ -13,9 +13,9 @@ from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision, Member, Report, Status
 from drimed.trial import blinding, sheets, snapshots
 from drimed.trial.columns import Columns
-from drimed.trial.fold import catch_up, start_of
 from drimed.trial.names import CODE_LETTERS, arm_codes
 from drimed.trial.spec import TrialSpec
+from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial

@@ -115,10 +115,10 @@ def test_a_changed_preference_changes_what_is_wanted_and_not_what_was_measured()
     trial = new(noise=KNOWN)
     play(trial, 12)
     rewards = [r.reward for r in trial.decisions()]
-    theta = trial.state().policy.theta(trial.state().settled())
+    theta = trial.state().policy.theta(trial.state().settled)
     trial.change_preference("north", {"cost": -1.0}, reason="prices rose")
     assert [r.reward for r in trial.decisions()] == rewards
-    assert np.array_equal(trial.state().policy.theta(trial.state().settled()), theta)
+    assert np.array_equal(trial.state().policy.theta(trial.state().settled), theta)
     trial.open_episode()
     before, after = trial.ask_many(["south", "north"])
     assert before.effects is not None

@@ -185,7 +185,7 @@ def test_nothing_is_folded_again_when_somebody_joins(monkeypatch: pytest.MonkeyP
     def folded(*_: object) -> None:
         raise AssertionError("the past was folded again")
 
-    monkeypatch.setattr("drimed.trial.fold.Capacity", SimpleNamespace(holding=folded))
+    monkeypatch.setattr("drimed.trial.state.Capacity", SimpleNamespace(holding=folded))
     for i in range(40):
         join(trial, f"p{i}")
     assert trial.status().users == 41

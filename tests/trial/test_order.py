@@ -150,7 +150,7 @@ def decided(changes: dict[str, Any]) -> Trial:
 
 
 NUMBERS = range(1, EPISODES * len(USERS) + 1)
-MANY = settings(max_examples=30)
+MANY = settings(max_examples=15)
 
 
 @pytest.mark.parametrize("changes", AFTER.values(), ids=AFTER)

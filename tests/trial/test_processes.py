@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from drimed.trial.fold import catch_up, start_of
+from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -13,7 +13,7 @@ from tests.trial import workers
 from tests.trial.states import same
 from tests.trial.trials import BUSY, outcome
 
-PROCESSES, PAIRS = 8, 15
+PROCESSES, PAIRS = 6, 8
 
 
 def at_once(target: Any, address: str, *, n: int) -> dict[str, Any]:

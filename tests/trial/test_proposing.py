@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from drimed.numerics.compiled import Spent
 from drimed.trial import ask, transaction
-from drimed.trial.store import MemoryStore, open_store
+from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.trials import BUSY
@@ -116,7 +114,6 @@ def test_quick_decisions_are_taken_under_the_lock_at_once(address: str, monkeypa
     store = open_store(address)
     trial = Trial.create(BUSY, store)
     monkeypatch.setattr(transaction, "QUICK", PATIENCE)
-    monkeypatch.setattr(transaction, "LOADING", PATIENCE)
     trial.ask("site 0")
     monkeypatch.setattr(transaction, "ATTEMPTS", None)  # it would fail
     assert trial.ask("site 1").id == 2
@@ -147,17 +144,3 @@ def test_a_snapshot_that_is_due_does_not_make_a_slow_decision_be_taken_again(
     assert any(event.kind == "snapshot" for event in trial.log())
     assert verify(store, trial.name).ok
     store.close()
-
-
-@pytest.mark.parametrize(("compiling", "slow"), [(59.0, True), (59.95, False)])
-def test_what_compiling_took_is_not_counted_against_a_decision(
-    monkeypatch: pytest.MonkeyPatch, compiling: float, slow: bool
-) -> None:
-    trial = Trial.create(BUSY, MemoryStore())
-    trial.slow = False
-    clock, spent = iter([0.0, 60.0]), iter([Spent(), Spent(compiling)])
-    monkeypatch.setattr(transaction, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    monkeypatch.setattr(transaction, "compiled", SimpleNamespace(spent=lambda: next(spent)))
-    with trial.writing() as tx:
-        trial._timed(lambda _: None, tx)
-    assert trial.slow is slow

@@ -393,4 +393,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=50, stateful_step_count=40)
+TestLife.settings = settings(max_examples=30, stateful_step_count=40)

@@ -26,7 +26,7 @@ def asked(**changes: Any) -> Trial:
 
 
 def theta(trial: Trial) -> list[float]:
-    found: list[float] = trial.state().policy.theta(trial.state().settled()).tolist()
+    found: list[float] = trial.state().policy.theta(trial.state().settled).tolist()
     return found
 
 

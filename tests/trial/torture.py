@@ -26,7 +26,7 @@ from pathlib import Path
 
 from drimed.errors import StoreError
 from drimed.trial import events as kinds
-from drimed.trial.fold import catch_up, start_of
+from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import Store, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify

@@ -14,7 +14,7 @@ belongs to their outcomes, which may come late and in any order, and be taken ba
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -110,7 +110,7 @@ class Policy:
         check_sizes(state.pulls.shape, d, offer, draws)
         if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN
             raise InputError(f"draws must be uniforms between 0 and 1, got {draws}")
-        seen = self.see(state, offer)
+        seen = self.learner.see(state.evidence, offer, state.pulls, state.round)
         if self._looks_at_offers_alone and state.guard is None and draws.shape[:-2] == () and len(draws) > 1:
             first, kind = group_identical_offers(seen.offer)
             if len(first) * WORTH_GROUPING <= len(kind):
@@ -224,7 +224,7 @@ class Policy:
             self.rule if isinstance(self.rule, RemembersRounds) else None,
         )
 
-    @property
+    @cached_property
     def balances(self) -> bool:
         """Whether decisions that are taken together are spread evenly; a sampled arm has no chance to keep."""
         return self.learner.balances and self.rule.randomisation != "sampled"
@@ -288,14 +288,10 @@ def evenly(draws: FloatArray, site: Any, block: Any) -> FloatArray:
     sizes = np.bincount(place)
     start = np.cumsum(sizes) - sizes
     by_place = np.argsort(place + key, axis=-1, kind="stable")  # and then by key
-    turn = _rank(by_place) - start[place]
+    rank = partial(np.argsort, axis=-1, kind="stable")  # the inverse of a permutation
+    turn = rank(by_place) - start[place]
     least = np.take_along_axis(key, by_place[..., start], -1)  # (..., places), smallest keys
-    shift = (_rank(np.argsort(least, axis=-1, kind="stable")) + 0.5) / len(sizes)
+    shift = (rank(rank(least)) + 0.5) / len(sizes)
     # m decisions of a place at 0, 1, ..., m - 1 of m parts, and each place a bit further on than the one before it.
     order = np.argsort((turn + shift[..., place]) / sizes[place], axis=-1, kind="stable")
-    return np.asarray((draws[..., :1, 0] + _rank(order) / n) % 1.0)
-
-
-def _rank(order: IntArray) -> IntArray:
-    """The place of each in an order: the inverse of a permutation, on the last axis."""
-    return np.argsort(order, axis=-1, kind="stable")
+    return np.asarray((draws[..., :1, 0] + rank(order) / n) % 1.0)

@@ -165,7 +165,7 @@ def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tu
     if not isinstance(fit, FittedModel):
         yield fit, offers, slice(None)
         return
-    settled = state.settled()
+    settled = state.settled
     for first in range(0, len(offers.control), AT_ONCE):
         some = slice(first, first + AT_ONCE)
         view = fit.learner.see(fit.evidence, offers.take(some), settled.pulls, settled.round)
@@ -254,7 +254,7 @@ def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
 
 
 def _own_fit(state: TrialState) -> Fit:
-    own = state.policy.inference(state.settled())
+    own = state.policy.inference(state.settled)
     if own is None:
         raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
     return own[0]

@@ -752,7 +752,7 @@ async def effects(
         if user is not None and user not in state.users:
             raise UnknownNameError("user", user, state.users, ("user",))
         page = queries.page_of(list(state.users) if user is None else [user], limit, after)
-        own = state.policy.inference(state.settled())
+        own = state.policy.inference(state.settled)
         return state, page, None if own is None else own[0]
 
     state, page, fit = await service.read(trial, look)

@@ -15,6 +15,7 @@ from drimed import streams
 from drimed.errors import BatchError, ConflictError, InputError, NumericalError, SpecError, UnknownNameError
 from drimed.models.offer import Floor, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.probability import sample
 from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.records import LONGEST_KEY, AskRequest, Context, Decision, Event, Fault, Path, Plots
 from drimed.trial import checks, queries, seasons
@@ -42,14 +43,10 @@ T = TypeVar("T")
 class Place:
     """A user or, where it has plots, one of them."""
 
+    key: str  # its name in the whole trial
     user: str
     plot: str | None = None
     block: str | None = None
-
-    @property
-    def key(self) -> str:
-        """Its name in the whole trial."""
-        return plot_key(self.user, self.plot)
 
 
 @dataclass(frozen=True)
@@ -64,16 +61,17 @@ class Question:
     block: str | None = None
 
 
-def ask(tx: Transaction, request: AskRequest) -> list[Decision]:
+def ask(tx: Transaction, request: AskRequest, *, one: bool = False) -> list[Decision]:
     """Decide for some users or all; a user who has a decision in this episode keeps it.
 
     A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment a new user
-    joins, as `enrol` describes it. The next episode is opened with these contexts if it is asked for.
+    joins, as `enrol` describes it. The next episode is opened with these contexts if it is asked for. `one`: the only
+    user has no plots, or one of them is named.
     """
     start = tx.state
     contexts, plots = by_user(start, request.contexts), by_user(start, request.plots)
     enrol = by_user(start, request.enrol)
-    users = None if request.users is None else [resolve_user(start, user) for user in request.users]
+    users = None if request.users is None else [u if u in start.users else tidy(u) for u in request.users]
     if request.key is not None:
         storable("key", request.key, LONGEST_KEY)
         if before := _answered(tx, request.key, users, plots, contexts):
@@ -96,24 +94,27 @@ def ask(tx: Transaction, request: AskRequest) -> list[Decision]:
     if len(set(names)) < len(names):
         raise InputError(f"user {first_twice(names)!r} is asked for twice in one call", ("users",))
     wanted = [place for user in names for place in places(state, user, plots.get(user))]
-    standing = {p.key: state.episode.asked[p.key] for p in wanted if p.key in state.episode.asked}
+    if one and len(wanted) > 1:
+        fix = f"ask_many({names}) decides for all, `plot` names one"
+        raise InputError(f"user {names[0]!r} has {len(wanted)} plots: {fix}", ("plots",))
     decisions: dict[str, Decision] = {}
-    if standing:
-        decisions = {plot_key(d.user, d.plot): d for d in _repeated(tx, standing.values())}
+    if standing := [state.episode.asked[p.key] for p in wanted if p.key in state.episode.asked]:
+        decisions = _repeated(tx, standing)
         _check_same_contexts(state, decisions.values(), contexts)
 
-    new = [place for place in wanted if place.key not in standing]
+    new = [place for place in wanted if place.key not in decisions]
+    if request.unavailable:
+        check_arms(state, request.unavailable, ("unavailable",))
     context_of = {user: _context(state, user, contexts.get(user)) for user in {p.user for p in new}}
     questions = [_question(state, p, context_of[p.user], request.unavailable) for p in new]
     opened = state.episode.number != start.episode.number
     stated = contexts if opened else {user: contexts[user] for user in context_of if user in contexts}
-    doubts = [
-        *checks.unlikely_contexts(start, stated, new=opened),
-        *(f for name, d in enrol.items() if name not in start.users for f in _unlikely_user(start, name, d)),
-        *_undeclared_plots(start, new),
-    ]
-    checks.require_confirmation(doubts, confirm=request.confirm)
-    decisions |= {plot_key(d.user, d.plot): d for d in _decide_and_record(tx, questions, request.key)}
+    doubts = [f for name, user in enrol.items() if name not in start.users for f in _unlikely_user(start, name, user)]
+    doubts += checks.unlikely_contexts(start, stated, new=opened) if stated else ()
+    doubts += _undeclared_plots(start, new) if plots else ()
+    if doubts:
+        checks.require_confirmation(doubts, confirm=request.confirm)
+    decisions |= _decide_and_record(tx, questions, request.key)
     return [decisions[place.key] for place in wanted]
 
 
@@ -180,7 +181,7 @@ def places(state: TrialState, user: str, wanted: Plots | None = None) -> list[Pl
     """Places of a user: the plots that are asked for, all of its own, or the user itself."""
     own = state.profile(user).definition.block_of()
     if wanted is None:
-        return [Place(user, plot, block) for plot, block in own.items()] or [Place(user)]
+        return [Place(plot_key(user, plot), user, plot, block) for plot, block in own.items()] or [Place(user, user)]
     at: Path = ("plots", user)
     blocks = wanted.items() if isinstance(wanted, Mapping) else [(None, wanted)]
     chosen: list[Place] = []
@@ -194,7 +195,7 @@ def places(state: TrialState, user: str, wanted: Plots | None = None) -> list[Pl
             if own and plot not in own and (inside is None or inside in own.values()):
                 unknown = UnknownNameError("plot", plot, own)
                 raise ConflictError(f"user {user!r}: {unknown}; new plots need a new block", (*at, plot))
-            chosen.append(Place(user, plot, inside))
+            chosen.append(Place(plot_key(user, plot), user, plot, inside))
     if not chosen:
         raise InputError(f"no plots of user {user!r} are named; leave the user out, or name some", at)
     if (twice := first_twice([str(place.plot) for place in chosen])) is not None:
@@ -306,15 +307,9 @@ def _check_same_user(state: TrialState, name: str, user: User, at: Path) -> None
                 "from decision to decision belongs into the context",
                 (*at, "attributes", attribute),
             )
-    if user.cohort is not None and user.cohort != known.cohort:
-        raise ConflictError(f"user {name!r} is of cohort {known.cohort!r}, not of {user.cohort!r}", (*at, "cohort"))
     resolved = spec.resolved(known)
-    for field, was in (
-        ("group", spec.group_of(known)),
-        ("preference", resolved.preference),
-        ("control", resolved.control),
-        ("arms", resolved.arms),
-    ):
+    had = {name: getattr(resolved, name) for name in ("preference", "control", "arms")}
+    for field, was in {"cohort": known.cohort, "group": spec.group_of(known), **had}.items():
         new = getattr(user, field)
         if new is not None and new != (tidy(was) if isinstance(was, str) else was):
             fix = f"; change it with `drimed trial {CHANGED_BY[field]}`" if field in CHANGED_BY else ""
@@ -349,7 +344,7 @@ def _answered(
         raise ConflictError(
             f"request {key!r} was made before, for other users; give each request its own key", ("key",)
         )
-    decisions = {plot_key(d.user, d.plot): d for d in _repeated(tx, [int(whole[k].decision or 0) for k in keys])}
+    decisions = _repeated(tx, [int(whole[k].decision or 0) for k in keys])
     _check_same_contexts(state, decisions.values(), contexts)
     return [decisions[k] for k in keys]
 
@@ -358,9 +353,11 @@ def _key(event: Event) -> str:
     return plot_key(str(event.user), body_of(event, Decided).plot)
 
 
-def _repeated(tx: Transaction, numbers: Iterable[int]) -> list[Decision]:
-    recorded = queries.recorded_decisions(tx.ledger, tx.state, list(numbers))
-    return [queries.record(tx.state, one, repeated=True) for one in recorded]
+def _repeated(tx: Transaction, numbers: Iterable[int]) -> dict[str, Decision]:
+    """Earlier decisions by their place."""
+    recorded = queries.recorded_decisions(tx.ledger, tx.state, numbers)
+    taken = (queries.record(tx.state, one, repeated=True) for one in recorded)
+    return {plot_key(d.user, d.plot): d for d in taken}
 
 
 def _check_same_contexts(state: TrialState, taken: Iterable[Decision], contexts: Mapping[str, Any]) -> None:
@@ -422,7 +419,7 @@ def _open(
     body = EpisodeOpened(
         state.episode.number + 1,
         {user: vector.tolist() for user, vector in vectors.items() if vector is not None},
-        {user: sorted(arm_names(arms)) for user, arms in unavailable.items()},
+        {user: check_arms(state, arms, ("unavailable", user)) for user, arms in unavailable.items()},
         season.name,
         season.date,
     )
@@ -446,51 +443,48 @@ def _context(state: TrialState, user: str, stated: Context | None) -> FloatArray
     return as_vector(state.episode.contexts.get(user))
 
 
-def arm_names(names: Sequence[str]) -> Sequence[str]:
-    """Unavailable arms, as a list."""
-    if isinstance(names, str):
-        raise InputError(
-            f"unavailable must be a list of arms, got the text {names!r}; write [{names!r}]", ("unavailable",)
-        )
-    return names
+def check_arms(state: TrialState, arms: Sequence[str], at: Path) -> list[str]:
+    """Unavailable arms, in order."""
+    if isinstance(arms, str):
+        raise InputError(f"unavailable must be a list of arms, got the text {arms!r}; write [{arms!r}]", at[:1])
+    for arm in arms:
+        state.problem.arm(arm, at)
+    return sorted(arms)
 
 
 def _question(state: TrialState, place: Place, context: FloatArray | None, unavailable: Sequence[str]) -> Question:
-    profile, problem = state.profile(place.user), state.problem
-    for arm in arm_names(unavailable):
-        problem.arm(arm, ("unavailable",))
-    excluded = state.excluded(place.user, unavailable)
-    return Question(profile, context, excluded, problem.available(profile, excluded), place.plot, place.block)
+    profile, excluded = state.profile(place.user), state.excluded(place.user, unavailable)
+    available = state.problem.available(profile, excluded)
+    return Question(profile, context, excluded, available, place.plot, place.block)
 
 
 # Decisions
 
 
-def _decide_and_record(tx: Transaction, questions: Sequence[Question], key: str | None) -> list[Decision]:
+def _decide_and_record(tx: Transaction, questions: Sequence[Question], key: str | None) -> dict[str, Decision]:
     """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time.
 
     A dry run draws with an unknown seed and shows no arm: nothing that it shows depends on what will be drawn.
     """
-    decisions: list[Decision] = []
+    decisions: dict[str, Decision] = {}
     seed = secrets.randbits(62) if tx.dry_run else None
     left = list(questions)
     if left and tx.state.spec.stopping is not None:
         look_before_deciding(tx, opens=False)
         checks.check_room(tx.state, len(left))
     while left:
-        users: set[str] = set()
-        now: list[Question] = []
-        later: list[Question] = []
-        for question in left:
-            again = tx.state.remembers_users and question.profile.user in users
-            (later if again else now).append(question)
-            users.add(question.profile.user)
+        now = left
+        if tx.state.remembers_users:
+            now = list({q.profile.user: q for q in reversed(left)}.values())[::-1]  # the first one of each user
+        left = [q for q in left if q not in now] if len(now) < len(left) else []
         first = tx.state.counts.decisions + 1
         bodies = zip(now, decide(tx.state, now, seed), strict=True)
         drafts = [Draft(body, first + i, q.profile.user, key) for i, (q, body) in enumerate(bodies)]
-        decisions += [queries.record(tx.state, RecordedDecision(event)) for event in tx.append(drafts)]
-        left = later
-    return [_undrawn(decision) for decision in decisions] if tx.dry_run else decisions
+        for event in tx.append(drafts):
+            decision = queries.record(tx.state, RecordedDecision(event))
+            place = plot_key(decision.user, decision.plot)
+            decisions[place] = _undrawn(decision) if tx.dry_run else decision
+    return decisions
 
 
 def _undrawn(decision: Decision) -> Decision:
@@ -507,10 +501,10 @@ def decide(state: TrialState, questions: Sequence[Question], seed: int | None = 
     """
     first, n = state.counts.decisions, len(questions)
     seed = state.seed if seed is None else seed
+    bodies: list[Decided] = []
     try:
-        policy, learned = state.policy, state.settled()
+        policy, learned = state.policy, state.settled
         draws = streams.uniforms(seed, "policy", first, n, policy.draws_needed(state.problem.shape))
-        bodies: list[Decided] = []
         for some, offer in _offers(state, questions):
             draw = policy.decide(learned, offer, draws[some])
             effects = policy.effects(learned, offer, state.spec.confidence, draw)
@@ -521,9 +515,7 @@ def decide(state: TrialState, questions: Sequence[Question], seed: int | None = 
     draws, bodies = streams.uniforms(seed, "control", first, n, 1), []
     for some, offer in _offers(state, questions):
         shares = np.broadcast_to(offer.control, (some.stop - some.start, offer.control.shape[-1]))  # (n, K)
-        action = (np.cumsum(shares, -1) <= draws[some]).sum(-1)  # (n,)
-        last = shares.shape[-1] - 1 - np.argmax(shares[:, ::-1] > 0, -1)  # round-off cannot lead past it
-        draw = Draw(np.minimum(action, last), shares, np.full(len(shares), FAILED))
+        draw = Draw(sample(shares, draws[some, 0]), shares, np.full(len(shares), FAILED))
         bodies += _bodies(state, questions[some], draw, None, first + some.start, None)
     return bodies
 
@@ -531,7 +523,8 @@ def decide(state: TrialState, questions: Sequence[Question], seed: int | None = 
 def _offers(state: TrialState, questions: Sequence[Question]) -> Iterator[tuple[slice, Offer]]:
     """Offers to all, as many at a time as fit into memory: where units differ, each takes a table of all arms."""
     problem, n = state.problem, len(questions)
-    numbers = state.numbers.with_blocks(block_key(q.profile.user, q.block) for q in questions if q.block is not None)
+    keys = [block_key(q.profile.user, q.block) for q in questions if q.block is not None]
+    numbers = state.numbers.with_blocks(keys) if keys else state.numbers
     table = (problem.shape.K * problem.shape.M) ** 2
     most = n if state.spec.kind == "paper" else max(1, NUMBERS_AT_ONCE // table)
     for start in range(0, n, most):
@@ -552,22 +545,21 @@ def _bodies(
     """The bodies of n decisions from number `first` on."""
     n, arms = len(questions), state.problem.arms
 
-    def numbers(values: Any) -> list[Any]:
-        return [None] * n if values is None else np.reshape(values, n).tolist()
+    def column(values: Any, *shape: int) -> list[Any]:
+        return [None] * n if values is None else np.reshape(values, (n, *shape)).tolist()
 
-    def by_arm(values: Any) -> list[Any]:
-        """Rows of a table; users who are alike share a list."""
-        if values is None:
-            return [None] * n
-        rows, known = np.reshape(values, (n, -1))[:, : len(arms)], dict[bytes, list[float]]()
-        return [known.get(key) or known.setdefault(key, row.tolist()) for row in rows for key in (row.tobytes(),)]
-
-    action, reason, share = numbers(draw.action), numbers(draw.reason_code), numbers(draw.share)
-    probabilities, certified = by_arm(draw.probabilities), numbers(draw.certified)
-    propensity = numbers(draw.propensity if draw.exact else None)
-    estimate, half = (by_arm(None if values is None else _rounded(values)) for values in effects or (None, None))
-    heights = None if floor is None else np.stack(np.broadcast_arrays(floor.control, floor.arms), -1)
-    floors = [None] * n if heights is None else np.reshape(np.broadcast_to(heights, (n, 2)), (n, 2)).tolist()
+    estimate, half = (None, None) if effects is None else map(_rounded, effects)
+    height = None if floor is None else np.broadcast_to(np.stack((floor.control, floor.arms), -1), (n, 2))
+    columns = {
+        "arm": [arms[k] for k in column(draw.action)],
+        "reason": [REASONS[code] for code in column(draw.reason_code)],
+        "share": column(draw.share),
+        "certified": column(draw.certified),
+        "propensity": column(draw.propensity if draw.exact else None),
+        "floor": column(height, 2),
+    }
+    for name, table in (("probabilities", draw.probabilities), ("estimate", estimate), ("half", half)):
+        columns[name] = column(None if table is None else table[..., : len(arms)], len(arms))
     return [
         Decided(
             episode=state.episode.number,
@@ -576,17 +568,9 @@ def _bodies(
             unavailable=q.excluded,
             state=state.seq,
             draw=first + i,
-            arm=arms[action[i]],
-            probabilities=probabilities[i],
-            propensity=propensity[i],
-            reason=REASONS[reason[i]],
-            share=share[i],
-            certified=certified[i],
-            estimate=estimate[i],
-            half=half[i],
             plot=q.plot,
             block=q.block,
-            floor=floors[i],
+            **{name: values[i] for name, values in columns.items()},
         )
         for i, q in enumerate(questions)
     ]
@@ -594,8 +578,7 @@ def _bodies(
 
 def _rounded(values: FloatArray) -> FloatArray:
     """Estimates to the digits that are recorded."""
-    size = np.abs(np.where(np.isfinite(values) & (values != 0), values, 1.0))
-    scale = 10.0 ** np.clip(DIGITS - 1 - np.floor(np.log10(size)), -300, 300)
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = np.round(values * scale) / scale
+    with np.errstate(all="ignore"):
+        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(values))))
+        rounded = np.round(values * scale) / scale  # not finite: zero, or not finite before
     return np.where(np.isfinite(rounded), rounded, values)

@@ -7,7 +7,7 @@ they are recorded, never in a replay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -18,11 +18,10 @@ from drimed.trial import events as kinds
 from drimed.trial import validation
 from drimed.trial.covariates import number, plot_key
 from drimed.trial.events import BODIES, Decided, EventBody, Told, Values, body_of, to_json
-from drimed.trial.fold import with_arm
 from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash
 from drimed.trial.seasons import Season, check_season
-from drimed.trial.spec import Arm, ArmNoise, Attribute, ContextField, Metric, Stopping, User
-from drimed.trial.state import RecordedDecision, Spread, TrialState
+from drimed.trial.spec import LARGEST, Arm, ArmNoise, Attribute, ContextField, Metric, Stopping, User
+from drimed.trial.state import RecordedDecision, Spread, TrialState, with_arm
 from drimed.trial.validation import stopping_faults
 
 FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement
@@ -42,19 +41,53 @@ def check_event(state: TrialState, pairs: Pairs) -> None:
     event, recorded = pairs[0]
     for one, _ in pairs:
         _check_columns(one)
-    _check_looks(state, event)
+    if state.spec.stopping is not None:
+        _check_looks(state, event)
     if event.kind == kinds.DECISION:
         _check_decisions(state, [one for one, _ in pairs])
         return
     body = body_of(event, EventBody)
     if event.kind != kinds.RESUMED and hasattr(body, "reason"):
         need_reason(body.reason)
-    if event.kind in (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING):
-        if recorded is None or (recorded.decision, recorded.event.user) != (event.decision, event.user):
-            raise ConflictError(f"user {event.user!r} has no decision {event.decision} before it")
-        check_outcome(state, recorded, body)  # type: ignore[arg-type]
-    else:
-        _CHECKS[event.kind](state, event, body)
+    match body:
+        case Told() | kinds.OutcomeMissing():
+            if recorded is None or (recorded.decision, recorded.event.user) != (event.decision, event.user):
+                raise ConflictError(f"user {event.user!r} has no decision {event.decision} before it")
+            check_outcome(state, recorded, body)
+        case kinds.EpisodeOpened():
+            check_episode(state, body)
+        case kinds.UserAdded():
+            if event.user in state.users:
+                raise ConflictError(f"there is a user {event.user!r} already", ("name",))
+            _check_definition(state, str(event.user), body.definition)
+        case kinds.PreferenceChanged() | kinds.ControlChanged():
+            check_known_users(state, [str(event.user)], ("user",))
+            definition = state.profile(str(event.user)).definition.model_dump(mode="json", exclude_none=True)
+            changed = {event.kind: getattr(body, event.kind)}
+            _check_definition(state, str(event.user), definition | changed)
+        case kinds.ArmAdded():
+            _check_arm(state, body)
+        case kinds.ArmRetired(arm=arm):
+            state.problem.arm(arm, ("arm",))
+            if arm in state.retired:
+                raise ConflictError(f"arm {arm!r} is retired already")
+            for user in state.users:  # a control cannot be retired
+                state.problem.available(state.profile(user), [*state.retired, arm])
+        case kinds.StatusChanged():
+            if state.status not in FROM[event.kind]:
+                raise ConflictError(f"trial {state.spec.name!r} is {state.status}; it cannot be {event.kind}")
+        case kinds.Revealed(decision=number):
+            if number is None and state.opened:
+                raise ConflictError("all decisions are unblinded already")
+            if number is not None and not 1 <= number <= state.counts.decisions:
+                raise InputError(f"expected a decision from 1 to {state.counts.decisions}, got {number}", ("decision",))
+        case kinds.LookTaken():
+            _check_look(state, body)
+        case kinds.RulesChanged():
+            _check_rules(state, body)
+        case kinds.SnapshotTaken(after=after):
+            if after != state.seq:
+                raise ConflictError(f"the snapshot is of event {after}, expected {state.seq}")
 
 
 def check_start(created: Event) -> None:
@@ -106,8 +139,6 @@ def _check_columns(event: Event) -> None:
 def _check_looks(state: TrialState, event: Event) -> None:
     """A pause or stop that a look demands comes right after it, and decisions wait for a look that is due."""
     looked = state.looked
-    if state.spec.stopping is None:
-        return
     if looked.demands is not None and (event.kind, event.body.get("reason")) != looked.demands:
         raise ConflictError(f"the look before it demands that the trial is {looked.demands[0]}: {looked.demands[1]}")
     if (
@@ -123,7 +154,7 @@ def _check_looks(state: TrialState, event: Event) -> None:
             raise ConflictError("a look at the stopping rules was due before it")
 
 
-def _check_look(state: TrialState, _: Event, body: kinds.LookTaken) -> None:
+def _check_look(state: TrialState, body: kinds.LookTaken) -> None:
     if state.spec.stopping is None:
         raise ConflictError("there are no stopping rules to look at")
     if body.after != state.seq:
@@ -137,7 +168,7 @@ def _check_look(state: TrialState, _: Event, body: kinds.LookTaken) -> None:
         raise ConflictError("its hash is not that of its contents")
 
 
-def _check_rules(state: TrialState, _: Event, body: kinds.RulesChanged) -> None:
+def _check_rules(state: TrialState, body: kinds.RulesChanged) -> None:
     was, new = state.spec.stopping, Stopping.model_validate(body.stopping)
     if to_json(body.was) != to_json(None if was is None else was.plain()):
         raise ConflictError("it has other earlier rules than the log")
@@ -196,7 +227,8 @@ def check_known_users(state: TrialState, users: Iterable[str], at: Path, *, by_n
 def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
     first, bodies = events[0], [body_of(event, Decided) for event in events]
     check_running(state)
-    check_room(state, len(events))
+    if state.spec.stopping is not None:
+        check_room(state, len(events))
     if state.episode.number < 1:
         raise ConflictError("no episode is open")
     # Arms that were unavailable for all users of the request.
@@ -238,14 +270,12 @@ def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
 
 
 def _check_context(state: TrialState, values: list[float] | None) -> None:
-    problem = state.problem
-    if values is None and not problem.fields:
-        return
-    if values is None or len(values) != len(problem.fields):
-        raise InputError(f"its context is {values!r}, expected {', '.join(problem.fields) or 'none'}")
-    again = problem.covariates.context(state.context_of(values))
-    if again is None or again.tolist() != values:
-        raise InputError(f"its context is {values!r}, which no request could have had")
+    fields = state.problem.covariates.fields
+    if (values is None) != (not fields) or len(values or ()) != len(fields):
+        raise InputError(f"its context is {values!r}, expected {', '.join(fields) or 'none'}")
+    for field, value in zip(fields.values(), values or (), strict=True):
+        if not (abs(value) <= LARGEST if field.levels is None else value in range(len(field.levels))):
+            raise InputError(f"its context is {values!r}, which no request could have had")
 
 
 def check_episode(state: TrialState, body: kinds.EpisodeOpened) -> None:
@@ -338,19 +368,6 @@ def user_faults(state: TrialState, user: User, at: Path, others: Iterable[User] 
     yield from validation.control_plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
 
 
-def _check_user(state: TrialState, event: Event, body: kinds.UserAdded) -> None:
-    if event.user in state.users:
-        raise ConflictError(f"there is a user {event.user!r} already", ("name",))
-    _check_definition(state, str(event.user), body.definition)
-
-
-def _check_changed_user(state: TrialState, event: Event, body: EventBody) -> None:
-    check_known_users(state, [str(event.user)], ("user",))
-    changed = {name: value for name, value in body.to_json().items() if name != "reason"}
-    definition = state.profile(str(event.user)).definition.model_dump(mode="json", exclude_none=True) | changed
-    _check_definition(state, str(event.user), definition)
-
-
 def _check_definition(state: TrialState, name: str, definition: dict[str, Any]) -> None:
     """A user's definition as it is recorded; its control is not retired."""
     if not name:
@@ -366,7 +383,7 @@ def _check_definition(state: TrialState, name: str, definition: dict[str, Any]) 
             raise ConflictError(f"arm {arm!r} is retired and cannot be a control; choose another one", ("control",))
 
 
-def _check_arm(state: TrialState, _: Event, body: kinds.ArmAdded) -> None:
+def _check_arm(state: TrialState, body: kinds.ArmAdded) -> None:
     if body.arm in state.spec.arms:
         raise ConflictError(
             f"there is an arm {body.arm!r} already; a changed arm is a new arm with a new name", ("name",)
@@ -383,54 +400,12 @@ def _check_arm(state: TrialState, _: Event, body: kinds.ArmAdded) -> None:
     raise_if_any(validation.cross_faults(with_arm(state.spec, body)))
 
 
-def _check_retired(state: TrialState, _: Event, body: kinds.ArmRetired) -> None:
-    state.problem.arm(body.arm, ("arm",))
-    if body.arm in state.retired:
-        raise ConflictError(f"arm {body.arm!r} is retired already")
-    for user in state.users:  # a control cannot be retired
-        state.problem.available(state.profile(user), [*state.retired, body.arm])
-
-
-def _check_status(state: TrialState, event: Event, _: EventBody) -> None:
-    if state.status not in FROM[event.kind]:
-        raise ConflictError(f"trial {state.spec.name!r} is {state.status}; it cannot be {event.kind}")
-
-
-def _check_revealed(state: TrialState, _: Event, body: kinds.Revealed) -> None:
-    if body.decision is None and state.opened:
-        raise ConflictError("all decisions are unblinded already")
-    if body.decision is not None and not 1 <= body.decision <= state.counts.decisions:
-        raise InputError(f"expected a decision from 1 to {state.counts.decisions}, got {body.decision}", ("decision",))
-
-
-def _check_snapshot(state: TrialState, _: Event, body: kinds.SnapshotTaken) -> None:
-    if body.after != state.seq:
-        raise ConflictError(f"the snapshot is of event {body.after}, expected {state.seq}")
-
-
-_CHECKS: dict[str, Callable[[TrialState, Event, Any], None]] = {
-    kinds.EPISODE: lambda state, _, body: check_episode(state, body),
-    kinds.USER: _check_user,
-    kinds.PREFERENCE: _check_changed_user,
-    kinds.CONTROL: _check_changed_user,
-    kinds.ARM: _check_arm,
-    kinds.RETIRED: _check_retired,
-    kinds.PAUSED: _check_status,
-    kinds.RESUMED: _check_status,
-    kinds.STOPPED: _check_status,
-    kinds.REVEALED: _check_revealed,
-    kinds.LOOK: _check_look,
-    kinds.RULES: _check_rules,
-    kinds.SNAPSHOT: _check_snapshot,
-}
-
-
 # Unlikely values
 
 
-def require_confirmation(faults: Iterable[Fault], *, confirm: bool) -> None:
+def require_confirmation(doubts: Iterable[Fault], *, confirm: bool) -> None:
     """Raise UnconfirmedError with all doubts, unless the caller confirms them."""
-    if not confirm and (listed := list(faults)):
+    if not confirm and (listed := list(doubts)):
         raise UnconfirmedError(listed)
 
 

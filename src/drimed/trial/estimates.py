@@ -70,7 +70,7 @@ def fitted_model(state: TrialState, offers: Offer) -> FittedModel | None:
     policy = state.policy
     if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
         return None
-    return extend_to(policy.learner, state.settled().evidence, offers)
+    return extend_to(policy.learner, state.settled.evidence, offers)
 
 
 def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
@@ -139,7 +139,7 @@ def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]
     policy = state.policy
     if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
         return {}
-    seasons = seasons_with_both_arms(policy.learner, state.settled().evidence, offers_now(state, [user]), episode - 1)
+    seasons = seasons_with_both_arms(policy.learner, state.settled.evidence, offers_now(state, [user]), episode - 1)
     arms = enumerate(state.problem.arms)
     return {} if seasons is None else {arm: max(1, int(seasons[0, k, 0])) for k, arm in arms}
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import MISSING as REQUIRED
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -35,14 +34,24 @@ Count = Annotated[int, Field(gt=0)]
 Values = dict[str, dict[str, float] | None]  # an outcome: {"metrics": ..., "control": ...}
 
 
+BODIES: dict[str, type[EventBody]] = {}  # kind -> its class
+_ADAPTERS: dict[type[EventBody], TypeAdapter[Any]] = {}
+B = TypeVar("B", bound="EventBody")
+
+
 @dataclass(frozen=True)
 class EventBody:
     """Base of all kinds: an optional field that has its default is left out of the log."""
 
     kind: ClassVar[str]
-    has_user: ClassVar[bool] = False
-    has_decision: ClassVar[bool] = False
+    has_user: ClassVar[bool]
+    has_decision: ClassVar[bool]
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
+
+    def __init_subclass__(cls, *, kind: str = "", user: bool = False, decision: bool = False) -> None:
+        cls.kind, cls.has_user, cls.has_decision = kind, user, decision
+        if kind:
+            BODIES[kind] = cls
 
     def to_json(self) -> dict[str, Any]:
         """As it is recorded."""
@@ -51,10 +60,8 @@ class EventBody:
 
 
 @dataclass(frozen=True)
-class Rehearsed:
+class Rehearsed(EventBody):
     """Results of the rehearsal that was shown before a trial was created."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
 
     hash: Text
     scenario: Text
@@ -65,10 +72,9 @@ class Rehearsed:
 
 
 @dataclass(frozen=True)
-class Created(EventBody):
+class Created(EventBody, kind=CREATED):
     """The first event: the trial file and the seed of all draws."""
 
-    kind: ClassVar[str] = CREATED
     spec: dict[str, Any]
     seed: int
     numpy: Text  # version
@@ -76,10 +82,9 @@ class Created(EventBody):
 
 
 @dataclass(frozen=True)
-class EpisodeOpened(EventBody):
+class EpisodeOpened(EventBody, kind=EPISODE):
     """The next episode, with contexts of its users."""
 
-    kind: ClassVar[str] = EPISODE
     episode: int
     contexts: dict[str, list[float]]
     unavailable: dict[str, list[str]]  # user, or "" for all -> arms
@@ -88,12 +93,9 @@ class EpisodeOpened(EventBody):
 
 
 @dataclass(frozen=True)
-class Decided(EventBody):
+class Decided(EventBody, kind=DECISION, user=True, decision=True):
     """A decision; lists have one number for each arm."""
 
-    kind: ClassVar[str] = DECISION
-    has_user: ClassVar[bool] = True
-    has_decision: ClassVar[bool] = True
     episode: int
     profile: int
     context: list[float] | None
@@ -111,96 +113,74 @@ class Decided(EventBody):
     plot: Text | None = None
     block: Text | None = None
     floor: list[float] | None = None  # of the control and of every arm
-    without: list[float] | None = None  # probabilities as they would have been without floors
 
 
 @dataclass(frozen=True)
 class Told(EventBody):
     """Base of outcomes and amendments."""
 
-    has_user: ClassVar[bool] = True
-    has_decision: ClassVar[bool] = True
     outcome: Values
     was: Values | None
     late: bool  # it had been marked as missing
 
-    @property
-    def still_missing(self) -> bool:
-        """Whether the rest of the outcome is still marked as missing."""
-        return bool(getattr(self, "missing", False))
-
 
 @dataclass(frozen=True)
-class OutcomeTold(Told):
+class OutcomeTold(Told, kind=OUTCOME, user=True, decision=True):
     """An outcome, or more of it."""
 
-    kind: ClassVar[str] = OUTCOME
-
 
 @dataclass(frozen=True)
-class OutcomeAmended(Told):
+class OutcomeAmended(Told, kind=AMENDMENT, user=True, decision=True):
     """A corrected outcome."""
 
-    kind: ClassVar[str] = AMENDMENT
     reason: Text
     missing: bool = False
 
 
 @dataclass(frozen=True)
-class OutcomeMissing(EventBody):
+class OutcomeMissing(EventBody, kind=MISSING, user=True, decision=True):
     """The outcome, or the rest of it, will not come."""
 
-    kind: ClassVar[str] = MISSING
-    has_user: ClassVar[bool] = True
-    has_decision: ClassVar[bool] = True
     reason: Text
     was: Values | None
 
 
 @dataclass(frozen=True)
-class UserAdded(EventBody):
+class UserAdded(EventBody, kind=USER, user=True):
     """A new user."""
 
-    kind: ClassVar[str] = USER
-    has_user: ClassVar[bool] = True
     definition: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class PreferenceChanged(EventBody):
+class PreferenceChanged(EventBody, kind=PREFERENCE, user=True):
     """New weights of the metrics for a user."""
 
-    kind: ClassVar[str] = PREFERENCE
-    has_user: ClassVar[bool] = True
     preference: dict[str, float]
     reason: Text
 
 
 @dataclass(frozen=True)
-class ControlChanged(EventBody):
+class ControlChanged(EventBody, kind=CONTROL, user=True):
     """A new control for a user."""
 
-    kind: ClassVar[str] = CONTROL
-    has_user: ClassVar[bool] = True
     control: str | dict[str, float]
     reason: Text
 
 
 @dataclass(frozen=True)
-class ArmAdded(EventBody):
+class ArmAdded(EventBody, kind=ARM):
     """A new arm."""
 
-    kind: ClassVar[str] = ARM
     arm: Text
     definition: dict[str, Any]
     noise: dict[str, Any] | None = None  # arm -> its noise, where noise is known by arm
 
 
 @dataclass(frozen=True)
-class ArmRetired(EventBody):
+class ArmRetired(EventBody, kind=RETIRED):
     """An arm that is not given any more."""
 
-    kind: ClassVar[str] = RETIRED
     arm: str
     reason: Text
 
@@ -213,40 +193,32 @@ class StatusChanged(EventBody):
 
 
 @dataclass(frozen=True)
-class Paused(StatusChanged):
+class Paused(StatusChanged, kind=PAUSED):
     """No decisions until the trial is resumed."""
 
-    kind: ClassVar[str] = PAUSED
-
 
 @dataclass(frozen=True)
-class Resumed(StatusChanged):
+class Resumed(StatusChanged, kind=RESUMED):
     """Decisions again."""
 
-    kind: ClassVar[str] = RESUMED
-
 
 @dataclass(frozen=True)
-class Stopped(StatusChanged):
+class Stopped(StatusChanged, kind=STOPPED):
     """No decisions any more."""
 
-    kind: ClassVar[str] = STOPPED
-
 
 @dataclass(frozen=True)
-class Revealed(EventBody):
+class Revealed(EventBody, kind=REVEALED):
     """Unblinding of one decision, or of all."""
 
-    kind: ClassVar[str] = REVEALED
     reason: Text
     decision: int | None = None  # None: all
 
 
 @dataclass(frozen=True)
-class LookTaken(EventBody):
+class LookTaken(EventBody, kind=LOOK):
     """An interim analysis by the stopping rules."""
 
-    kind: ClassVar[str] = LOOK
     after: int
     cause: str
     episode: int
@@ -260,32 +232,24 @@ class LookTaken(EventBody):
 
 
 @dataclass(frozen=True)
-class RulesChanged(EventBody):
+class RulesChanged(EventBody, kind=RULES):
     """New stopping rules."""
 
-    kind: ClassVar[str] = RULES
     stopping: dict[str, Any]
     was: dict[str, Any] | None
     reason: Text
 
 
 @dataclass(frozen=True)
-class SnapshotTaken(EventBody):
+class SnapshotTaken(EventBody, kind=SNAPSHOT):
     """The hash of a snapshot of the state."""
 
-    kind: ClassVar[str] = SNAPSHOT
     after: int
     hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-_BODIES: tuple[type[EventBody], ...] = (
-    Created, EpisodeOpened, Decided, OutcomeTold, OutcomeAmended, OutcomeMissing, UserAdded, PreferenceChanged,
-    ControlChanged, ArmAdded, ArmRetired, Paused, Resumed, Stopped, Revealed, LookTaken, RulesChanged, SnapshotTaken,
-)  # fmt: skip
-BODIES = {body.kind: body for body in _BODIES}
 KINDS = tuple(BODIES)
 STATUS_CHANGES: dict[str, type[StatusChanged]] = {PAUSED: Paused, RESUMED: Resumed, STOPPED: Stopped}
-B = TypeVar("B", bound=EventBody)
 
 
 @dataclass(frozen=True)
@@ -304,25 +268,28 @@ def body_of(event: Event, kind: type[B]) -> B:
     if body is None:
         if event.kind not in BODIES:
             raise ConflictError(f"unknown kind of event {event.kind!r}; expected one of {', '.join(KINDS)}")
-        try:
-            body = vars(event)["typed"] = _adapter(event.kind).validate_json(event.text)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "body"
-            raise InputError(f"event {event.seq} ({event.kind}): {where}: {first['msg']}") from None
+        body = vars(event)["typed"] = _parsed(BODIES[event.kind], event.text, f"event {event.seq} ({event.kind}): ")
     if not isinstance(body, kind):
         raise ConflictError(f"event {event.seq} is of kind {event.kind!r}, expected {getattr(kind, 'kind', 'another')}")
     return body
 
 
-def check_rehearsal(said: dict[str, Any]) -> None:
+def check_rehearsal(rehearsal: dict[str, Any]) -> None:
     """Refuse anything but the results of a rehearsal."""
     try:
-        TypeAdapter(Rehearsed).validate_json(to_json(said))
+        _parsed(Rehearsed, to_json(rehearsal), "rehearsal.")
+    except InputError as error:
+        raise InputError(f"{error}; expected the results of a rehearsal, got {rehearsal!r}") from None
+
+
+def _parsed(kind: type[B], text: str, where: str) -> B:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    try:
+        return _ADAPTERS[kind].validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(("rehearsal", *map(str, first["loc"])))
-        raise InputError(f"{where}: {first['msg']}; expected the results of a rehearsal, got {said!r}") from None
+        raise InputError(f"{where}{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from None
 
 
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:
@@ -333,8 +300,7 @@ def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str
         text = to_json(draft.body.to_json())
         storable("text", text)
         event = Event(i, time, actor, draft.body.kind, draft.decision, draft.user, draft.request, text, "")
-        hash = hash_after(hash, event)
-        event = Event(i, time, actor, draft.body.kind, draft.decision, draft.user, draft.request, text, hash)
+        hash = vars(event)["hash"] = hash_after(hash, event)
         vars(event)["typed"] = draft.body  # the same as reading the text again
         events.append(event)
     return events
@@ -366,8 +332,3 @@ def to_json(data: Any) -> str:
 def now() -> str:
     """The present time in UTC, to the microsecond."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-@cache
-def _adapter(kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter(BODIES[kind])

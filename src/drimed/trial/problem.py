@@ -19,6 +19,7 @@ import numpy as np
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.models.offer import Offer, Shape, Unit, quadratic, whiten
 from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.policies.rules.base import Floors
 from drimed.records import Path
 from drimed.trial.covariates import Covariates, IndexedUnit
 from drimed.trial.spec import ArmNoise, Resolved, TrialSpec, User
@@ -69,6 +70,8 @@ class Problem:
         self.sizes = np.array([spec.size(m) for m in spec.metrics])  # (M,)
         self.fields = list(spec.context)
         self.covariates = Covariates(spec)
+        self.floors = None if spec.floors is None else Floors(**spec.floors.heights())
+        self._subtracts = spec.feedback == "difference" and spec.kind == "paper"  # mixed models see both plots
         self._founders = founders or len(self.arms)  # arms at the start: later ones do not change attributes' units
         self._views: dict[int | None, _ArmView] = {}
         self._features: dict[tuple[int | None, bytes], tuple[FloatArray, FloatArray | None]] = {}  # by preference
@@ -139,13 +142,14 @@ class Problem:
 
         Contexts of many simulated trials (..., D) make offers with their leading axes: (..., n, ...).
         """
-        views = [self._view(profile) for profile in profiles]
-        features, noise = zip(*map(self._features_of, profiles, views), strict=True)
+        keys = [int(profile.control.argmax()) if self._subtracts else None for profile in profiles]
+        views = [self._view(key) for key in keys]
+        features, noise = zip(*map(self._features_of, profiles, keys, views), strict=True)
         if all(view is views[0] for view in views):
             views = views[:1]
         p = np.stack([profile.preference for profile in profiles])  # (n, M)
         context = np.stack([c for c in contexts if c is not None], axis=-2) if self.fields else None
-        sigma, scale = self._noise(_stack(noise), p, context)
+        sigma, scale = (None, None) if noise[0] is None else self._noise(np.stack(noise), p, context)
         everything = np.ones(self.room, bool)
         masks = None
         if any(a is not None for a in available):
@@ -155,7 +159,7 @@ class Problem:
             control=np.stack([profile.control for profile in profiles]),
             sigma=sigma,
             maps=np.stack([view.maps for view in views]),
-            whitening=_stack([view.whitening for view in views]),
+            whitening=None if views[0].whitening is None else np.stack([view.whitening for view in views]),
             scale=scale,
             preference=p,
             context=None if context is None else self.covariates.standard(context),
@@ -251,13 +255,8 @@ class Problem:
             covariates=numbers if numbers.size else None,
         )
 
-    def _view_key(self, profile: Profile) -> int | None:
-        """The control arm whose plot is subtracted; mixed models are shown both plots."""
-        subtracts = self.spec.feedback == "difference" and self.spec.kind == "paper"
-        return int(profile.control.argmax()) if subtracts else None
-
-    def _view(self, profile: Profile) -> _ArmView:
-        key = self._view_key(profile)
+    def _view(self, key: int | None) -> _ArmView:
+        """Of users whose plot with this control arm is subtracted; None: of all users, whose outcomes are absolute."""
         if key not in self._views:
             maps, covariance, whitening = self._maps, self._covariance, None
             if key is not None:
@@ -269,10 +268,12 @@ class Problem:
             self._views[key] = _ArmView(maps, whitening, covariance)
         return self._views[key]
 
-    def _features_of(self, profile: Profile, view: _ArmView) -> tuple[FloatArray, FloatArray | None]:
+    def _features_of(
+        self, profile: Profile, control: int | None, view: _ArmView
+    ) -> tuple[FloatArray, FloatArray | None]:
         """The arms' features for a preference, and their noise before any context: (K, d), (K,)."""
         p = profile.preference
-        key = self._view_key(profile), p.tobytes()
+        key = control, p.tobytes()
         if key not in self._features:
             if len(self._features) * view.maps.size > MOST_NUMBERS:
                 self._features.clear()
@@ -282,12 +283,8 @@ class Problem:
             self._features[key] = features, noise
         return self._features[key]
 
-    def _noise(
-        self, noise_of: FloatArray | None, p: FloatArray, context: FloatArray | None
-    ) -> tuple[FloatArray | None, FloatArray | None]:
+    def _noise(self, noise_of: FloatArray, p: FloatArray, context: FloatArray | None) -> tuple[FloatArray, FloatArray]:
         """The reward's noise for each arm, and the factor of the covariance in this context."""
-        if noise_of is None:
-            return None, None
         noise = self.spec.noise
         if noise.scale == "constant" or context is None:
             scale = np.full(p.shape[:-1], noise.level)
@@ -304,8 +301,3 @@ class Problem:
         mask = np.zeros(self.room, bool)
         mask[[self.arm(arm) for arm in arms]] = True
         return mask
-
-
-def _stack(arrays: Sequence[FloatArray | None]) -> FloatArray | None:
-    present = [a for a in arrays if a is not None]
-    return np.stack(present) if present else None

@@ -66,7 +66,7 @@ def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = Fa
         control=None if outcome is None else outcome["control"],
         reward=None if outcome is None else state.reward(state.profiles[body.profile], outcome),
         amendments=recorded.amendments,
-        code=state.codes.get(body.arm),
+        code=None if state.spec.blinding is None else state.codes.get(body.arm),
     )
 
 

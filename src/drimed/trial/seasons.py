@@ -61,9 +61,6 @@ class Calendar:
         return f"{self.word} {self.label(episode)}"
 
 
-NUMBERED = Calendar({})
-
-
 def calendar(state: TrialState) -> Calendar:
     """The labels of all episodes so far."""
     return Calendar(

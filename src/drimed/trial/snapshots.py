@@ -5,7 +5,6 @@ The event after a snapshot has the hash of its bytes: a snapshot that was change
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import io
 import json
@@ -22,15 +21,12 @@ from drimed.records import Event
 from drimed.trial import events as kinds
 from drimed.trial.covariates import UnitIndex
 from drimed.trial.events import SnapshotTaken, body_of, to_json
-from drimed.trial.fold import catch_up, fold, start_of
 from drimed.trial.look_history import LookHistory
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec, User
-from drimed.trial.state import Capacity, Counts, Episode, Spread, TrialState, problem_of
+from drimed.trial.state import Capacity, Counts, Episode, Spread, TrialState, problem_of, start_of
 from drimed.trial.store import Layers, Ledger, Snapshot
 
-_ABOUT_DECISIONS = (kinds.DECISION, kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING, kinds.SNAPSHOT)
-_CHANGES = tuple(kind for kind in kinds.KINDS if kind not in _ABOUT_DECISIONS)
 _DEFINITIONS = TypeAdapter(list[User])
 
 log = logging.getLogger(__name__)
@@ -93,13 +89,7 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState:
         hash=snapshot.hash,
     )
     names, described = meta["profiles"]
-    collects = gc.isenabled()
-    gc.disable()  # users by the hundred thousand are made, who all stay: looking for garbage doubles the time
-    try:
-        return state.with_users(zip(names, _DEFINITIONS.validate_python(described), strict=True))
-    finally:
-        if collects:
-            gc.enable()
+    return state.with_users(zip(names, _DEFINITIONS.validate_python(described), strict=True))
 
 
 def digest(snapshot: Snapshot) -> str:
@@ -111,20 +101,6 @@ def fits(state: TrialState) -> int:
     """The number of outcomes at the last fit of variances: to fit again takes longer than all else at opening."""
     evidence = getattr(state.learned, "evidence", None)
     return evidence.fitted_count if isinstance(evidence, FieldEvidence) else 0
-
-
-def recall(ledger: Ledger) -> tuple[TrialState, bool, int]:
-    """The state after the ledger's last event, whether its snapshot was unusable, and the fits of that snapshot."""
-    state, unusable = nearest(ledger)
-    return catch_up(state, ledger), unusable, fits(state)
-
-
-def outline(ledger: Ledger) -> TrialState:
-    """Users, arms, episodes and status as they are now, without learning from newer decisions and outcomes."""
-    state, _ = nearest(ledger)
-    for event in ledger.events(after=state.seq, kinds=_CHANGES):
-        state = fold(state, [(event, None)])
-    return state
 
 
 def nearest(ledger: Ledger) -> tuple[TrialState, bool]:

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -356,12 +357,12 @@ class TrialSpec(Part):
             return False
         return self.stopping is None or self.stopping.seasons != 1
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Of the model: field, people or paper."""
         return self.model.kind
 
-    @property
+    @cached_property
     def enrols(self) -> bool:
         """True if asking for an unknown user enrols it."""
         return self.enrolment == "open" or (self.enrolment is None and self.kind == "people")

@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -269,11 +270,15 @@ def _ledger(connection: Connection, name: str, *, lock: bool = True) -> Ledger:
     return Ledger(SqlReader(connection, name, *head))
 
 
+@dataclass
 class SqlReader:
     """One trial's log inside one transaction."""
 
-    def __init__(self, connection: Connection, name: str, trial: int, seq: int, hash: str) -> None:
-        self.connection, self.name, self._id, self.seq, self.hash = connection, name, trial, seq, hash
+    connection: Connection
+    name: str
+    trial: int
+    seq: int  # of the last event; 0 before the first
+    hash: str  # of that event, as the store keeps it beside the events
 
     def events(self, wanted: Selection) -> Iterator[Event]:
         c = events.c
@@ -308,7 +313,7 @@ class SqlReader:
         self, search: Search, *, before: int | None = None, limit: int | None = None
     ) -> list[DecisionRow]:
         c = decisions.c
-        query = sa.select(*(column for column in c if column is not c.trial)).where(c.trial == self._id)
+        query = sa.select(*(column for column in c if column is not c.trial)).where(c.trial == self.trial)
         for name in ("user", "arm", "plot", "block"):
             if wanted := getattr(search, name):
                 query = query.where(c[name] == wanted)
@@ -323,29 +328,34 @@ class SqlReader:
 
     def snapshot(self) -> Snapshot | None:
         c = snapshots.c
-        row = self.connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self._id)).first()
+        row = self.connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self.trial)).first()
         return None if row is None else Snapshot(row.seq, row.hash, bytes(row.data))
 
     def snapshot_seq(self) -> int:
-        return int(self.connection.scalar(sa.select(snapshots.c.seq).where(snapshots.c.trial == self._id)) or 0)
+        return int(self.connection.scalar(sa.select(snapshots.c.seq).where(snapshots.c.trial == self.trial)) or 0)
 
     def write(self, new: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
-        run, trial = self.connection.execute, {"trial": self._id}
+        run, trial = self.connection.execute, {"trial": self.trial}
         if new:
-            run(events.insert(), [trial | _row(event) for event in new])
+            records = []
+            for event in new:
+                record = trial | {column.name: getattr(event, column.name) for column in _COLUMNS[:-1]}
+                packed = zlib.compress(event.text.encode()) if len(event.text) >= LEAST_PACKED else None
+                records.append(record | {"text": event.text if packed is None else "", "packed": packed})
+            run(events.insert(), records)
             self.seq, self.hash = new[-1].seq, new[-1].hash
-            run(trials.update().where(trials.c.id == self._id).values(seq=self.seq, hash=self.hash))
+            run(trials.update().where(trials.c.id == self.trial).values(seq=self.seq, hash=self.hash))
         if rows:
             insert = (sqlite if self.connection.dialect.name == "sqlite" else postgresql).insert(decisions)
             changed = {"state": insert.excluded.state, "amended": insert.excluded.amended}
             put = insert.on_conflict_do_update(index_elements=["trial", "decision"], set_=changed)
             run(put, [trial | vars(row) for row in rows])
         if snapshot is not None:
-            run(snapshots.delete().where(snapshots.c.trial == self._id))
+            run(snapshots.delete().where(snapshots.c.trial == self.trial))
             run(snapshots.insert(), trial | vars(snapshot))
 
     def _select(self) -> sa.Select[Any]:
-        return sa.select(*_COLUMNS).where(events.c.trial == self._id)
+        return sa.select(*_COLUMNS).where(events.c.trial == self.trial)
 
     def _in_order(self, condition: sa.ColumnElement[bool]) -> list[Event]:
         """Sorted here: asked to do so, SQLite walks through the whole trial in order rather than sort three rows."""
@@ -356,23 +366,16 @@ class SqlReader:
 _COLUMNS = [column for column in events.c if column.name != "trial"]  # in the order of an Event, and `packed`
 
 
-def _row(event: Event) -> dict[str, Any]:
-    """An event as it is stored: a long text is compressed."""
-    row = {column.name: getattr(event, column.name) for column in _COLUMNS[:-1]} | {"packed": None}
-    if len(event.text) >= LEAST_PACKED:
-        row |= {"text": "", "packed": zlib.compress(event.text.encode())}
-    return row
-
-
 def _event(*row: Any) -> Event:
     """An event as it was recorded; a damaged text is empty, and its hash will not be right."""
-    *fields, text, hash_, packed = row
+    seq, time, actor, kind, decision, user, request, text, hash_, packed = row
     if packed is not None and not text:
         try:
             text = zlib.decompress(packed).decode()
         except (zlib.error, ValueError, TypeError):
             text = ""
-    return Event(*fields, text if isinstance(text, str) else "", hash_)  # SQLite takes bytes for text
+    text = text if isinstance(text, str) else ""  # SQLite takes bytes for text
+    return Event(seq, time, actor, kind, decision, user, request, text, hash_)
 
 
 # Addresses and connections

@@ -1,39 +1,46 @@
-"""State of a trial after an event: a frozen value that follows from the log (`drimed.trial.fold`).
+"""State of a trial after an event, a frozen value, and how it follows from the log: `fold(state, events)` is pure.
 
 It is the same in the process that decided, in every other process and in `verify`. Readers keep the one they have; a
-writer replaces it as a whole.
+writer replaces it as a whole. Events are folded in groups: decisions that were taken together from one state are one
+group, and an outcome comes with the event of its decision. Two things need the log again: arrays that have become too
+small, and sums that lost their digits when a huge outcome was taken back; `catch_up` does both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from math import sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from drimed.errors import InputError
+from drimed.errors import InputError, NumericalError, StoreError
 from drimed.models.offer import Floor, Offer, Outcome, Shape
-from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy, to_arrays
-from drimed.policies.rules.base import Floors
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
 from drimed.trial import events as kinds
-from drimed.trial.covariates import UnitIndex
-from drimed.trial.events import Decided, Told, Values, body_of
-from drimed.trial.look_history import LookHistory, has_floor, rule_scopes
+from drimed.trial.covariates import UnitIndex, block_key, plot_key
+from drimed.trial.events import Decided, EventBody, Told, Values, body_of
+from drimed.trial.look_history import LookHistory, changed_scopes, has_floor, rule_scopes
 from drimed.trial.names import arm_codes
 from drimed.trial.policy import build_policy
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile
 from drimed.trial.seasons import Season
-from drimed.trial.spec import TrialSpec, User
-from drimed.trial.store import DecisionRow, Layers
+from drimed.trial.spec import Arm, ArmNoise, Stopping, TrialSpec, User
+from drimed.trial.store import DecisionRow, Layers, Ledger
 
+CHUNK = 2000  # events that are folded at a time: their decisions are fetched together
 FEWEST = 8  # recorded values of a metric before they say what is usual
 LOST_SHARE = 1e-6  # of a sum of squares: what is left after taking a huge value out is round-off
+
+About = TypeVar("About")
+Group = list[tuple[Event, Event | None]]  # events, each with the decision that it is about
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Capacity:
-    """UnitIndex of arms and profiles that the arrays can hold."""
+    """Numbers of arms and profiles that the arrays can hold."""
 
     arms: int
     users: int
@@ -146,7 +153,7 @@ class RecordedDecision:
         if event.kind != kinds.MISSING:
             body = body_of(event, Told)
             outcome = body.outcome if any(body.outcome.values()) else None  # all of it may have been taken back
-            missing, amendments = body.still_missing, amendments + (event.kind == kinds.AMENDMENT)
+            missing, amendments = getattr(body, "missing", False), amendments + (event.kind == kinds.AMENDMENT)
         new = state.state_of(outcome, missing=missing)
         return RecordedDecision(self.event, outcome, missing, amendments, new)
 
@@ -173,6 +180,7 @@ class TrialState:
     """Everything that is known after event `seq`."""
 
     created: Event
+    seed: int  # of the policy's draws
     spec: TrialSpec
     capacity: Capacity
     problem: Problem
@@ -205,6 +213,7 @@ class TrialState:
         policy = build_policy(spec, problem.shape.d)
         empty = TrialState(
             created=created,
+            seed=created.body["seed"],
             spec=spec,
             capacity=capacity,
             problem=problem,
@@ -226,30 +235,22 @@ class TrialState:
         """Whether the arms of decisions that are asked for together are spread evenly over sites and blocks."""
         return isinstance(self.policy, Policy) and self.policy.balances
 
-    @property
-    def seed(self) -> int:
-        """Of the policy's draws."""
-        return body_of(self.created, kinds.Created).seed
-
     @cached_property
     def codes(self) -> dict[str, str]:
         """The code of each arm; empty: the trial has none."""
         blinding = self.spec.blinding
         return {} if blinding is None else arm_codes(self.seed, tuple(self.spec.arms), blinding.codes or {})
 
+    @cached_property
     def settled(self) -> Any:
         """The policy's state, ready to decide on; it is kept when a decision is recorded."""
-        return self._settled
-
-    @cached_property
-    def _settled(self) -> Any:
         return self.policy.settle(self.learned)
 
     def floor(self, users: Sequence[str]) -> Floor | None:
         """The least probabilities of the next decisions, for these users: (n,)."""
-        if self.spec.floors is None:
+        if self.problem.floors is None:
             return None
-        floors = Floors(**self.spec.floors.heights())
+        floors = self.problem.floors
         before = np.full(len(users), self.counts.decisions)
         if floors.count == "user":
             before = np.array([sum(self.pulls.get(user, ())) for user in users])
@@ -374,3 +375,246 @@ def problem_of(created: Event, spec: TrialSpec, capacity: Capacity) -> Problem:
 def as_vector(values: list[float] | None) -> FloatArray | None:
     """A recorded context."""
     return None if values is None else np.array(values, dtype=np.float64)
+
+
+# Folding
+
+
+class OutgrownError(Exception):
+    """The arrays are too small for a new arm or user: the past must be folded again in larger ones."""
+
+
+def fold(state: TrialState, group: Group) -> TrialState:
+    """The state after one event, or after decisions that were taken together."""
+    event, about = group[0]
+    if event.kind == kinds.DECISION:
+        state = _decided(state, [e for e, _ in group])
+    elif event.kind in (kinds.OUTCOME, kinds.AMENDMENT):
+        state = _told(state, event, about)
+    else:
+        state = _changed(state, event)
+    return replace(state, seq=group[-1][0].seq, hash=group[-1][0].hash)
+
+
+def start_of(ledger: Ledger) -> TrialState:
+    """The state when a trial begins."""
+    created = next(ledger.events(until=1), None)
+    if created is None or created.kind != kinds.CREATED:
+        raise StoreError(f"trial {ledger.name!r} does not begin with its creation; restore a backup")
+    return TrialState.start(created)
+
+
+def catch_up(state: TrialState, ledger: Ledger, until: int | None = None) -> TrialState:
+    """The state after the ledger's newer events."""
+    state = _summed_again(state, ledger) if state.stale else state
+    if state.seq >= (ledger.seq if until is None else until):
+        return state
+    events = ledger.events(after=state.seq, until=until)
+    for group in grouped((event, past[0] if past else None) for event, past in with_histories(ledger, events)):
+        state = advance(state, group, ledger)
+    return state
+
+
+def advance(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
+    """The state after a group of events, from the log where the state alone does not suffice."""
+    try:
+        after = fold(state, group)
+        return _summed_again(after, ledger) if after.stale else after
+    except OutgrownError:
+        arms = len(state.spec.arms) + (group[0][0].kind == kinds.ARM)
+        capacity = Capacity.holding(arms, len(state.profiles) + 1, state.capacity.users)
+        return fold(catch_up(TrialState.start(state.created, capacity), ledger, state.seq), group)
+
+
+def grouped(pairs: Iterable[tuple[Event, About]]) -> Iterator[list[tuple[Event, About]]]:
+    """Events in groups: decisions that were taken together stay together."""
+    group: list[tuple[Event, About]] = []
+    state: int | None = None  # from which the decisions of this group were taken
+    for event, about in pairs:
+        origin = body_of(event, Decided).state if event.kind == kinds.DECISION else None
+        if group and (origin is None or origin != state):
+            yield group
+            group = []
+        group.append((event, about))
+        state = origin
+    if group:
+        yield group
+
+
+def with_histories(ledger: Ledger, events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
+    """Events in order, each with all events about its decision; these may include later ones.
+
+    Recent events are not read again.
+    """
+    following, recent = iter(events), dict[int, list[Event]]()
+    while chunk := list(islice(following, CHUNK)):
+        recent |= {e.decision: [e] for e in chunk if e.kind == kinds.DECISION and e.decision is not None}
+        wanted = {e.decision for e in chunk if e.decision is not None and e.decision not in recent}
+        older = ledger.of_decisions(sorted(wanted)) if wanted else {}
+        for event in chunk:
+            number = event.decision or 0
+            if event.kind == kinds.DECISION or not number:
+                yield event, []
+                continue
+            yield event, recent[number] if number in recent else older.get(number, [])
+            if number in recent:
+                recent[number].append(event)
+        for number in list(islice(recent, max(0, len(recent) - CHUNK))):
+            del recent[number]
+
+
+def with_arm(spec: TrialSpec, body: kinds.ArmAdded) -> TrialSpec:
+    """The trial with one more arm."""
+    arms, noise = spec.arms | {body.arm: Arm.model_validate(body.definition)}, spec.noise
+    if body.noise is not None:  # learned noise has none by arm
+        own = {name: ArmNoise.model_validate(value) for name, value in body.noise.items()}
+        noise = noise.model_copy(update={"arms": noise.arms | own})
+    return spec.model_copy(update={"arms": arms, "noise": noise})
+
+
+def _decided(state: TrialState, events: list[Event]) -> TrialState:
+    problem, bodies = state.problem, [body_of(e, Decided) for e in events]
+    keys = [block_key(str(e.user), b.block) for e, b in zip(events, bodies, strict=True) if b.block is not None]
+    numbers = state.numbers.with_blocks(keys) if keys else state.numbers
+    learned, counts = state.learned, state.counts
+    if bodies[0].reason == REASONS[FAILED]:  # the model could not be computed: it learns nothing from this
+        counts = replace(counts, failures=counts.failures + len(events))
+    else:
+        draw = Draw(
+            np.array([problem.arm(b.arm) for b in bodies]),
+            # With room for arms that came later.
+            np.array([b.probabilities + [0.0] * (problem.shape.K - len(b.probabilities)) for b in bodies]),
+            np.array([REASONS.index(b.reason) for b in bodies]),
+            exact=bodies[0].propensity is not None,
+        )
+        learned = state.policy.commit(state.settled, state.offer_of(events, numbers), draw)
+    pulls: dict[str, tuple[int, ...]] = {}
+    for event, body in zip(events, bodies, strict=True):
+        user, arm = str(event.user), problem.arm(body.arm)
+        by_arm = list(pulls[user] if user in pulls else state.pulls.get(user, ()))
+        by_arm += [0] * (arm + 1 - len(by_arm))
+        by_arm[arm] += 1
+        pulls[user] = tuple(by_arm)
+    episode, looked = state.episode, state.looked
+    if state.spec.decisions == "one per episode":
+        asked = ((plot_key(str(e.user), b.plot), int(e.decision or 0)) for e, b in zip(events, bodies, strict=True))
+        episode = replace(episode, asked=episode.asked.with_items(asked))
+    if state.spec.stopping is not None and isinstance(state.spec.stopping.looks, int):
+        looked = replace(looked, asked=events[0].time)
+    return replace(
+        state,
+        learned=learned,
+        episode=episode,
+        counts=replace(counts, pending=counts.pending + len(events)),
+        pulls=state.pulls.with_items(pulls.items()),
+        numbers=numbers,
+        looked=looked,
+    )
+
+
+def _told(state: TrialState, event: Event, about: Event | None) -> TrialState:
+    """An outcome in the place of the earlier one."""
+    if about is None:
+        raise InputError("an outcome belongs to a decision")
+    body, decided = body_of(event, Told), body_of(about, Decided)
+    was, new = body.was, body.outcome
+    before, after = state.state_of(was, missing=body.late), state.state_of(new, missing=getattr(body, "missing", False))
+    counts = state.counts.moved(before, after)
+    if event.kind == kinds.AMENDMENT:
+        counts = replace(counts, amendments=counts.amendments + 1)
+    usual = []
+    for spread, metric in zip(state.usual, state.problem.metrics, strict=True):
+        for part in ("metrics", "control"):
+            old, value = (((values or {}).get(part) or {}).get(metric) for values in (was, new))
+            if old != value:
+                spread = spread if old is None else spread.removed(old)
+                spread = spread if value is None else spread.added(value)
+        usual.append(spread)
+    learned, stale = state.learned, state.stale
+    if was is not None and (outcome := state.usable(state.profiles[decided.profile], was)) is not None:
+        try:
+            learned = state.policy.forget(state.learned, *_evidence(state, about, outcome))
+            stale = state.policy.lost_digits(state.learned, learned)
+        except NumericalError:
+            stale = True
+    if not stale:
+        learned, failed = _learned(state, learned, about, new)
+        counts = replace(counts, failures=counts.failures + failed)
+    return replace(state, counts=counts, usual=tuple(usual), learned=learned, stale=stale)
+
+
+def _changed(state: TrialState, event: Event) -> TrialState:
+    """The state after an event of any other kind."""
+    match body_of(event, EventBody):
+        case kinds.OutcomeMissing(was=was):
+            return replace(state, counts=state.counts.moved(state.state_of(was, missing=False), MISSING))
+        case kinds.EpisodeOpened() as body:
+            learned = state.policy.begin_episode(state.learned, state.opening_offers(body.contexts))
+            seasons = state.seasons
+            if body.name is not None or body.date is not None:
+                seasons = seasons.with_items([(body.episode, Season(body.name, body.date))])
+            episode = Episode(body.episode, body.contexts, body.unavailable)
+            return replace(state, episode=episode, seasons=seasons, learned=learned)
+        case kinds.UserAdded() | kinds.PreferenceChanged() | kinds.ControlChanged() as body:
+            if state.remembers_users and len(state.profiles) == state.capacity.users:
+                raise OutgrownError
+            name = str(event.user)
+            if isinstance(body, kinds.UserAdded):
+                return state.with_users([(name, User.model_validate(body.definition))])
+            changed = {event.kind: getattr(body, event.kind)}
+            return state.with_users([(name, state.profile(name).definition.model_copy(update=changed))])
+        case kinds.ArmAdded() as body:
+            if len(state.spec.arms) == state.capacity.arms:
+                raise OutgrownError
+            spec = with_arm(state.spec, body)
+            return replace(state, spec=spec, problem=problem_of(state.created, spec, state.capacity))
+        case kinds.ArmRetired(arm=arm):
+            return replace(state, retired=(*state.retired, arm))
+        case kinds.StatusChanged(reason=reason):
+            looked = state.looked
+            if looked.demands is not None or looked.halted:
+                looked = replace(looked, demands=None, halted=reason if looked.demands is not None else "")
+            return replace(state, looked=looked, status="running" if event.kind == kinds.RESUMED else event.kind)
+        case kinds.Revealed(decision=decision):
+            return replace(state, opened=state.opened or decision is None, openings=(*state.openings, event.seq))
+        case kinds.LookTaken() as body:
+            return replace(state, looked=state.looked.after(event.seq, body.to_json()))
+        case kinds.RulesChanged(stopping=stopping):
+            spec, scopes = changed_scopes(state, Stopping.model_validate(stopping))
+            looked = state.looked
+            met = {rule: claims for rule, claims in looked.met.items() if scopes.get(rule) is looked.scopes.get(rule)}
+            return replace(state, spec=spec, looked=replace(looked, scopes=scopes, met=met))
+    return state  # a snapshot
+
+
+# Learning
+
+
+def _learned(state: TrialState, learned: Any, about: Event, outcome: Values) -> tuple[Any, bool]:
+    """The policy's state after the outcome of a decision, if it can learn from it yet; and whether that failed."""
+    usable = state.usable(state.profiles[body_of(about, Decided).profile], outcome)
+    if usable is None:
+        return learned, False
+    try:
+        return state.policy.observe(learned, *_evidence(state, about, usable)), False
+    except NumericalError:
+        return learned, True
+
+
+def _evidence(state: TrialState, about: Event, outcome: Outcome) -> tuple[Offer, IntArray, Outcome, int]:
+    """The offer of a decision, its arm, its outcome, and how many episodes ago that was."""
+    body = body_of(about, Decided)
+    action = np.array([state.problem.arm(body.arm)])
+    return state.offer_of([about]), action, outcome, state.episode.number - body.episode
+
+
+def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
+    """Sum the evidence anew, from the first decision on, where taking an outcome out has cost too many digits."""
+    fresh = state.policy.init(state.problem.shape, episodes=state.episode.number)
+    for first in range(1, state.counts.decisions + 1, CHUNK):
+        numbers = range(first, min(first + CHUNK, state.counts.decisions + 1))
+        for events in ledger.of_decisions(numbers).values():
+            told = [e for e in events if e.kind in (kinds.OUTCOME, kinds.AMENDMENT) and e.seq <= state.seq]
+            if told:
+                fresh, _ = _learned(state, fresh, events[0], body_of(told[-1], Told).outcome)
+    return replace(state, learned=state.policy.with_evidence(state.learned, fresh), stale=False)

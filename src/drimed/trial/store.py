@@ -20,7 +20,7 @@ from drimed.records import PARTIAL, PENDING, STATES, Event
 from drimed.trial.events import START
 
 if TYPE_CHECKING:
-    from drimed.trial.sql_store import SqlStore
+    from drimed.trial.sql_store import SqlReader, SqlStore
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -100,53 +100,16 @@ class Selection:
         return islice(found, self.limit)
 
 
-class Reader(Protocol):
-    """A trial's log as one transaction of a store sees it; `write` adds to it."""
-
-    name: str
-    seq: int  # of the last event; 0 before the first
-    hash: str  # of that event, as the store keeps it beside the events
-
-    def events(self, wanted: Selection) -> Iterator[Event]: ...
-
-    def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]: ...
-
-    def of_request(self, request: str) -> list[Event]: ...
-
-    def decision_rows(
-        self, search: Search, *, before: int | None = None, limit: int | None = None
-    ) -> list[DecisionRow]: ...
-
-    def snapshot(self) -> Snapshot | None: ...
-
-    def snapshot_seq(self) -> int: ...
-
-    def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None: ...
-
-
 class Ledger:
     """One trial's log inside one transaction, with the events that it is about to add."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: SqlReader | _MemoryReader) -> None:
         self.reader, self.name = reader, reader.name
+        self.seq, self.hash = reader.seq, reader.hash  # of the last event; 0 before the first
+        self.connection: Any = reader.connection  # of a store in a database, for tables beside the log
         self.new: list[Event] = []
         self.rows: dict[int, DecisionRow] = {}  # decision -> its row after the new events
         self._kept: Snapshot | None = None
-
-    @property
-    def seq(self) -> int:
-        """The number of the last event; 0 before the first."""
-        return self.reader.seq + len(self.new)
-
-    @property
-    def hash(self) -> str:
-        """The hash of the last event."""
-        return self.new[-1].hash if self.new else self.reader.hash
-
-    @property
-    def connection(self) -> Any:
-        """The connection of a store in a database, for tables beside the log."""
-        return self.reader.connection  # type: ignore[attr-defined]
 
     def events(
         self,
@@ -194,10 +157,12 @@ class Ledger:
 
     def append(self, events: Sequence[Event], rows: Sequence[DecisionRow] = ()) -> None:
         """Buffer events that follow the last one, and the rows of their decisions."""
-        for before, event in zip([self.seq, *(e.seq for e in events)], events, strict=False):
+        for before, event in enumerate(events, self.seq):
             if event.seq != before + 1:
                 raise ConflictError(f"event {event.seq} does not follow event {before}")
         self.new += events
+        if events:
+            self.seq, self.hash = events[-1].seq, events[-1].hash
         self.rows |= {row.decision: row for row in rows}
 
     def snapshot(self) -> Snapshot | None:
@@ -284,9 +249,6 @@ class Layers(Mapping[K, V]):
                 return layer[key]
         raise KeyError(key)
 
-    def __contains__(self, key: object) -> bool:
-        return any(key in layer for layer in self._layers)
-
     def __len__(self) -> int:
         return self._length
 
@@ -327,14 +289,13 @@ class MemoryStore:
             if name in self._trials:
                 raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name")
             trial = _Trial()
-            ledger = Ledger(_MemoryReader(name, trial))
-            yield ledger
-            ledger.flush()
+            with self.writing(name, trial) as ledger:
+                yield ledger
             self._trials[name] = trial
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[Ledger]:
-        trial = self._trial(name)
+    def writing(self, name: str, new: _Trial | None = None) -> Iterator[Ledger]:
+        trial = new or self._trial(name)
         with trial.lock:
             ledger = Ledger(_MemoryReader(name, trial))
             yield ledger
@@ -355,6 +316,8 @@ class MemoryStore:
 
 class _MemoryReader:
     """The log as of the last commit."""
+
+    connection = None
 
     def __init__(self, name: str, trial: _Trial) -> None:
         self.name, self._trial = name, trial
@@ -412,7 +375,6 @@ def open_store(address: str = DEFAULT, *, create: bool = True, connections: int 
         raise MissingExtraError("SQLAlchemy", "trial") from error
     url = address if "://" in address else f"sqlite:///{address}"
     try:
-        more = {} if connections is None else {"connections": connections}
-        return SqlStore(url, create=create, **more)
+        return SqlStore(url, create=create, connections=connections)
     except ModuleNotFoundError as error:
         raise MissingExtraError("psycopg", "postgres") from error

@@ -7,33 +7,27 @@ drops them. A slow decision is taken without the lock, and its events are flushe
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from drimed.errors import HaltedError, InputError
-from drimed.numerics import compiled
 from drimed.records import Event, Head
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.anchors import append as append_anchors
-from drimed.trial.checks import check_event, check_start
+from drimed.trial.checks import check_event
 from drimed.trial.dataset import Dataset
-from drimed.trial.events import Created, Draft, SnapshotTaken, chain
-from drimed.trial.fold import advance, catch_up, grouped, start_of
-from drimed.trial.spec import TrialSpec
-from drimed.trial.state import RecordedDecision, TrialState
+from drimed.trial.events import Draft, SnapshotTaken, chain
+from drimed.trial.state import RecordedDecision, TrialState, advance, catch_up, grouped
 from drimed.trial.store import Ledger, Store, checked
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
 FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
 QUICK = 0.1  # seconds: as long as decisions take less, the next one is taken under the lock at once
-LOADING = 1.0  # seconds that the first decision of a process may take for other reasons, compiling kernels apart
 ATTEMPTS = 3  # at a slow decision without the lock
 
 log = logging.getLogger(__name__)
@@ -56,8 +50,8 @@ class Transaction:
     ledger: Ledger
     time: str
     actor: str
-    dry_run: bool = False
     memory: Memory = field(default_factory=Memory)
+    dry_run: bool = False
 
     def append(self, drafts: Sequence[Draft], known: Mapping[int, RecordedDecision] | None = None) -> list[Event]:
         """Buffer events and fold them in, as every other process will.
@@ -98,11 +92,6 @@ class TrialSession:
         self._fitted = 0  # outcomes at the fit that the last snapshot has
         self._memory = Memory()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the state was read before."""
-        return self._state is not None
-
     def state(self) -> TrialState:
         """The state after the last event."""
         with self.reading() as (_, state):
@@ -123,7 +112,7 @@ class TrialSession:
         """A transaction: durable when the block ends. A dry run writes nothing."""
         if dry_run:
             with self.reading() as (ledger, state):
-                yield self._transaction(state, ledger, actor, dry_run=True)
+                yield Transaction(state, ledger, self.clock(), actor or self._actor, self._memory, dry_run=True)
             return
         if self._state is None:
             self.state()  # a long log is read before the lock is taken
@@ -131,7 +120,7 @@ class TrialSession:
         with self.store.writing(self.name) as ledger:
             # A writer is alone now: whatever was folded last in this process is in the ledger too.
             start = self._caught_up(self._state, ledger)
-            tx = self._transaction(start, ledger, actor)
+            tx = Transaction(start, ledger, self.clock(), actor or self._actor, self._memory)
             try:
                 yield tx
             except HaltedError as error:  # the look that led to it is recorded
@@ -141,12 +130,12 @@ class TrialSession:
         if kept is not None and kept > start.seq:
             self._fitted = snapshots.fits(tx.state)
         self._state, self._snapshot = tx.state, kept
-        ended = (start.episode.number, start.status == "stopped") != (
-            tx.state.episode.number,
-            tx.state.status == "stopped",
-        )
-        if self._anchors is not None and ended:
-            _note_anchor(self._anchors, Head(self.name, tx.state.seq, tx.state.hash, self.clock()))
+        before, after = ((state.episode.number, state.status == "stopped") for state in (start, tx.state))
+        if self._anchors is not None and before != after:
+            try:
+                append_anchors(self._anchors, [Head(self.name, tx.state.seq, tx.state.hash, self.clock())])
+            except InputError as error:  # the event is recorded already
+                log.error("trial %s: event %d has no anchor: %s", self.name, tx.state.seq, error)
         if halted is not None:
             raise halted
 
@@ -168,12 +157,12 @@ class TrialSession:
         if dry_run:
             with self.writing(actor, dry_run=True) as tx:
                 return act(tx)
-        for _ in range(ATTEMPTS if self.slow in (None, True) else 0):
+        for _ in range(0 if self.slow is False else ATTEMPTS):
             halted: HaltedError | None = None
             with self.reading() as (ledger, start):
                 if (before := find(ledger)) is not None:
                     return before
-                proposed = self._transaction(start, ledger, actor)
+                proposed = Transaction(start, ledger, self.clock(), actor or self._actor, self._memory)
                 try:
                     answer = self._timed(act, proposed)
                 except HaltedError as error:
@@ -196,30 +185,27 @@ class TrialSession:
             keep(tx.ledger, answer)
         return answer
 
-    def _transaction(
-        self, state: TrialState, ledger: Ledger, actor: str | None, *, dry_run: bool = False
-    ) -> Transaction:
-        return Transaction(state, ledger, self.clock(), actor or self._actor, dry_run, self._memory)
-
     def _timed(self, act: Callable[[Transaction], T], tx: Transaction) -> T:
-        start, before = time.perf_counter(), compiled.spent()
+        start = time.perf_counter()
         answer = act(tx)
-        took = time.perf_counter() - start - compiled.spent().since(before).clock
-        self.slow = took > LOADING if self.slow is None else self.slow or took > QUICK
+        slow = time.perf_counter() - start > QUICK
+        self.slow = self.slow is not None and (self.slow or slow)  # the first one compiles kernels: it does not count
         return answer
 
     def _caught_up(self, state: TrialState | None, ledger: Ledger) -> TrialState:
         """The state after the ledger's last event; a store that was set back is read again."""
-        if state is not None and not _same_log(state, ledger):
+        if state is not None and (state.seq, state.hash) == (ledger.seq, ledger.hash):
+            return state
+        if state is not None:
+            following = next(ledger.events(after=state.seq, until=state.seq + 1), None)
+            if following is not None and kinds.hash_after(state.hash, following) == following.hash:
+                return catch_up(state, ledger)
             log.warning(
                 "trial %s: the store was set back: event %d, which this process knows, is not in it; the log is read "
                 "again. Decisions that are not in it any more must not be told", self.name, state.seq,
             )  # fmt: skip
-            state = None
-        if state is None:
-            state, unusable, self._fitted = snapshots.recall(ledger)
-            self._snapshot = -SNAPSHOT_EVERY if unusable else None
-            return state
+        state, unusable = snapshots.nearest(ledger)
+        self._snapshot, self._fitted = -SNAPSHOT_EVERY if unusable else None, snapshots.fits(state)
         return catch_up(state, ledger)
 
     def _keep_snapshot(self, before: TrialState, tx: Transaction) -> int:
@@ -229,54 +215,13 @@ class TrialSession:
         last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
         if 0 <= last <= seq - due:  # another process may have taken one; an unusable one is replaced at once
             last = tx.ledger.snapshot_seq()
-        if seq >= last + due or _is_costly(before, after, last, self._fitted):
+        # Events after the last snapshot take long to fold in where arrays grew, or variances were fitted.
+        costly = before.capacity != after.capacity or (
+            seq >= last + FEWEST_BETWEEN and snapshots.fits(after) != self._fitted
+        )
+        if costly or seq >= last + due:
             snapshot = snapshots.take(after)
             tx.ledger.keep(snapshot)
             tx.append([Draft(SnapshotTaken(snapshot.seq, snapshots.digest(snapshot)))])
             return snapshot.seq
         return last
-
-
-@contextmanager
-def creating(
-    spec: TrialSpec | Mapping[str, Any],
-    store: Store,
-    *,
-    actor: str,
-    clock: Callable[[], str],
-    rehearsal: Rehearsed | None = None,
-) -> Iterator[tuple[str, Transaction]]:
-    """The name of a new trial, inside its first transaction; it exists when the block ends."""
-    trial = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
-    seed = trial.seed if trial.seed is not None else secrets.randbits(62)
-    draft = Draft(Created(trial.plain(), seed, version("numpy"), rehearsal))
-    with store.create(trial.name) as ledger:
-        now = clock()
-        (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=now, actor=actor)
-        check_start(created)
-        ledger.append([created])
-        yield trial.name, Transaction(start_of(ledger), ledger, now, actor)
-
-
-def _is_costly(before: TrialState, after: TrialState, last: int, fitted: int) -> bool:
-    """Whether events after the last snapshot take long to fold in: arrays grew, or variances were fitted."""
-    refitted = after.seq >= last + FEWEST_BETWEEN and snapshots.fits(after) != fitted
-    return refitted or before.capacity != after.capacity
-
-
-def _same_log(state: TrialState, ledger: Ledger) -> bool:
-    """Whether the ledger continues the log that this state knows."""
-    if state.seq > ledger.seq:
-        return False
-    if state.seq == ledger.seq:
-        return state.hash == ledger.hash
-    following = next(ledger.events(after=state.seq, until=state.seq + 1), None)
-    return following is not None and kinds.hash_after(state.hash, following) == following.hash
-
-
-def _note_anchor(file: Path, head: Head) -> None:
-    """Add an anchor; the event is recorded already, so a file in trouble is only complained about."""
-    try:
-        append_anchors(file, [head])
-    except InputError as error:
-        log.error("trial %s: event %d has no anchor: %s", head.trial, head.event, error)

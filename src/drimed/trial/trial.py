@@ -6,14 +6,17 @@ the outcome is appended and made durable, and only then returned.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from drimed.errors import InputError
 from drimed.records import (
     AmendRequest,
+    AskOptions,
     AskRequest,
     Context,
     Decision,
@@ -29,11 +32,13 @@ from drimed.records import (
     Values,
 )
 from drimed.trial import ask as asking
-from drimed.trial import blinding, changes, events, queries, stopping, transaction
+from drimed.trial import blinding, changes, events, queries, stopping
 from drimed.trial import tell as telling
 from drimed.trial.ask import Definition
-from drimed.trial.events import now
+from drimed.trial.checks import check_start
+from drimed.trial.events import Created, Draft, chain, now
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
+from drimed.trial.state import start_of
 from drimed.trial.store import Store, checked
 from drimed.trial.transaction import Rehearsed as Rehearsed
 from drimed.trial.transaction import Transaction, TrialSession
@@ -74,10 +79,17 @@ class Trial(TrialSession):
         clock: Callable[[], str] = now,
         rehearsal: Rehearsed | None = None,
     ) -> Iterator[tuple[Trial, Transaction]]:
-        """A new trial, inside the transaction that creates it."""
+        """A new trial, inside its first transaction; it exists when the block ends."""
         checked(store)
-        with transaction.creating(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (name, tx):
-            yield Trial(name, store, actor=actor, clock=clock), tx
+        trial = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
+        seed = trial.seed if trial.seed is not None else secrets.randbits(62)
+        draft, time = Draft(Created(trial.plain(), seed, version("numpy"), rehearsal)), clock()
+        with store.create(trial.name) as ledger:
+            (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor)
+            check_start(created)
+            ledger.append([created])
+            tx = Transaction(start_of(ledger), ledger, time, actor)
+            yield Trial(trial.name, store, actor=actor, clock=clock), tx
 
     @staticmethod
     def open(
@@ -104,14 +116,9 @@ class Trial(TrialSession):
         cohort: str | None = None,
         plot: str | None = None,
         block: str | None = None,
-        unavailable: Sequence[str] = (),
-        episode: int | None = None,
-        season: str | None = None,
-        date: str | None = None,
-        key: str | None = None,
-        confirm: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
+        **options: Unpack[AskOptions],
     ) -> Decision:
         """Decide which arm one user gets; where it has plots, on this one.
 
@@ -126,24 +133,9 @@ class Trial(TrialSession):
             contexts={} if context is None else {user: context},
             enrol={user: enrol} if enrol else {},
             plots={} if plot is None else {user: [plot] if block is None else {block: [plot]}},
-            unavailable=unavailable,
-            episode=episode,
-            season=season,
-            date=date,
-            key=key,
-            confirm=confirm,
+            **options,
         )
-
-        def act(tx: Transaction) -> Decision:
-            found = asking.ask(tx, request)
-            if len(found) > 1:
-                raise InputError(
-                    f"user {user!r} has {len(found)} plots: ask_many([{user!r}]) decides for all, `plot` names one",
-                    ("plots",),
-                )
-            return found[0]
-
-        return self.decide(act, actor=actor, dry_run=dry_run)
+        return self.decide(lambda tx: asking.ask(tx, request, one=True), actor=actor, dry_run=dry_run)[0]
 
     def ask_many(
         self,
@@ -152,14 +144,9 @@ class Trial(TrialSession):
         contexts: Mapping[str, Context] | None = None,
         enrol: Mapping[str, Mapping[str, Any]] | None = None,
         plots: Mapping[str, Plots] | None = None,
-        unavailable: Sequence[str] = (),
-        episode: int | None = None,
-        season: str | None = None,
-        date: str | None = None,
-        key: str | None = None,
-        confirm: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
+        **options: Unpack[AskOptions],
     ) -> list[Decision]:
         """Decide for some users, or (None) for all of them, in one transaction and from one state.
 
@@ -167,24 +154,14 @@ class Trial(TrialSession):
         user with plots gets a decision for each of them, or for those that `plots` names: {user: [plot, ...]} or
         {user: {block: [plot, ...]}}.
 
-        `episode` is the episode that this is for; the next one is opened with these contexts. `season` does the same by
-        name ("spring 2026"), and `date` is when a new one begins ("2026-03-15"). Contexts are those of `open_episode`
-        unless given here. `key` is an idempotency key: a repeated request is answered with the first decisions.
-        Unlikely contexts and attributes, and undeclared plots, are refused with UnconfirmedError unless `confirm` is
-        set. A dry run shows the probabilities and no arm: the one that will be drawn is concealed.
+        `unavailable` arms are not given to these users. `episode` is the episode that this is for; the next one is
+        opened with these contexts. `season` does the same by name ("spring 2026"), and `date` is when a new one begins
+        ("2026-03-15"). Contexts are those of `open_episode` unless given here. `key` is an idempotency key: a repeated
+        request is answered with the first decisions. Unlikely contexts and attributes, and undeclared plots, are
+        refused with UnconfirmedError unless `confirm` is set. A dry run shows the probabilities and no arm: the one
+        that will be drawn is concealed.
         """
-        request = AskRequest(
-            users=users,
-            contexts=contexts or {},
-            enrol=enrol or {},
-            plots=plots or {},
-            unavailable=unavailable,
-            episode=episode,
-            season=season,
-            date=date,
-            key=key,
-            confirm=confirm,
-        )
+        request = AskRequest(users=users, contexts=contexts or {}, enrol=enrol or {}, plots=plots or {}, **options)
         return self.decide(lambda tx: asking.ask(tx, request), actor=actor, dry_run=dry_run)
 
     def preview(self) -> list[Decision]:

@@ -20,8 +20,7 @@ from drimed.trial.ask import Question, decide
 from drimed.trial.checks import check_event, check_start
 from drimed.trial.dataset import Dataset
 from drimed.trial.events import START, Decided, EventBody, LookTaken, SnapshotTaken, body_of, hash_after, to_json
-from drimed.trial.fold import advance, grouped, start_of, with_histories
-from drimed.trial.state import RecordedDecision, TrialState, as_vector
+from drimed.trial.state import RecordedDecision, TrialState, advance, as_vector, grouped, start_of, with_histories
 from drimed.trial.stopping import look
 from drimed.trial.store import DecisionRow, Ledger, Snapshot, Store, checked
 

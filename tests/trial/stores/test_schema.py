@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from drimed.trial.sql_store import SqlStore
 from drimed.trial.store import open_store
 from tests.trial import workers
@@ -54,8 +52,7 @@ def open_at(address: str, barrier: Any, results: Any) -> None:
         results.put(repr(error))
 
 
-@pytest.mark.parametrize("_", range(3))
-def test_eight_processes_may_open_an_empty_store_at_once(address: str, _: int) -> None:
+def test_eight_processes_may_open_an_empty_store_at_once(address: str) -> None:
     context = workers.context()
     barrier, results = context.Barrier(PROCESSES), context.Queue()
     processes = [

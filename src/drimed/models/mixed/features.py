@@ -40,7 +40,7 @@ class Features:
         """The covariates that scale the noise: each splits it at its typical value."""
         return _with_role("noise", self.covariates)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """c."""
         return len(self.covariates) + self.attributes
@@ -58,7 +58,7 @@ class Features:
 
     def prediction_rows(self, offer: Offer, season: int, arms: int) -> tuple[IntArray, FloatArray]:
         """The factors and covariates of all arms of each offer: (..., n, K, F) and (..., n, K, c)."""
-        unit = _unit_of(offer)
+        unit = offer.unit or Unit(user=offer.user, group=offer.user)  # without one, a user is a group of its own
         parts = [a.shape[:-1] for a in (unit.levels, unit.covariates) if a is not None]
         if offer.attributes is not None:
             parts.append(offer.attributes.shape[:-2])
@@ -72,7 +72,7 @@ class Features:
 
     def outcome_rows(self, offer: Offer, action: IntArray, outcome: Outcome, season: int, metrics: int) -> list[Rows]:
         """The outcomes of decisions, and those of control plots as decisions for the control."""
-        unit = _unit_of(offer)
+        unit = offer.unit or Unit(user=offer.user, group=offer.user)  # without one, a user is a group of its own
         y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
         parts = [(action, y, outcome.observed)]
         if outcome.control is not None:
@@ -113,11 +113,6 @@ class Features:
                 f"the model describes arms by {self.attributes} numbers: give them as offer.attributes, got {got}"
             )
         return offer.attributes
-
-
-def _unit_of(offer: Offer) -> Unit:
-    """A user without a unit is a group of its own."""
-    return offer.unit or Unit(user=offer.user, group=offer.user)
 
 
 def _required(name: str, values: IntArray | FloatArray | None, n: int) -> IntArray | FloatArray:

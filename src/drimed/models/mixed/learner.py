@@ -102,7 +102,7 @@ class Field:
         aged = [f"discount {self.discount:g}"] if self.discount < 1 else []
         return ", ".join([f"{self.kind} model", *more, *aged])
 
-    @property
+    @cached_property
     def balances(self) -> bool:
         """Whether decisions of one request are spread evenly."""
         return self.kind == "field" if self.balanced is None else self.balanced

@@ -111,7 +111,7 @@ def as_fit(belief: Belief, pulls: FloatArray, round: int, delta: float) -> Fit:
     The radius holds at all times at once, in all directions of the table (method of mixtures), for a table that lies
     where the prior puts all but a share delta of them.
     """
-    V_inv, prior = belief.table, _as_table(belief.prior)
+    V_inv, prior = _as_table(belief.covariance), _as_table(belief.prior)
     size = V_inv.shape[-1]
     gained = log_determinant(prior, "the prior covariance of the arms' means")
     gained = gained - log_determinant(V_inv, "the posterior covariance of the arms' means")

@@ -347,7 +347,7 @@ class Structure:
         """M."""
         return self.noise.metrics
 
-    @property
+    @cached_property
     def arms(self) -> int:
         """K."""
         return self.sizes[FACTORS.index("arm")]
@@ -427,7 +427,7 @@ class Parameters:
         row, column = np.tril_indices(self.metrics, -1)
         return row, column
 
-    @property
+    @cached_property
     def _scales(self) -> int:
         return self.groups * self.metrics if self.groups > 1 else 0
 

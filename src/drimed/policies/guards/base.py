@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
 
 import numpy as np
@@ -155,7 +155,7 @@ class Guardrail:
             raise ConfigError(f"guardrail better must be 'higher' or 'lower', got {self.better!r}")
         self.tolerance  # noqa: B018  checks the ranges
 
-    @property
+    @cached_property
     def tolerance(self) -> Tolerance:
         """The metric's own tolerance."""
         return Tolerance(relative=self.relative, absolute=self.absolute)
