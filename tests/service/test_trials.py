@@ -13,7 +13,7 @@ from drimed.records import AskRequest, Decision
 from drimed.service import runtime
 from drimed.service.runtime import Reply, Trials
 from drimed.trial import ask as asking
-from drimed.trial import fold
+from drimed.trial import state as states
 from drimed.trial.store import open_store
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -85,5 +85,5 @@ def test_readers_take_over_the_state_of_the_writer(running: Running, monkeypatch
     def folds(*_: object) -> None:
         raise AssertionError("it was folded again")
 
-    monkeypatch.setattr(fold, "fold", folds)
+    monkeypatch.setattr(states, "fold", folds)
     assert ok(running.http.get(T))["decisions"] == 6

@@ -266,7 +266,7 @@ def _own_fit(state: TrialState) -> Fit:
 def fit_now(data: Dataset) -> Refit:
     """By all outcomes: the policy's own fit, or one from the log."""
     state = data.state
-    own, learner = state.policy.inference(state.settled()), inference_learner(state)
+    own, learner = state.policy.inference(state.settled), inference_learner(state)
     if own is not None and (own[1] is not None or learner.weighting != "learned"):
         return own
     fit, noise = _refits(data, learner, [state.episode.number], aging=False)[-1]
@@ -276,7 +276,7 @@ def fit_now(data: Dataset) -> Refit:
 def fits_after(data: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
     """By the outcomes up to each of these episodes, as they are recorded now; None: too much work."""
     policy, learner = data.state.policy, inference_learner(data.state)
-    aging = policy.inference(data.state.settled()) is not None
+    aging = policy.inference(data.state.settled) is not None
     if aging and isinstance(policy, Policy) and isinstance(policy.learner, Learner):
         learner = policy.learner
     if learner.weighting == "learned" and usable(data, learner).sum() > MOST_REFITTED:
