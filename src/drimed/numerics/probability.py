@@ -76,7 +76,7 @@ def student_quantile(level: FloatArray | float, freedom: FloatArray | float) -> 
     finite = np.isfinite(freedom)
     nu = np.where(finite, freedom, 3.0)
     without_tails = normal_quantile(level) if isinstance(level, float) else ndtri(level)
-    return np.where(finite, unit_variance(nu) * stdtrit(nu, level), without_tails)
+    return np.where(finite, np.sqrt(1 - 2 / nu) * stdtrit(nu, level), without_tails)
 
 
 def unit_variance(freedom: FloatArray | float) -> FloatArray | float:

@@ -440,7 +440,8 @@ def _context(state: TrialState, user: str, stated: Context | None) -> FloatArray
             "give it with the request, in a sheet, or when the season is opened",
             ("contexts", user),
         )
-    return as_vector(state.episode.contexts.get(user))
+    values = state.episode.contexts.get(user)
+    return None if values is None else np.array(values)
 
 
 def check_arms(state: TrialState, arms: Sequence[str], at: Path) -> list[str]:
@@ -529,7 +530,10 @@ def _offers(state: TrialState, questions: Sequence[Question]) -> Iterator[tuple[
     most = n if state.spec.kind == "paper" else max(1, NUMBERS_AT_ONCE // table)
     for start in range(0, n, most):
         some = slice(start, min(start + most, n))
-        columns = [(q.profile, q.context, q.available, numbers.block(q.profile.user, q.block)) for q in questions[some]]
+        columns = []
+        for q in questions[some]:
+            block = 0 if q.block is None else numbers.block(q.profile.user, q.block)
+            columns.append((q.profile, q.context, q.available, block))
         offer = problem.offer(*zip(*columns, strict=True))
         yield some, replace(offer, floor=state.floor([q.profile.user for q in questions[some]]))
 
@@ -548,7 +552,13 @@ def _bodies(
     def column(values: Any, *shape: int) -> list[Any]:
         return [None] * n if values is None else np.reshape(values, (n, *shape)).tolist()
 
-    estimate, half = (None, None) if effects is None else map(_rounded, effects)
+    estimate = half = None
+    if effects is not None:
+        values = np.stack(np.broadcast_arrays(*effects))
+        with np.errstate(all="ignore"):
+            scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(values))))
+            rounded = np.round(values * scale) / scale  # not finite: zero, or not finite before
+        estimate, half = np.where(np.isfinite(rounded), rounded, values)
     height = None if floor is None else np.broadcast_to(np.stack((floor.control, floor.arms), -1), (n, 2))
     columns = {
         "arm": [arms[k] for k in column(draw.action)],
@@ -574,11 +584,3 @@ def _bodies(
         )
         for i, q in enumerate(questions)
     ]
-
-
-def _rounded(values: FloatArray) -> FloatArray:
-    """Estimates to the digits that are recorded."""
-    with np.errstate(all="ignore"):
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(values))))
-        rounded = np.round(values * scale) / scale  # not finite: zero, or not finite before
-    return np.where(np.isfinite(rounded), rounded, values)

@@ -134,7 +134,7 @@ class Problem:
     def offer(
         self,
         profiles: Sequence[Profile],
-        contexts: Sequence[FloatArray | None],
+        contexts: Sequence[FloatArray | list[float] | None],
         available: Sequence[BoolArray | None],
         blocks: Sequence[int] | None = None,
     ) -> Offer:

@@ -6,6 +6,7 @@ the start of its transaction, so two of them never meet in the middle.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import zlib
@@ -412,26 +413,19 @@ def _sqlite(url: sa.URL, pool: dict[str, int], *, create: bool) -> Engine:
         connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # of a new file; those that are there keep theirs
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
-        record.info["file"] = _identity(file)
+        record.info["file"] = file.stat()
 
     @sa.event.listens_for(engine, "checkout")
     def _(_connection: Any, record: Any, _proxy: Any) -> None:
         """A backup may have been put in its place: what is written to the old file would be lost."""
-        there = _identity(file)
-        if there is None:
-            raise StoreError(f"there is no store {file} any more; put it back, or check what removed it")
-        if there != record.info["file"]:
+        try:
+            same = os.path.samestat(file.stat(), record.info["file"])
+        except FileNotFoundError:
+            raise StoreError(f"there is no store {file} any more; put it back, or check what removed it") from None
+        if not same:
             raise sa.exc.DisconnectionError("another file is in its place")  # the pool opens that one
 
     return engine
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _beginning(file: Path) -> bytes:

@@ -314,9 +314,10 @@ class TrialState:
             body = body_of(event, Decided)
             profile = self.profiles[body.profile]
             profiles.append(profile)
-            contexts.append(as_vector(body.context))
+            contexts.append(body.context)
             masks.append(self.problem.available(profile, body.unavailable))
-            blocks.append((numbers or self.numbers).block(profile.user, body.block))
+            block = 0 if body.block is None else (numbers or self.numbers).block(profile.user, body.block)
+            blocks.append(block)
         return self.problem.offer(profiles, contexts, masks, blocks)
 
     # Outcomes

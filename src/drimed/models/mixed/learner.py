@@ -159,7 +159,8 @@ class Field:
         if waiting == 0 and not variances:
             return evidence
         most, before = int(evidence.cells.count.max(initial=0)), evidence.fitted
-        now, then = (self._structure(sizes, self._metrics(evidence)) for sizes in (evidence.seen, evidence.sizes))
+        metrics = evidence.cells.mean.shape[-1] - self.features.width
+        now, then = (self._structure(sizes, metrics) for sizes in (evidence.seen, evidence.sizes))
         if variances is None:
             slower = most / (most + SLOWER)
             variances = most >= (self.growth + (2 - self.growth) * slower) * evidence.fitted_count
@@ -208,7 +209,7 @@ class Field:
 
     def structure(self, evidence: FieldEvidence) -> Structure:
         """The model as it was last fitted."""
-        return self._structure(evidence.sizes, self._metrics(evidence))
+        return self._structure(evidence.sizes, evidence.cells.mean.shape[-1] - self.features.width)
 
     def prediction_rows(self, evidence: FieldEvidence, offer: Offer) -> tuple[IntArray, FloatArray]:
         """The factors and covariates of all arms of each offer: (..., n, K, F) and (..., n, K, c)."""
@@ -216,8 +217,9 @@ class Field:
 
     def beliefs(self, evidence: FieldEvidence, offer: Offer) -> Belief:
         """Mean outcomes for the users of an offer: (..., n, K, M)."""
-        rows = self.prediction_rows(evidence, offer)
-        return belief(self.structure(evidence), evidence.fitted, evidence.cells, *rows)
+        structure = self.structure(evidence)
+        rows = self.features.prediction_rows(offer, max(evidence.season, 0), structure.arms)
+        return belief(structure, evidence.fitted, evidence.cells, *rows)
 
     # Parts
 
@@ -245,15 +247,13 @@ class Field:
                 named["user"] = named["group"] = 1
         return _structure_of(self, tuple(named.values()), metrics, ungrouped=bool(people and grouped and ungrouped))
 
-    def _metrics(self, evidence: FieldEvidence) -> int:
-        return evidence.cells.mean.shape[-1] - self.features.width
-
     def _outcome_rows(
         self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int
     ) -> list[Rows]:
         # Outcomes of all seasons share a cell where no season differs from another.
         season = max(evidence.season, 0) - late if self.seasons or self.discount < 1 else 0
-        return self.features.outcome_rows(offer, action, outcome, season, self._metrics(evidence))
+        metrics = evidence.cells.mean.shape[-1] - self.features.width
+        return self.features.outcome_rows(offer, action, outcome, season, metrics)
 
 
 @lru_cache(maxsize=4096)

@@ -97,7 +97,7 @@ def residual(structure: Structure, fitted: IntegratedPosterior, keys: IntArray) 
     n and K are 1 where the noise is common to all.
     """
     R = structure.parameters.residual(fitted.mode)[..., None, :, :, :]  # (..., 1, g, M, M)
-    if structure.noise.count == 1:
+    if R.shape[-3] == 1:
         return R
     group = structure.noise.of(keys)[..., None, None]  # (..., n, K, 1, 1)
     lead = np.broadcast_shapes(R.shape[:-3], group.shape[:-3])

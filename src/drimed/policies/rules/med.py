@@ -86,7 +86,7 @@ class MED:
                 p = p + share * self.weigh(leader, gap, distance, fit, offer, ask)
         else:
             p = self.weigh(*fit.behind_leader(x, mask), fit, offer, ask)
-        return self.saturate(p, fit, offer, mask)
+        return p if self.saturation == "off" else self.saturate(p, fit, offer, mask)
 
     def weigh(
         self, leader: IntArray, gap: FloatArray, distance: FloatArray, fit: Fit, offer: Offer, ask: Ask
@@ -112,8 +112,6 @@ class MED:
 
     def saturate(self, p: FloatArray, fit: Fit, offer: Offer, mask: BoolArray | None) -> FloatArray:
         """Half the mass to unexplored arms, where there are any."""
-        if self.saturation == "off":
-            return p
         level = noise_levels(fit, offer)
         unexplored = level > 1 if mask is None else (level > 1) & mask
         if not unexplored.any():
