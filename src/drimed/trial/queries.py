@@ -14,6 +14,7 @@ import numpy as np
 from drimed.errors import InputError, UnknownDecisionError
 from drimed.policies.guards.base import reason_text
 from drimed.records import Alarm, Decision, Event, Interval, Member, Page, Status
+from drimed.trial.events import Decided, body_of
 from drimed.trial.look_history import scope_label
 from drimed.trial.policy import notes
 from drimed.trial.seasons import UNNAMED
@@ -37,13 +38,14 @@ def recorded_decisions(
 
 def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = False) -> Decision:
     """A decision as callers get it."""
-    event, body, outcome, arms = recorded.event, recorded.body, recorded.outcome, state.problem.arms
+    event, outcome, arms = recorded.event, recorded.outcome, state.problem.arms
+    body = body_of(event, Decided)
     effects = None
     if body.estimate is not None and body.half is not None:
         triples = zip(arms, body.estimate, body.half, strict=False)
         effects = {arm: Interval(e, e - h, e + h) for arm, e, h in triples if h <= LARGEST}
     return Decision(
-        id=recorded.decision,
+        id=event.decision or 0,
         episode=body.episode,
         user=str(event.user),
         arm=body.arm,

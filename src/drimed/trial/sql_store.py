@@ -11,7 +11,7 @@ import random
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,28 +150,14 @@ class SqlStore:
         with self.transaction(write=False) as connection:
             return list(connection.scalars(sa.select(trials.c.name).order_by(trials.c.id)))
 
-    @contextmanager
-    def create(self, name: str) -> Iterator[Ledger]:
-        with self.transaction(write=True) as connection:
-            try:
-                connection.execute(trials.insert(), {"name": name, "seq": 0, "hash": START})
-            except IntegrityError:
-                raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name") from None
-            ledger = _ledger(connection, name)
-            yield ledger
-            ledger.flush()
+    def create(self, name: str) -> AbstractContextManager[Ledger]:
+        return self._ledger(name, write=True, new=True)
 
-    @contextmanager
-    def writing(self, name: str) -> Iterator[Ledger]:
-        with self.transaction(write=True) as connection:
-            ledger = _ledger(connection, name)
-            yield ledger
-            ledger.flush()
+    def writing(self, name: str) -> AbstractContextManager[Ledger]:
+        return self._ledger(name, write=True)
 
-    @contextmanager
-    def reading(self, name: str) -> Iterator[Ledger]:
-        with self.transaction(write=False) as connection:
-            yield _ledger(connection, name, lock=False)
+    def reading(self, name: str) -> AbstractContextManager[Ledger]:
+        return self._ledger(name, write=False)
 
     def stop_waiting(self) -> None:
         """Writers that wait for their turn on SQLite give up; nothing of theirs was written."""
@@ -190,6 +176,24 @@ class SqlStore:
                 if self.lite:
                     self._begin(connection, write=write)
                 yield connection
+
+    @contextmanager
+    def _ledger(self, name: str, *, write: bool, new: bool = False) -> Iterator[Ledger]:
+        storable("the name of a trial", name)
+        head = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == name)
+        with self.transaction(write=write) as connection:
+            try:
+                if new:
+                    connection.execute(trials.insert(), {"name": name, "seq": 0, "hash": START})
+            except IntegrityError:
+                raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name") from None
+            row = connection.execute(head.with_for_update() if write else head).first()
+            if row is None:
+                raise UnknownNameError("trial", name, list(connection.scalars(sa.select(trials.c.name))))
+            ledger = Ledger(SqlReader(connection, name, *row))
+            yield ledger
+            if write:
+                ledger.flush()
 
     def _begin(self, connection: Connection, *, write: bool) -> None:
         """Wait for one's turn. SQLite would do that itself, but sleeps ever longer, up to a tenth of a second, while
@@ -260,15 +264,6 @@ def _wal(connection: Connection) -> None:
 
 
 # One trial
-
-
-def _ledger(connection: Connection, name: str, *, lock: bool = True) -> Ledger:
-    storable("the name of a trial", name)
-    query = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == name)
-    head = connection.execute(query.with_for_update() if lock else query).first()
-    if head is None:
-        raise UnknownNameError("trial", name, list(connection.scalars(sa.select(trials.c.name))))
-    return Ledger(SqlReader(connection, name, *head))
 
 
 @dataclass

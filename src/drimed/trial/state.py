@@ -170,9 +170,9 @@ class RecordedDecision:
     @property
     def row(self) -> DecisionRow:
         """Its row in the table of decisions."""
-        body, event = self.body, self.event
+        event, body = self.event, body_of(self.event, Decided)
         place = str(event.user), body.plot, body.block, body.arm
-        return DecisionRow(self.decision, event.seq, *place, self.state, self.amendments > 0)
+        return DecisionRow(event.decision or 0, event.seq, *place, self.state, self.amendments > 0)
 
 
 @dataclass(frozen=True)

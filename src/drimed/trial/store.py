@@ -225,8 +225,6 @@ class Layers(Mapping[K, V]):
     ({'a': 1}, {'a': 3, 'b': 2})
     """
 
-    __slots__ = ("_layers", "_length")
-
     def __init__(self, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
         base = dict(items)
         self._layers: tuple[dict[K, V], ...] = (base,) if base else ()
@@ -253,8 +251,6 @@ class Layers(Mapping[K, V]):
         return self._length
 
     def __iter__(self) -> Iterator[K]:
-        if len(self._layers) == 1:
-            return iter(self._layers[0])
         merged: dict[K, V] = {}
         for layer in self._layers:
             merged |= layer
