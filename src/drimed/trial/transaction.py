@@ -215,13 +215,15 @@ class TrialSession:
         last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
         if 0 <= last <= seq - due:  # another process may have taken one; an unusable one is replaced at once
             last = tx.ledger.snapshot_seq()
-        # Events after the last snapshot take long to fold in where arrays grew, or variances were fitted.
-        costly = before.capacity != after.capacity or (
-            seq >= last + FEWEST_BETWEEN and snapshots.fits(after) != self._fitted
-        )
-        if costly or seq >= last + due:
+        if seq >= last + due or _is_costly(before, after, last, self._fitted):
             snapshot = snapshots.take(after)
             tx.ledger.keep(snapshot)
             tx.append([Draft(SnapshotTaken(snapshot.seq, snapshots.digest(snapshot)))])
             return snapshot.seq
         return last
+
+
+def _is_costly(before: TrialState, after: TrialState, last: int, fitted: int) -> bool:
+    """Whether events after the last snapshot take long to fold in: arrays grew, or variances were fitted."""
+    refitted = after.seq >= last + FEWEST_BETWEEN and snapshots.fits(after) != fitted
+    return refitted or before.capacity != after.capacity
