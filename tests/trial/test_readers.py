@@ -209,10 +209,10 @@ def test_a_log_that_goes_on_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -
     other.tell(1, {"yield": 5.0})
     other.ask("south")
 
-    def recall(*_: object) -> None:
+    def nearest(*_: object) -> None:
         raise AssertionError("the whole log was read again")
 
-    monkeypatch.setattr(snapshots, "recall", recall)
+    monkeypatch.setattr(snapshots, "nearest", nearest)
     assert trial.status().decisions == 2
     trial.tell(2, {"yield": 5.0})
     assert contents(trial.state()) == contents(other.state())
