@@ -150,6 +150,7 @@ class Problem:
         p = np.stack([profile.preference for profile in profiles])  # (n, M)
         context = np.stack([c for c in contexts if c is not None], axis=-2) if self.fields else None
         sigma, scale = (None, None) if noise[0] is None else self._noise(np.stack(noise), p, context)
+        whitening = [view.whitening for view in views if view.whitening is not None]
         everything = np.ones(self.room, bool)
         masks = None
         if any(a is not None for a in available):
@@ -159,7 +160,7 @@ class Problem:
             control=np.stack([profile.control for profile in profiles]),
             sigma=sigma,
             maps=np.stack([view.maps for view in views]),
-            whitening=None if views[0].whitening is None else np.stack([view.whitening for view in views]),
+            whitening=np.stack(whitening) if whitening else None,
             scale=scale,
             preference=p,
             context=None if context is None else self.covariates.standard(context),
