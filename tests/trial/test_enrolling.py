@@ -83,7 +83,7 @@ def test_an_unknown_level_of_a_category_is_a_new_one() -> None:
         ({"bob": {"attributes": {"sex": "m"}, "colour": 3}}, SpecError, "unknown field 'colour'"),
         ({"bob": {"attributes": {"sex": "m"}}, "eve": ANN}, InputError, "'eve' is described but not asked for"),
         ({"bob": {"attributes": {"sex": "m"}}, "ann": {"attributes": {"age": 62.0}}}, ConflictError, "age = 61.0"),
-        ({"bob": {"attributes": {"sex": "m"}}, "ann": {"cohort": "none"}}, ConflictError, "of cohort 'adults'"),
+        ({"bob": {"attributes": {"sex": "m"}}, "ann": {"cohort": "none"}}, ConflictError, "has cohort 'adults', not"),
     ],
 )
 def test_one_bad_description_refuses_the_whole_request_and_enrols_nobody(
@@ -185,8 +185,9 @@ def test_nothing_is_folded_again_when_somebody_joins(monkeypatch: pytest.MonkeyP
     def folded(*_: object) -> None:
         raise AssertionError("the past was folded again")
 
-    monkeypatch.setattr("drimed.trial.state.Capacity", SimpleNamespace(holding=folded))
-    for i in range(40):
-        join(trial, f"p{i}")
+    with monkeypatch.context() as patched:
+        patched.setattr("drimed.trial.state.Capacity", SimpleNamespace(holding=folded))
+        for i in range(40):
+            join(trial, f"p{i}")
     assert trial.status().users == 41
     verified(trial)
