@@ -49,8 +49,8 @@ class EventBody:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
 
     def __init_subclass__(cls, *, kind: str = "", user: bool = False, decision: bool = False) -> None:
-        cls.kind, cls.has_user, cls.has_decision = kind, user, decision
-        if kind:
+        if kind:  # none: a base
+            cls.kind, cls.has_user, cls.has_decision = kind, user, decision
             BODIES[kind] = cls
 
     def to_json(self) -> dict[str, Any]:
