@@ -13,7 +13,7 @@ from tests.trial import workers
 from tests.trial.states import same
 from tests.trial.trials import BUSY, outcome
 
-PROCESSES, PAIRS = 6, 8
+PROCESSES, PAIRS = 8, 8
 
 
 def at_once(target: Any, address: str, *, n: int) -> dict[str, Any]:
