@@ -53,7 +53,7 @@ def test_weights_of_any_size_cannot_break_it() -> None:
     runs, n, e = 100, 2000, 0.02
     rng = np.random.default_rng(1)
     x = (rng.random((runs, n)) < e) / e * (rng.random((runs, n)) < 0.6)
-    bound = Lower.start(alpha=ALPHA, batch=(runs,)).along(x)
+    bound = Lower(alpha=ALPHA).along(x)
     assert (bound <= 0.6).all(-1).mean() >= 1 - ALPHA
     assert np.median(bound[:, -1]) > 0  # and it says something
 
@@ -74,7 +74,7 @@ def test_the_boundary_scales_with_its_unit() -> None:
 
 def test_a_bound_goes_on_where_it_stopped() -> None:
     x = np.random.default_rng(2).random(100)
-    start = Lower.start(alpha=0.05)
+    start = Lower(alpha=0.05)
     whole, parts = start.extend(x), start.extend(x[:37]).extend(x[37:37]).extend(x[37:])
     assert whole.bound() == parts.bound() == start.along(x)[-1]
 
@@ -89,6 +89,6 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(InputError, match="at least 0, got -1"):
         exact([0.5, -1.0], 0.1)
     with pytest.raises(ConfigError, match="below most"):
-        Lower.start(alpha=0.1, least=1.0, most=1.0)
+        Lower(alpha=0.1, least=1.0, most=1.0)
     with pytest.raises(ConfigError, match="must be positive"):
         boundary(1.0, 0.1, tuned_at=0.0)

@@ -17,7 +17,7 @@ Waudby-Smith et al. (2024). Shapes: leading `...` is any batch of runs; the last
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -73,43 +73,30 @@ def boundary(V: Any, alpha: float, *, scale: float = 1.0, tuned_at: float = TUNE
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Lower:
     """Lower bounds on the average of the means, which go on where they stopped.
 
     Observations are at least `least`, and their means at most `most`. A huge observation is cut before it counts: that
     lowers its mean, so the bound stays valid.
 
-    >>> start = Lower.start(alpha=0.05)
+    >>> start = Lower(alpha=0.05)
     >>> once, half = start.extend(np.full(200, 0.5)), start.extend(np.full(100, 0.5))
     >>> bool(once.bound() == half.extend(np.full(100, 0.5)).bound())
     True
     """
 
     alpha: float
-    least: float
-    most: float
-    guess: float  # of the first mean
-    tuned_at: float
-    sums: FloatArray  # (..., 3): the number of observations, their sum as they counted, V
+    least: float = 0.0
+    most: float = 1.0
+    guess: float | None = None  # of the first mean; None: the middle
+    tuned_at: float = TUNED_AT
+    sums: FloatArray = field(default_factory=lambda: np.zeros(3))  # (..., 3): their number, their sum as counted, V
 
-    @classmethod
-    def start(
-        cls,
-        *,
-        alpha: float,
-        least: float = 0.0,
-        most: float = 1.0,
-        guess: float | None = None,
-        tuned_at: float = TUNED_AT,
-        batch: tuple[int, ...] = (),
-    ) -> Lower:
-        """Before any observation."""
-        arrays.share("alpha", alpha)
-        if not least < most:
-            raise ConfigError(f"least must be below most, got {least} and {most}")
-        first = (least + most) / 2 if guess is None else guess
-        return cls(alpha, least, most, first, tuned_at, np.zeros((*batch, 3)))
+    def __post_init__(self) -> None:
+        arrays.share("alpha", self.alpha)
+        if not self.least < self.most:
+            raise ConfigError(f"least must be below most, got {self.least} and {self.most}")
 
     def extend(self, x: Any, used: Any = True) -> Lower:
         """Add observations (..., n), of those that are `used`."""
@@ -129,7 +116,8 @@ class Lower:
         counts: BoolArray = np.broadcast_to(np.asarray(used, bool), x.shape)
         if (counts & (x < self.least - ROUND_OFF * (self.most - self.least))).any():
             raise InputError(f"observations must be at least {self.least:g}, got {float(x[counts].min()):g}")
-        settings = np.array([self.least, self.most, self.guess])
+        guess = (self.least + self.most) / 2 if self.guess is None else self.guess
+        settings = np.array([self.least, self.most, guess])
         return np.asarray(_sums(x, counts.astype(np.float64), self.sums, settings))
 
     def _bounds(self, sums: FloatArray) -> FloatArray:
@@ -159,9 +147,8 @@ def exact(
     """
     x = arrays.finite("x", x)
     middle = (least + most) / 2
-    shared: dict[str, Any] = {"alpha": alpha / 2, "tuned_at": tuned_at, "batch": x.shape[:-1]}
-    below = Lower.start(least=least - reach, most=most, guess=middle, **shared)
-    above = Lower.start(least=-most - reach, most=-least, guess=-middle, **shared)
+    below = Lower(alpha=alpha / 2, least=least - reach, most=most, guess=middle, tuned_at=tuned_at)
+    above = replace(below, least=-most - reach, most=-least, guess=-middle)
     low, minus_high = (
         lower.extend(values, used).bound() if now else lower.along(values, used)
         for lower, values in ((below, x), (above, -x))

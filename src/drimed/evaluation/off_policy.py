@@ -38,6 +38,7 @@ NAMED_TARGETS = ("uniform", "control", "logged", "arm=NAME", "columns=PREFIX")
 SUSPECT = 4.0  # standard errors that the mean weight may be away from 1: by chance once in 16,000 logs
 THIN = 0.01  # an effective share of the log below this gives a warning
 FEW = 50.0  # effective decisions below which the central limit theorem has not set in
+NEEDS_PREDICTIONS = "this estimator needs predictions of the reward of every arm (columns q_ARM), and the log has none"
 NO_VARIANCE = 1e-13  # relative to the squared size of the terms: what sums in double precision leave of a variance of 0
 
 
@@ -168,8 +169,7 @@ class Decisions:
 
     @property
     def _predictions(self) -> FloatArray:
-        needs = "this estimator needs predictions of the reward of every arm (columns q_ARM), and the log has none"
-        return _needed(self.log.predictions, needs)
+        return _needed(self.log.predictions, NEEDS_PREDICTIONS)
 
 
 def _needed(part: NDArray[Any] | None, message: str) -> NDArray[Any]:
@@ -296,7 +296,7 @@ class Anytime:
         least, most = reward_range
         if not least < most:
             raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
-        return cls(level, least, most, Lower.start(alpha=(1 - level) / 2, batch=(2,)))
+        return cls(level, least, most, Lower(alpha=(1 - level) / 2, sums=np.zeros((2, 3))))
 
     def extend(self, weight: FloatArray, reward: FloatArray) -> Anytime:
         """After these decisions too."""
@@ -556,7 +556,6 @@ class _TargetSums:
     values: dict[str, Sums] = field(default_factory=dict)
     differences: dict[str, Sums] = field(default_factory=dict)  # to the target to compare with
     unsupported: str | None = None  # why weighting is refused
-    failed: dict[str, str] = field(default_factory=dict)  # why an estimator is refused
 
 
 class Evaluator:
@@ -567,6 +566,7 @@ class Evaluator:
         self._targets = {target.name: _TargetSums() for target in plan.targets}
         self._count, self._rewards, self._arms = 0, 0.0, tuple[str, ...]()
         self._unknown: str | None = None
+        self._predicts = True
 
     def add(self, log: Log) -> None:
         """Add the next decisions."""
@@ -576,6 +576,7 @@ class Evaluator:
         self._count += len(log)
         self._rewards += float(log.reward.sum())
         self._unknown = self._unknown or unknown_propensity(log)
+        self._predicts = self._predicts and log.predictions is not None
         for begin in range(0, len(log), ROWS):
             piece = log.rows(begin, begin + ROWS)
             terms = {t.name: self._add(self._targets[t.name], piece, t.probabilities(piece)) for t in self.plan.targets}
@@ -597,13 +598,9 @@ class Evaluator:
                 sums.anytime = so_far.extend(decisions.weight, piece.reward)
         terms = {}
         for name in plan.estimators:
-            if (ESTIMATORS[name].weighs and blocked) or name in sums.failed:
-                continue
-            try:
-                terms[name] = ESTIMATORS[name].terms(decisions)
-            except InputError as error:
-                sums.failed[name] = str(error)
-            else:
+            estimator = ESTIMATORS[name]
+            if not (estimator.weighs and blocked) and not (estimator.predicts and piece.predictions is None):
+                terms[name] = estimator.terms(decisions)
                 _accumulate(sums.values, name, Sums.of(len(piece), terms[name]))
         return terms
 
@@ -633,7 +630,9 @@ class Evaluator:
         return Evaluation(self._count, self._arms, mean, estimates, overlaps, warnings, differences)
 
     def _estimate(self, target: str, name: str, sums: _TargetSums, blocked: str | None) -> Estimate:
-        refused = (blocked if ESTIMATORS[name].weighs else None) or sums.failed.get(name)
+        refused = blocked if ESTIMATORS[name].weighs else None
+        if refused is None and ESTIMATORS[name].predicts and not self._predicts:
+            refused = NEEDS_PREDICTIONS
         if refused is None and np.isnan(sums.values[name].value):
             refused = "no decision of the log counts for this target: its weights are all zero"
         if refused:

@@ -167,11 +167,11 @@ def check_residuals(
     """
     arrays.share("alpha", alpha)
     model = model or ModelDescription()
-    tests = [_MetricTests.of(residuals, m, MOVING if model.discount else ()) for m in range(len(residuals.metrics))]
-    count = sum(each.count for each in tests if each is not None)
+    tests = [_MetricTests(residuals, m, MOVING if model.discount else ()) for m in range(len(residuals.metrics))]
+    count = sum(each.count for each in tests)
     results = []
     for metric, each in zip(residuals.metrics, tests, strict=True):
-        for name, (p, size) in ({} if each is None else each.run(alpha / count)).items():
+        for name, (p, size) in (each.run(alpha / count) if each.count else {}).items():
             corrected = min(1.0, p * count)
             if corrected < alpha:
                 serious, text = not name.startswith(NOT_SERIOUS), _finding(name, size, residuals.decision)
@@ -423,53 +423,37 @@ def _forward(
     return base, results
 
 
-@dataclass(frozen=True)
 class _MetricTests:
-    """One metric's residuals and labels, and the tests that can be made."""
+    """One metric's residuals, and the tests that can be made of them."""
 
-    e: FloatArray  # (n,)
-    model: Space  # the columns that were fitted
-    user: IntArray  # (n,)
-    order: FloatArray  # (n,)
-    levels: list[_Candidate]
-    spread: list[_Candidate]
-    few_values: str | None
-    where: IntArray  # (n,), rows in the input
-    serial: bool  # whether the order of a user's rows is tested
-
-    @classmethod
-    def of(cls, r: Residuals, m: int, skipped: Sequence[str]) -> _MetricTests | None:
+    def __init__(self, r: Residuals, m: int, skipped: Sequence[str]) -> None:
         there: BoolArray = np.isfinite(r.values[:, m])
-        if there.sum() < FEWEST or np.ptp(r.values[there, m]) == 0:
-            return None
+        self.e, self.where = r.values[there, m], np.flatnonzero(there)  # (n,) each: residuals, rows in the input
+        self.levels, self.spread = list[_Candidate](), list[_Candidate]()
+        if len(self.e) < FEWEST or np.ptp(self.e) == 0:
+            return
         labels = {"arm": r.arm, "season": r.season, "group": r.group, "user": r.user}
         factors = {name: codes(np.asarray(v)[there]) for name, v in labels.items() if v is not None}
         factors = {name: v for name, v in factors.items() if v.max() > 0 or name == "user"}
-        time = (np.arange(len(there)) if r.decision is None else r.decision)[there].astype(np.float64)
+        self.time = (np.arange(len(there)) if r.decision is None else r.decision)[there].astype(np.float64)
         numbers = {name: v[there] for name, v in r.covariates.items()}
         categories = {name: codes(np.asarray(v)[there]) for name, v in r.categories.items()}
-        levels = _level_tests(factors, time, numbers, categories)
+        tests = _level_tests(factors, self.time, numbers, categories)
+        self.levels = [c for c in tests if c.name not in skipped]
         by = [name for name in ("arm", "group", "season") if name in factors]
-        spread = [_by_level(f"spread by {name}", Space((factors[name],))) for name in by]
+        self.spread = [_by_level(f"spread by {name}", Space((factors[name],))) for name in by]
         if r.fitted is not None and np.ptp(r.fitted[there, m]) > 0:
-            spread.append(_by_level("spread by fitted mean", Space((), (_column(r.fitted[there, m]),))))
+            self.spread.append(_by_level("spread by fitted mean", Space((), (_column(r.fitted[there, m]),))))
         X = None if r.design is None else r.design[there, m]
-        return cls(
-            e=r.values[there, m],
-            model=Space() if X is None else Space((), (X[:, X.any(0)],)),
-            user=factors["user"],
-            order=time,
-            levels=[c for c in levels if c.name not in skipped],
-            spread=spread,
-            few_values=None if r.outcomes is None else _few_values(r.outcomes[there, m]),
-            where=np.flatnonzero(there).astype(np.intp),
-            serial="serial" not in skipped,
-        )
+        self.model = NOTHING if X is None else Space((), (X[:, X.any(0)],))  # the columns that were fitted
+        self.user = factors["user"]  # (n,)
+        self.few_values = None if r.outcomes is None else _few_values(r.outcomes[there, m])
+        self.serial = "serial" not in skipped  # whether the order of a user's rows is tested
 
     @property
     def count(self) -> int:
-        """Number of tests, with order, outliers and tails."""
-        return len(self.levels) + len(self.spread) + 3
+        """Number of tests, with order, outliers and tails; 0: too few rows."""
+        return len(self.levels) + len(self.spread) + 3 if self.levels else 0
 
     def run(self, threshold: float) -> dict[str, tuple[float, float]]:
         """p-value and size of every test; those of levels one after the other."""
@@ -484,11 +468,11 @@ class _MetricTests:
         if kept.sum() < FEWEST or np.ptp(rest) == 0:
             return results
         if self.serial:
-            results["serial"] = _serial(rest, codes(self.user[kept]), self.order[kept])
+            results["serial"] = _serial(rest, codes(self.user[kept]), self.time[kept])
         if self.few_values is not None:
             return results | {self.few_values: (0.0, 0.0)}
         sizes = np.abs(_tamed(rest, threshold)), _normal_scores(np.abs(rest))
-        spread = _forward(self.spread, sizes, threshold, Space())[1] if kept.all() else {}
+        spread = _forward(self.spread, sizes, threshold, NOTHING)[1] if kept.all() else {}
         results |= spread
         if any(p < threshold for p, _ in spread.values()):  # a mixture has heavy tails
             return results
