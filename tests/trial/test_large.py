@@ -42,7 +42,7 @@ def consumed(made: Iterator[Any]) -> int:
     return sum(1 for _ in made)
 
 
-@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_the_memory_of_an_export_does_not_grow_with_the_trial(store: SqlStore, tmp_path: Path, form: str) -> None:
     trial = many.made(store, 10, own=True)
     file = tmp_path / f"all.{form}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -58,15 +59,24 @@ class Forger:
         return found.faults
 
 
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with a trial that has snapshots, to be copied."""
+    file = tmp_path_factory.mktemp("played") / "trials.db"
+    store = open_store(str(file))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(opened_trials, "SNAPSHOT_EVERY", 10)
+        proven(play(SPEC, store))
+    store.close()
+    return file
+
+
 @pytest.fixture
-def forger(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forger]:
+def forger(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forger]:
     monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 10)
-    store = open_store(address)
-    assert isinstance(store, SqlStore)
-    proven(play(SPEC, store))
+    store = open_store(str(shutil.copy(played, tmp_path / "trials.db")))
     made = Forger(store)
     assert made.snapshot is not None
-    made.run("DELETE FROM drimed_snapshots WHERE seq < :seq", seq=made.snapshot.seq)  # older ones
     yield made
     store.close()
 

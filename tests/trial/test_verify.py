@@ -55,7 +55,7 @@ def test_every_process_along_the_way_knows_the_same(store: Store, monkeypatch: p
     monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 10)
     Trial.create(SPEC | {"decisions": "any number"}, store)
     veteran = Trial.open(NAME, store)
-    for i in range(30):
+    for i in range(12):
         fresh = Trial.open(NAME, store)
         trial = veteran if i % 2 else fresh
         given = trial.ask("north")
