@@ -94,11 +94,6 @@ def test_no_parameter_nearer_changes_the_best_arm() -> None:
             assert (means.argmax(-1) == now.argmax()).all()
 
 
-def test_the_step_of_exponentiated_gradient() -> None:
-    after = solid.exponentiated(np.log([[0.5, 0.5]]), np.array([[1.0, 0.0]]), 0.5)
-    np.testing.assert_allclose(np.exp(after), [[0.622459, 0.377541]], atol=5e-7)
-
-
 def by_hand(memory: Allocation, fit: Fit, wide: float, B: float) -> tuple[FloatArray, float]:
     """q and the left side of the constraint, straight from their definitions."""
     known = [h for h in range(len(memory.features)) if memory.allowed[h].any()]
@@ -127,17 +122,7 @@ def by_hand(memory: Allocation, fit: Fit, wide: float, B: float) -> tuple[FloatA
 def test_gradients_are_those_of_the_definition() -> None:
     for seed in range(10):
         memory, fit = random_memory(seed)
-        q, constraint = solid.lagrangian(
-            memory.features,
-            memory.sigma,
-            memory.allowed,
-            fit.theta,
-            fit.V_inv,
-            log_omega=memory.log_omega,
-            multiplier=memory.multiplier,
-            wide=np.asarray(0.3),
-            norm_bound=1.5,
-        )
+        q, constraint = solid.lagrangian(memory, fit.theta, fit.V_inv, np.asarray(0.3), 1.5)
         want_q, want = by_hand(memory, fit, 0.3, 1.5)
         np.testing.assert_allclose(q[:2], want_q, rtol=1e-8)
         assert not q[2].any()

@@ -27,7 +27,7 @@ from drimed.models.mixed.observations import make_design, measure
 from drimed.models.mixed.prediction import Belief
 from drimed.models.mixed.terms import Parameters
 from drimed.models.offer import Offer, Outcome, Seen, Shape, Unit
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.simulation.trial_world import DEPARTURE, RANGE, Deviations, maps_by_name
 
 GRID, BUMP_WIDTH = 5, 0.4  # bumps along each axis of the square, and how wide they are
@@ -49,7 +49,7 @@ DEVIATIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Wrapper:
-    """Every method of a learner, passed on to the one inside."""
+    """A learner that passes everything on to the one inside, but for what it changes."""
 
     inner: Any  # AnyLearner
     what: str
@@ -58,56 +58,15 @@ class _Wrapper:
     balances: ClassVar[bool] = False
 
     @property
-    def feedback(self) -> str:
-        return str(self.inner.feedback)
-
-    @property
-    def weighting(self) -> str:
-        return str(self.inner.weighting)
-
-    @property
-    def noise_bound(self) -> float:
-        return float(self.inner.noise_bound)
-
-    @property
-    def discount(self) -> float:
-        return float(self.inner.discount)
-
-    @property
     def about(self) -> str:
         return f"{self.inner.about}, {self.what}"
-
-    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
-        return self.inner.start(shape, batch, episodes)
-
-    def age(self, evidence: Any) -> Any:
-        return self.inner.age(evidence)
-
-    def add(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
-        return self.inner.add(evidence, offer, action, outcome, late)
 
     def remove(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
         del evidence, offer, action, outcome, late
         raise ConfigError("learners of benchmarks take no outcome back; use them in simulations only")
 
-    def ready(self, evidence: Any) -> Any:
-        return self.inner.ready(evidence)
-
-    def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int) -> Seen:
-        seen: Seen = self.inner.see(evidence, offer, pulls, round)
-        return seen
-
-    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        return np.asarray(self.inner.usable(observed, preference))
-
-    def lost_digits(self, before: Any, after: Any) -> bool:
-        return bool(self.inner.lost_digits(before, after))
-
-    def theta(self, evidence: Any) -> FloatArray:
-        return np.asarray(self.inner.theta(evidence))
-
-    def coefficients(self, shape: Shape) -> int:
-        return int(self.inner.coefficients(shape))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "inner"), name)
 
 
 @final

@@ -24,8 +24,9 @@ import numpy as np
 from drimed.errors import ConfigError, InputError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability
-from drimed.numerics.arrays import BoolArray, FloatArray, pick
+from drimed.numerics.arrays import BoolArray, FloatArray, pick, pick_shared
 from drimed.numerics.compiled import kernel
+from drimed.numerics.quadratic_forms import leverages
 from drimed.policies.rules.base import Ask, Randomisation, check_width, widths
 
 VARIANTS = ("ucb", "f")
@@ -71,9 +72,17 @@ class IDS:
         upper = mean + width
         optimist = probability.best(upper, mask)
         gap = pick(upper, optimist)[..., None] - (mean - width)
-        best = pick(np.broadcast_to(x, (*optimist.shape, *x.shape[-2:])), optimist)  # one offer may serve many states
-        about_all, about_optimist = _information(self._rows(offer), best, fit.V_inv)
-        return gap, about_all if self.variant == "f" else about_optimist
+        Z = self._rows(offer)
+        AZ = np.matmul(Z, fit.V_inv[..., None, :, :])
+        gained = np.matmul(AZ, np.swapaxes(Z, -1, -2))  # (..., K, m, m), Z V^-1 Z^T
+        if self.variant == "f":  # log det(I + Z V^-1 Z^T)
+            return gap, np.log1p(np.maximum(np.linalg.eigvalsh(gained), 0.0)).sum(-1)
+        best = pick_shared(x, optimist, 2)[..., None, :]  # one offer may serve many states
+        along = np.matvec(AZ, best)  # (..., K, m)
+        left = np.linalg.solve(gained + np.eye(gained.shape[-1]), along[..., None])[..., 0]
+        own = leverages(best, fit.V_inv)  # (..., 1), the uncertainty that an outcome removes a share of
+        share = np.vecdot(along, left) / np.where(own > 0, own, 1.0)
+        return gap, -np.log1p(-np.minimum(share, ALL_BUT))
 
     def _rows(self, offer: Offer) -> FloatArray:
         """What an outcome of each arm would add to V, whitened: (..., K, m, d)."""
@@ -100,54 +109,14 @@ def best_ratio(
     [0.666667, 0.333333]
     """
     allowed = np.ones(gap.shape[-1], bool) if mask is None else mask
-    return _best_arm(gap, information, allowed) if deterministic else _best_pair(gap, information, allowed)
-
-
-@kernel("void(f8[:,:,:], f8[:], f8[:,:], f8[:], f8[:])", "(k,m,d),(d),(d,d)->(k),(k)")
-def _information(Z, x, A, about_all, about_x):  # type: ignore[no-untyped-def]
-    """log det(I + Z A Z^T), and the log of x^T A x over the same after Z was seen, for each arm's rows Z."""
-    K, m, d = Z.shape
-    Ax = np.zeros(d)
-    own = 0.0
-    for i in range(d):
-        for j in range(d):
-            Ax[i] += A[i, j] * x[j]
-        own += x[i] * Ax[i]
-    AZ = np.zeros((m, d))
-    lower = np.zeros((m, m))  # unit lower triangular
-    pivot = np.zeros(m)  # I + Z A Z^T = lower diag(pivot) lower^T
-    y = np.zeros(m)  # lower y = Z A x
-    for k in range(K):
-        for r in range(m):
-            for i in range(d):
-                AZ[r, i] = 0.0
-                for j in range(d):
-                    AZ[r, i] += A[i, j] * Z[k, r, j]
-        bits, removed = 0.0, 0.0
-        for r in range(m):
-            y[r] = 0.0
-            for i in range(d):
-                y[r] += Z[k, r, i] * Ax[i]
-            for c in range(r):
-                s = 0.0
-                for i in range(d):
-                    s += Z[k, r, i] * AZ[c, i]
-                for j in range(c):
-                    s -= lower[r, j] * lower[c, j] * pivot[j]
-                lower[r, c] = s / pivot[c]
-                y[r] -= lower[r, c] * y[c]
-            excess = 0.0
-            for i in range(d):
-                excess += Z[k, r, i] * AZ[r, i]
-            for c in range(r):
-                excess -= lower[r, c] * lower[r, c] * pivot[c]
-            excess = max(excess, 0.0)
-            pivot[r] = 1.0 + excess
-            bits += np.log1p(excess)
-            removed += y[r] * y[r] / pivot[r]
-        about_all[k] = bits
-        share = removed / own if own > 0.0 else 0.0
-        about_x[k] = -np.log1p(-min(share, ALL_BUT))
+    if not deterministic:
+        return _best_pair(gap, information, allowed)
+    informs = information > 0
+    ratio = np.where(informs, gap**2 / np.where(informs, information, 1.0), np.inf)
+    ratio = np.where(allowed, np.where(gap == 0, 0.0, ratio), np.inf)
+    some = (ratio < np.inf).any(-1)
+    best = np.where(some, ratio.argmin(-1), probability.least(gap, allowed))
+    return probability.one_hot(best, gap.shape[-1])
 
 
 @kernel("void(f8[:], f8[:], b1[:], f8[:])", "(k),(k),(k)->(k)")
@@ -178,16 +147,3 @@ def _best_pair(gap, information, allowed, p):  # type: ignore[no-untyped-def]
                 p[there] = share
             return
         here = there
-
-
-@kernel("void(f8[:], f8[:], b1[:], f8[:])", "(k),(k),(k)->(k)")
-def _best_arm(gap, information, allowed, p):  # type: ignore[no-untyped-def]
-    K, best = gap.shape[0], -1
-    for k in range(K):  # without information anywhere, the smallest gap
-        p[k] = 0.0
-        if allowed[k] and (best < 0 or gap[k] < gap[best]):
-            best = k
-    for k in range(K):  # products, because a ratio may be 0 / 0
-        if allowed[k] and gap[k] * gap[k] * information[best] < gap[best] * gap[best] * information[k]:
-            best = k
-    p[best] = 1.0

@@ -27,8 +27,8 @@ import numpy as np
 
 from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
-from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.numerics.compiled import kernel
+from drimed.numerics.arrays import BoolArray, FloatArray, pick
+from drimed.numerics.probability import least, one_hot
 from drimed.policies.rules.base import Ask, Randomisation, check_width, widths
 
 LEAST_SLACK = 1e-6  # an optimism of 2e6 already ranks arms by width alone: no slack at all need not be infinite
@@ -107,40 +107,17 @@ def mixture(
     [0.4, 0.6]
     """
     allowed = np.ones(U.shape[-1], bool) if mask is None else mask
-    return _mixture(U, C, limit, control, allowed, hold)
-
-
-@kernel("void(f8[:], f8[:], f8, f8[:], b1[:], b1, f8[:])", "(k),(k),(),(k),(k),()->(k)")
-def _mixture(U, C, limit, control, allowed, hold, p):  # type: ignore[no-untyped-def]
-    K = U.shape[0]
-    safe, other, share = -1, -1, 0.0  # the arm that keeps the constraint, the one that does not, and its share
-    value = -np.inf
-    for k in range(K):
-        p[k] = 0.0
-        if allowed[k] and C[k] <= limit and U[k] > value:
-            safe, value = k, U[k]
-    if safe >= 0 and not hold:
-        for i in range(K):
-            if not (allowed[i] and C[i] <= limit):
-                continue
-            for j in range(K):
-                if allowed[j] and C[j] > limit and U[j] > U[i]:
-                    s = (limit - C[i]) / (C[j] - C[i])
-                    if U[i] + s * (U[j] - U[i]) > value:
-                        safe, other, share, value = i, j, s, U[i] + s * (U[j] - U[i])
-        p[safe] = 1.0 - share
-        if other >= 0:
-            p[other] = share
-        return
-    total, cheapest = 0.0, -1
-    for k in range(K):
-        if allowed[k]:
-            total += control[k]
-            if cheapest < 0 or C[k] < C[cheapest]:
-                cheapest = k
-    if total > 0.0:
-        for k in range(K):
-            if allowed[k]:
-                p[k] = control[k] / total
-    else:
-        p[cheapest] = 1.0
+    keeps = allowed & (limit >= C)
+    # The optimum is an arm i that keeps the constraint, with a share of one j that does not, as large as it allows.
+    mixes = keeps[..., :, None] & (allowed & (limit < C))[..., None, :] & (U[..., None, :] > U[..., :, None])
+    room, cost = limit - C[..., :, None], C[..., None, :] - C[..., :, None]
+    share = np.where(mixes, room, 0.0) / np.where(mixes, cost, 1.0)  # (..., K, K)
+    value = np.where(keeps[..., :, None], U[..., :, None] + share * (U[..., None, :] - U[..., :, None]), -np.inf)
+    flat = value.reshape(*value.shape[:-2], -1)
+    K, at = U.shape[-1], flat.argmax(-1)
+    rest = pick(share.reshape(flat.shape), at)[..., None]
+    best = (1 - rest) * one_hot(at // K, K) + rest * one_hot(at % K, K)
+    played = np.where(allowed, control, 0.0)
+    total = played.sum(-1, keepdims=True)
+    instead = np.where(total > 0, played / np.where(total > 0, total, 1.0), one_hot(least(C, allowed), K))
+    return np.where((keeps.any(-1) & ~np.asarray(hold))[..., None], best, instead)

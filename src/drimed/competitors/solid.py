@@ -27,195 +27,16 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import numpy as np
+from scipy.special import log_softmax
 
 from drimed.errors import ConfigError, InputError
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-from drimed.numerics.compiled import helper, kernel
-from drimed.numerics.quadratic_forms import NEVER_ZERO, TWIN, dot, quadratic
-from drimed.policies.rules.base import Ask, Randomisation, every_arm
-
-# The program behind the asymptotic lower bound of a linear bandit with several users, and its Lagrangian.
+from drimed.numerics.quadratic_forms import NEVER_ZERO, TWIN, leverages
+from drimed.policies.rules.base import Ask, Randomisation, every_arm, play_largest
 
 RIDGE = 1e-6  # of V_omega, relative to its mean eigenvalue: omega may have fewer atoms than there are features
-
-
-def nearest_alternative(
-    x: FloatArray, allowed: BoolArray, theta: FloatArray, V_inv: FloatArray, M_inv: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """The least |theta - theta'|^2_M for which some user's best arm has an equal, and theta - theta': (...), (..., d).
-
-    Infinite, with a zero shift, where no parameter can tell any user's arms apart.
-
-    >>> x, all_arms = np.array([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]]), np.ones((1, 3), bool)
-    >>> theta, V_inv = np.array([0.5, 0.1]), np.diag([1 / 3, 1 / 2])
-    >>> ratio, shift = nearest_alternative(x, all_arms, theta, V_inv, V_inv)
-    >>> round(float(ratio), 6), (theta - shift).round(6).tolist()
-    (0.038571, [0.457143, 0.228571])
-    """
-    return _nearest(x, allowed, theta, V_inv, M_inv)
-
-
-def exponentiated(log_omega: FloatArray, q: FloatArray, step: FloatArray | float) -> FloatArray:
-    """log omega after omega <- omega exp(step q), normalised over arms: (..., H, K).
-
-    >>> np.exp(exponentiated(np.log([[0.5, 0.5]]), np.array([[1.0, 0.0]]), 0.5)).round(6).tolist()
-    [[0.622459, 0.377541]]
-    """
-    return _exponentiated(log_omega, q, step)
-
-
-def lagrangian(
-    x: FloatArray,
-    sigma: FloatArray,
-    allowed: BoolArray,
-    theta: FloatArray,
-    V_inv: FloatArray,
-    *,
-    log_omega: FloatArray,
-    multiplier: FloatArray,
-    wide: FloatArray,
-    norm_bound: float,
-) -> tuple[FloatArray, FloatArray]:
-    """The gradient in omega, (..., H, K), and the optimistic left side of the constraint, (...).
-
-    Optimism adds `wide` |x|_{V^-1} to the mean of an arm, and 2 B L / sigma^2 times that to its information, where L is
-    the largest |x| and B = `norm_bound`.
-    """
-    numbers = np.empty((*np.broadcast_shapes(np.shape(multiplier), np.shape(wide)), 3))
-    numbers[..., 0], numbers[..., 1], numbers[..., 2] = multiplier, wide, norm_bound
-    return _lagrangian(x, sigma, allowed, theta, V_inv, log_omega, numbers)
-
-
-@kernel("void(f8[:,:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:])", "(h,k,d),(h,k),(d),(d,d),(d,d)->(),(d)")
-def _nearest(x, allowed, theta, A, M_inv, ratio, shift):  # type: ignore[no-untyped-def]
-    ratio[0] = _shift_to_nearest(x, allowed, theta, A, M_inv, shift)
-
-
-@helper
-def _shift_to_nearest(
-    x: FloatArray, allowed: BoolArray, theta: FloatArray, A: FloatArray, M_inv: FloatArray, shift: FloatArray
-) -> float:
-    """The squared distance of the nearest alternative; fills `shift` (d,)."""
-    H, K, d = x.shape
-    D, direction = np.zeros(d), np.zeros(d)
-    ratio = np.inf
-    shift[:] = 0.0
-    for h in range(H):
-        best, top = -1, -np.inf
-        for k in range(K):
-            if allowed[h, k]:
-                s = dot(x[h, k], theta)
-                if best < 0 or s > top:
-                    best, top = k, s
-        if best < 0:
-            continue
-        least = TWIN * quadratic(A, x[h, best]) + NEVER_ZERO
-        for k in range(K):
-            if not allowed[h, k] or k == best:
-                continue
-            for i in range(d):
-                D[i] = x[h, best, i] - x[h, k, i]
-            for i in range(d):
-                direction[i] = dot(M_inv[i], D)
-            gap, size = dot(D, theta), dot(direction, D)
-            if not (size > 0.0 and gap * gap < ratio * size):
-                continue
-            if quadratic(A, D) > least:
-                ratio = gap * gap / size
-                for i in range(d):
-                    shift[i] = gap / size * direction[i]
-    return ratio
-
-
-@kernel(
-    "void(f8[:,:,:], f8[:,:], b1[:,:], f8[:], f8[:,:], f8[:,:], f8[:], f8[:,:], f8[:])",
-    "(h,k,d),(h,k),(h,k),(d),(d,d),(h,k),(q)->(h,k),()",
-)
-def _lagrangian(x, sigma, allowed, theta, A, log_omega, numbers, q, constraint):  # type: ignore[no-untyped-def]
-    """`numbers` are the multiplier, the width and the bound on |theta|. q is 0 for users never offered."""
-    H, K, d = x.shape
-    multiplier, wide = numbers[0], numbers[1]
-    omega, V_omega_inv, shift = np.zeros((H, K)), np.zeros((d, d)), np.zeros(d)
-    longest = _design(x, sigma, allowed, log_omega, omega, V_omega_inv)
-    ratio = _shift_to_nearest(x, allowed, theta, A, V_omega_inv, shift)
-    BL = numbers[2] * longest
-    users, optimism = 0, 0.0
-    for h in range(H):
-        known = allowed[h].any()
-        users += known
-        for k in range(K):
-            q[h, k] = 0.0
-            if not known:
-                continue
-            mean, moved = dot(x[h, k], theta), dot(x[h, k], shift) / sigma[h, k]
-            width = wide * np.sqrt(max(quadratic(A, x[h, k]), 0.0))
-            hope = 2.0 * BL / sigma[h, k] / sigma[h, k] * width  # 2 B L / sigma^2 sqrt(gamma) |x|
-            q[h, k] = mean + width + multiplier * (0.5 * moved * moved + hope)
-            optimism += omega[h, k] * hope
-    # Without alternatives a round does not explore, and the constraint is not used.
-    constraint[0] = 0.0 if ratio == np.inf else 0.5 * ratio + optimism / max(users, 1)
-
-
-@helper
-def _design(
-    x: FloatArray, sigma: FloatArray, allowed: BoolArray, log_omega: FloatArray, omega: FloatArray, V_inv: FloatArray
-) -> float:
-    """omega on the arms that are there, the inverse of V_omega = E_h sum_a omega x x^T / sigma^2; returns max |x|."""
-    H, K, d = x.shape
-    V, z = np.zeros((d, d)), np.zeros(d)
-    users, trace, longest = 0, 0.0, 0.0
-    for h in range(H):
-        top, total = -np.inf, 0.0
-        for k in range(K):
-            omega[h, k] = 0.0
-            if allowed[h, k]:
-                top = max(top, log_omega[h, k])
-        for k in range(K):
-            if allowed[h, k]:
-                omega[h, k] = np.exp(log_omega[h, k] - top)
-                total += omega[h, k]
-        if total == 0.0:  # never offered
-            continue
-        users += 1
-        for k in range(K):
-            omega[h, k] /= total
-            for i in range(d):
-                z[i] = x[h, k, i] / sigma[h, k]
-                for j in range(i + 1):
-                    V[i, j] += omega[h, k] * z[i] * z[j]
-            longest = max(longest, np.sqrt(dot(x[h, k], x[h, k])))
-    for i in range(d):
-        trace += V[i, i]
-        for j in range(i):
-            V[j, i] = V[i, j]
-    size = max(trace, NEVER_ZERO)  # without any features the inverse is not used
-    for i in range(d):
-        for j in range(d):
-            V[i, j] /= size
-        V[i, i] += (RIDGE if trace > NEVER_ZERO else 1.0) / d
-    inverse = np.linalg.inv(V)
-    for i in range(d):
-        for j in range(d):
-            V_inv[i, j] = inverse[i, j] * (users / size if trace > NEVER_ZERO else 1.0)
-    return longest
-
-
-@kernel("void(f8[:,:], f8[:,:], f8, f8[:,:])", "(h,k),(h,k),()->(h,k)")
-def _exponentiated(log_omega, q, step, new):  # type: ignore[no-untyped-def]
-    H, K = log_omega.shape
-    for h in range(H):
-        top, total = -np.inf, 0.0
-        for k in range(K):
-            new[h, k] = log_omega[h, k] + step * q[h, k]
-            top = max(top, new[h, k])
-        for k in range(K):
-            total += np.exp(new[h, k] - top)
-        for k in range(K):
-            new[h, k] = new[h, k] - top - np.log(total)
-
-
 RADII = ("schedule", "learner")
 
 
@@ -291,11 +112,11 @@ class SOLID:
         if memory is None:
             raise InputError("SOLID needs its memory: ask it through a policy, or pass what init returned")
         explore = self.explores(_seen(memory, fit, offer), fit)
-        value, log_p = fit.mean(offer.features), memory.log_omega[..., offer.user, :]
+        log_p = memory.log_omega[..., offer.user, :]
         if ask.penalty is not None:
-            value, log_p = value - ask.penalty, log_p - ask.penalty
+            log_p = log_p - ask.penalty
         allowed = np.ones(every_arm(fit, offer)) if ask.mask is None else ask.mask.astype(np.float64)
-        greedy = probability.one_hot(probability.best(value, ask.mask), value.shape[-1])
+        greedy = play_largest(fit.mean(offer.features), ask)
         return np.where(explore[..., None, None], probability.weighted(allowed, log_p), greedy)
 
     def commit(self, memory: Allocation, fit: Fit, offer: Offer, action: IntArray) -> Allocation:
@@ -315,22 +136,13 @@ class SOLID:
 
     def _step(self, memory: Allocation, fit: Fit, explore: BoolArray) -> Allocation:
         theta, V_inv, radius = _one_state(fit)
-        x, sigma, allowed = memory.features, memory.sigma, memory.allowed
         explored = memory.explored + 1
         z = self.accuracy * np.exp(memory.phase)  # z_k
         length = z * np.exp(2 * memory.phase)  # p_k
-        q, constraint = lagrangian(
-            x,
-            sigma,
-            allowed,
-            theta,
-            V_inv,
-            log_omega=memory.log_omega,
-            multiplier=memory.multiplier,
-            wide=self.optimism * np.sqrt(self._squared_radius(fit, radius, explored)),
-            norm_bound=self.norm_bound,
-        )
-        log_omega = exponentiated(memory.log_omega, q, _step_size(self.omega_step, length))
+        wide = self.optimism * np.sqrt(self._squared_radius(fit, radius, explored))
+        q, constraint = lagrangian(memory, theta, V_inv, wide, self.norm_bound)
+        step = np.asarray(_step_size(self.omega_step, length))[..., None, None]
+        log_omega = log_softmax(memory.log_omega + step * q, axis=-1)
         descent = _step_size(self.multiplier_step, length) * (constraint - 1 / z)
         multiplier = np.clip(memory.multiplier - descent, 0.0, self.largest_multiplier)
         over = memory.in_phase + 1 >= length
@@ -351,6 +163,64 @@ class SOLID:
             return radius**2
         log = np.log(rounds)
         return fit.noise_bound**2 * (log + fit.theta.shape[-1] * np.log(np.maximum(log, 1.0)))
+
+
+def nearest_alternative(
+    x: FloatArray, allowed: BoolArray, theta: FloatArray, V_inv: FloatArray, M_inv: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The least |theta - theta'|^2_M for which some user's best arm has an equal, and theta - theta': (...), (..., d).
+
+    Infinite, with a zero shift, where no parameter can tell any user's arms apart.
+
+    >>> x, all_arms = np.array([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]]), np.ones((1, 3), bool)
+    >>> theta, V_inv = np.array([0.5, 0.1]), np.diag([1 / 3, 1 / 2])
+    >>> ratio, shift = nearest_alternative(x, all_arms, theta, V_inv, V_inv)
+    >>> round(float(ratio), 6), (theta - shift).round(6).tolist()
+    (0.038571, [0.457143, 0.228571])
+    """
+    theta, V_inv, M_inv = theta[..., None, :], V_inv[..., None, :, :], M_inv[..., None, :, :]
+    leader = probability.best(np.matvec(x, theta), allowed)  # (..., H)
+    best = np.take_along_axis(x, leader[..., None, None], -2)
+    apart = best - x  # (..., H, K, d)
+    towards = np.matmul(apart, M_inv)
+    gap, size = np.matvec(apart, theta), np.vecdot(towards, apart)
+    differs = leverages(apart, V_inv) > TWIN * leverages(best, V_inv) + NEVER_ZERO
+    told = allowed & differs & (size > 0)
+    slope = np.where(told, gap, 0.0) / np.where(told, size, 1.0)
+    ratio = np.where(told, slope * gap, np.inf)
+    flat = ratio.reshape(*ratio.shape[:-2], -1)  # (..., H K)
+    at = flat.argmin(-1)[..., None]
+    least = np.take_along_axis(flat, at, -1)[..., 0]
+    shifts = (slope[..., None] * towards).reshape(*flat.shape, -1)
+    return least, np.take_along_axis(shifts, at[..., None], -2)[..., 0, :]
+
+
+def lagrangian(
+    memory: Allocation, theta: FloatArray, V_inv: FloatArray, wide: FloatArray, norm_bound: float
+) -> tuple[FloatArray, FloatArray]:
+    """The gradient in omega, (..., H, K), and the optimistic left side of the constraint, (...).
+
+    Optimism adds `wide` |x|_{V^-1} to the mean of an arm, and 2 B L / sigma^2 times that to its information, where L is
+    the largest |x| and B = `norm_bound`. Users who were never offered count for nothing.
+    """
+    x, sigma, d = memory.features, memory.sigma, memory.features.shape[-1]
+    offered = memory.allowed.any(-1, keepdims=True)  # (..., H, 1)
+    users = np.maximum(offered.sum((-2, -1)), 1)
+    omega = probability.weighted((memory.allowed | ~offered).astype(np.float64), memory.log_omega) * offered
+    z = (x / sigma[..., None]).reshape(*x.shape[:-3], -1, d)  # (..., H K, d)
+    V = np.matmul(np.swapaxes(z * omega.reshape(*z.shape[:-1], 1), -1, -2), z) / users[..., None, None]
+    trace = np.trace(V, axis1=-2, axis2=-1)[..., None, None]
+    scale = np.where(trace > 0, trace, 1.0)  # without any features the inverse is not used
+    V_omega_inv = np.linalg.inv(V / scale + RIDGE / d * np.eye(d)) / scale
+    ratio, shift = nearest_alternative(x, memory.allowed, theta, V_inv, V_omega_inv)
+    longest = np.sqrt(np.vecdot(x, x) * offered).max((-2, -1))[..., None, None]
+    width = wide[..., None, None] * np.sqrt(leverages(x, V_inv[..., None, :, :]))
+    hope = 2 * norm_bound * longest / sigma**2 * width  # 2 B L / sigma^2 sqrt(gamma) |x|
+    moved = np.matvec(x, shift[..., None, :]) / sigma
+    q = np.matvec(x, theta[..., None, :]) + width + memory.multiplier[..., None, None] * (0.5 * moved**2 + hope)
+    # Without alternatives a round does not explore, and the constraint is not used.
+    left = np.where(ratio == np.inf, 0.0, 0.5 * ratio + (omega * hope).sum((-2, -1)) / users)
+    return q * offered, left
 
 
 def _step_size(step: float | str, length: FloatArray) -> FloatArray | float:

@@ -25,8 +25,8 @@ from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
-from drimed.numerics.compiled import helper, kernel
-from drimed.numerics.optimal_design import COLLINEAR, RANK_TOLERANCE, largest_entry, scaled
+from drimed.numerics.compiled import kernel
+from drimed.numerics.optimal_design import in_spanning_arms, span
 from drimed.policies.rules.base import Ask, Randomisation
 
 VARIANTS = ("paper", "authors")
@@ -74,10 +74,11 @@ class SpannerIGW:
         gap = np.maximum(pick(value, leader)[..., None] - value, 0.0) * self.sharpness(fit.round, x.shape[-1])
         base = 1.0 if self.variant == "paper" else 1.0 + x.shape[-1]
         q, rank = spanner(x / np.sqrt(base + gap)[..., None], ask.mask)
+        first = probability.one_hot(leader, x.shape[-2])
         if self.variant == "paper":
-            p, _ = inverse_gap(0.5 * q + 0.5 * probability.one_hot(leader, x.shape[-2]), gap)
-            return p
-        return _rest_to_leader(q, rank, gap, leader, base)
+            return inverse_gap(0.5 * q + 0.5 * first, gap)[0]
+        p = rank[..., None] * q / (base + gap)
+        return p + (1 - p.sum(-1, keepdims=True)) * first
 
     def sharpness(self, round: int, d: int) -> float:
         """eta in this round."""
@@ -95,7 +96,9 @@ def spanner(W: FloatArray, mask: BoolArray | None = None) -> tuple[FloatArray, I
     >>> spanner(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]))[0].tolist()
     [0.5, 0.5, 0.0]
     """
-    return _spanner(W, np.ones(W.shape[-2], bool) if mask is None else mask)
+    allowed = np.ones(W.shape[-2], bool) if mask is None else mask
+    arms, rank, order = span(W, allowed)
+    return _swap(arms, rank, allowed, order), rank
 
 
 def inverse_gap(q: FloatArray, gap: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -103,80 +106,30 @@ def inverse_gap(q: FloatArray, gap: FloatArray) -> tuple[FloatArray, FloatArray]
 
     `q` has half its mass or more where the gap is 0.
     """
-    return _inverse_gap(q, gap)
-
-
-@kernel("void(f8[:,:], b1[:], f8[:], i8[:])", "(k,d),(k)->(k),()")
-def _spanner(W, allowed, q, rank):  # type: ignore[no-untyped-def]
-    n = allowed.sum()
-    for k in range(W.shape[0]):
-        q[k] = 1.0 / max(n, 1) if allowed[k] else 0.0
-    rank[0] = 0
-    largest = largest_entry(W, allowed)
-    if largest == 0.0:
-        return
-    x, length = scaled(W, allowed, largest)
-    T, basis = np.zeros(W.shape), np.zeros(W.shape[1], np.int64)
-    r = _far_apart(x, length, min(n, W.shape[1]), T, basis)
-    _coefficients(T, basis, r)
-    _swap(T, basis, r)
-    q[:] = 0.0
-    for i in range(r):
-        q[basis[i]] = 1.0 / r
-    rank[0] = r
-
-
-@helper
-def _far_apart(x: FloatArray, length: FloatArray, most_rank: int, T: FloatArray, basis: IntArray) -> int:
-    """Arms that span, each the farthest from the ones before, and all arms along their directions; returns the rank.
-
-    The direction of a chosen arm is taken out of all of x, so that the coordinates T of the chosen are triangular.
-    """
-    K, d = x.shape
-    longest = length.max()
-    r = 0
-    while r < most_rank:
-        far, most = -1, 0.0
-        for k in range(K):
-            rest = 0.0
-            for i in range(d):
-                rest += x[k, i] * x[k, i]
-            if rest > max(RANK_TOLERANCE * RANK_TOLERANCE * longest, COLLINEAR * length[k]) and rest > most:
-                far, most = k, rest
-        if far < 0:
+    lam = np.full(np.broadcast_shapes(q.shape, gap.shape)[:-1], 0.5)
+    for _ in range(NEWTON_STEPS):  # from the left end: the sum is convex and falls in lambda, so steps stay below it
+        terms = q / (lam[..., None] + gap)
+        step = (terms.sum(-1) - 1) / (terms / (lam[..., None] + gap)).sum(-1)
+        further = np.where(step > 0, np.minimum(lam + step, 1.0), lam)
+        if np.array_equal(further, lam):
             break
-        direction = x[far] / np.sqrt(most)
-        for k in range(K):
-            s = 0.0
-            for i in range(d):
-                s += x[k, i] * direction[i]
-            T[k, r] = s
-            for i in range(d):
-                x[k, i] -= s * direction[i]
-        x[far] = 0.0
-        basis[r] = far
-        r += 1
-    return r
+        lam = further
+    p = q / (lam[..., None] + gap)
+    return p / p.sum(-1, keepdims=True), lam
 
 
-@helper
-def _coefficients(T: FloatArray, basis: IntArray, r: int) -> None:
-    """From coordinates to each arm's coefficients in the chosen ones, by back substitution, in place."""
-    B = np.zeros((r, r))
-    for m in range(r):
-        for i in range(r):
-            B[m, i] = T[basis[m], i]
-    for k in range(T.shape[0]):
-        for i in range(r - 1, -1, -1):
-            for m in range(i + 1, r):
-                T[k, i] -= T[k, m] * B[m, i]
-            T[k, i] /= B[i, i]
-
-
-@helper
-def _swap(T: FloatArray, basis: IntArray, r: int) -> None:
+@kernel("void(f8[:,:], i8, b1[:], i8[:], f8[:])", "(k,d),(),(k),(k)->(k)")
+def _swap(arms, r, allowed, order, q):  # type: ignore[no-untyped-def]
     """While a coefficient is too large, its arm replaces a chosen one, and the volume grows by the coefficient."""
-    K = T.shape[0]
+    K = arms.shape[0]
+    if r == 0:
+        for k in range(K):
+            q[k] = 1.0 / max(allowed.sum(), 1) if allowed[k] else 0.0
+        return
+    T, basis = in_spanning_arms(arms, order, r), np.zeros(r, np.int64)
+    for k in range(K):
+        if order[k] > 0:
+            basis[order[k] - 1] = k
     for _ in range(SWAPS * r):
         arm, place, size = -1, -1, LARGEST_COEFFICIENT
         for k in range(K):
@@ -194,35 +147,6 @@ def _swap(T: FloatArray, basis: IntArray, r: int) -> None:
         for i in range(r):
             T[arm, i] = 1.0 if i == place else 0.0
         basis[place] = arm
-
-
-@kernel("void(f8[:], f8[:], f8[:], f8[:])", "(k),(k)->(k),()")
-def _inverse_gap(q, gap, p, root):  # type: ignore[no-untyped-def]
-    """Newton from the left end: the sum is convex and falls in lambda, so that every step stays below the root."""
-    lam = 0.5
-    for _ in range(NEWTON_STEPS):
-        total, slope = -1.0, 0.0
-        for k in range(q.shape[0]):
-            term = q[k] / (lam + gap[k])
-            total += term
-            slope += term / (lam + gap[k])
-        step = total / slope
-        if lam + step <= lam:
-            break
-        lam = min(lam + step, 1.0)
-    total = 0.0
-    for k in range(q.shape[0]):
-        p[k] = q[k] / (lam + gap[k])
-        total += p[k]
-    for k in range(q.shape[0]):
-        p[k] /= total
-    root[0] = lam
-
-
-@kernel("void(f8[:], i8, f8[:], i8, f8, f8[:])", "(k),(),(k),(),()->(k)")
-def _rest_to_leader(q, rank, gap, leader, base, p):  # type: ignore[no-untyped-def]
-    rest = 1.0
-    for k in range(q.shape[0]):
-        p[k] = rank * q[k] / (base + gap[k])
-        rest -= p[k]
-    p[leader] += rest
+    q[:] = 0.0
+    for i in range(r):
+        q[basis[i]] = 1.0 / r

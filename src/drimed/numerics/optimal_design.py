@@ -49,7 +49,7 @@ def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
     [0.3333, 0.3333, 0.3333]
     """
     allowed = np.ones(W.shape[-2], bool) if mask is None else mask
-    T, rank, order = _span(W, allowed)
+    T, rank, order = span(W, allowed)
     counts = _cover(W, T, rank, allowed, order)
     return counts / counts.sum(-1, keepdims=True)
 
@@ -61,7 +61,7 @@ def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: floa
     [0.5, 0.5, 0.0]
     """
     allowed = np.ones(W.shape[-2], bool) if mask is None else mask
-    T, rank, order = _span(W, allowed)
+    T, rank, order = span(W, allowed)
     q, steps = _wynn(T, rank, allowed, order, tolerance)
     if (steps >= MOST_STEPS).any():
         raise NumericalError(f"the optimal design did not converge in {MOST_STEPS} steps; raise its tolerance")
@@ -69,7 +69,7 @@ def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: floa
 
 
 @kernel("void(f8[:,:], b1[:], f8[:,:], i8[:], i8[:])", "(k,d),(k)->(k,d),(),(k)")
-def _span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
+def span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
     """Coordinates of the arms in an orthonormal basis of their span, its rank, and r arms that span it.
 
     Pivoted Cholesky of the Gram matrix, a column at a time: the next pivot is the arm farthest from the span so far

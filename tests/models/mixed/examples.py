@@ -98,9 +98,9 @@ def asked(field: Field, evidence: FieldEvidence, groups: tuple[int, ...] = (0, 1
     return field.beliefs(evidence, offer_of(field, unit))
 
 
-def designed(name: str, field: Field, evidence: FieldEvidence) -> tuple[Structure, Scale, Design]:
+def designed(field: Field, evidence: FieldEvidence) -> tuple[Structure, Scale, Design]:
     """The structure with a level that brute force can bear, and the design."""
-    structure = field._structure(evidence.seen, METRICS[name])
+    structure = field.structure(evidence, evidence.seen)
     families = tuple(replace(f, variance=LEVEL) if f.name == "level" else f for f in structure.families)
     structure = replace(structure, families=families)
     cells = evidence.cells.compact(structure.cluster_place)

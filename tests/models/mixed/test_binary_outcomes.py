@@ -65,7 +65,7 @@ def test_a_metric_that_never_varied_may_have_the_other_end_of_its_range() -> Non
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_counted_besides_has_the_slope_and_the_bend_of_its_value(name: str) -> None:
     field, evidence = started(name)
-    structure, _, design = designed(name, field, told(field, evidence, data(name)))
+    structure, _, design = designed(field, told(field, evidence, data(name)))
     parameters = structure.parameters
     x = parameters.centre + 0.3 * np.random.default_rng(1).standard_normal(parameters.size)
     besides = np.array([7.0, 0.0])[: METRICS[name]]

@@ -61,7 +61,7 @@ def beliefs(field: Field, evidence: FieldEvidence) -> tuple[FloatArray, FloatArr
 
 def test_elimination_agrees_with_the_covariance_of_all_outcomes(case: Case) -> None:
     field = replace(case.field, discount=1.0)
-    structure, scale, design = designed(case.name, field, case.told)
+    structure, scale, design = designed(field, case.told)
     x = some_parameters(structure)
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
     found = posterior(design, v, R)
@@ -72,7 +72,7 @@ def test_elimination_agrees_with_the_covariance_of_all_outcomes(case: Case) -> N
 
 
 def test_nodes_side_by_side_are_nodes_one_by_one(case: Case) -> None:
-    structure, _, design = designed(case.name, case.field, case.told)
+    structure, _, design = designed(case.field, case.told)
     x = np.stack([some_parameters(structure, seed) for seed in range(5)])
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
     v[2, :, 1:] = 0.0  # what is zero at one node is not at the others
@@ -82,7 +82,7 @@ def test_nodes_side_by_side_are_nodes_one_by_one(case: Case) -> None:
 
 
 def test_a_variance_of_zero_leaves_its_family_out(case: Case) -> None:
-    structure, _, design = designed(case.name, case.field, case.told)
+    structure, _, design = designed(case.field, case.told)
     x = some_parameters(structure)
     v, R = structure.parameters.variances(x), structure.parameters.residual(x)
     v[..., 1:] = 0.0
@@ -93,7 +93,7 @@ def test_a_variance_of_zero_leaves_its_family_out(case: Case) -> None:
 
 
 def test_the_search_ends_at_a_stationary_point(case: Case) -> None:
-    structure, _, design = designed(case.name, case.field, case.told)
+    structure, _, design = designed(case.field, case.told)
     mode, hessian = posterior_mode(structure.parameters, design, ())
     _, gradient = log_posterior(structure.parameters, design, mode)
     assert np.abs(gradient).max() < 1e-8
@@ -185,7 +185,7 @@ def test_without_other_families_it_is_the_paper_s_ridge() -> None:
     """Arms alone, known variances: V = lambda I + sum x x' with whitened rows."""
     field, evidence = started("one metric")
     d = replace(data("one metric"), observed=np.ones((40, 1), bool))
-    structure, scale, _ = designed("one metric", field, told(field, evidence, d))
+    structure, scale, _ = designed(field, told(field, evidence, d))
     structure = replace(structure, families=(Family("arm", ("arm",), variance=4.0),))
     cells = told(field, evidence, d).cells.compact(0)
     design = make_design(structure, cells, scale)
@@ -202,7 +202,8 @@ def test_it_starts_without_data(case: Case, n: int) -> None:
     found = asked(case.field, case.field.ready(told(case.field, case.evidence, case.data.part(np.arange(n)))))
     assert np.isfinite(found.mean).all()
     assert np.isfinite(found.covariance).all()
-    assert np.linalg.eigvalsh(found.table).min() > 0
+    size = found.mean[0].size
+    assert np.linalg.eigvalsh(found.covariance.reshape(-1, size, size)).min() > 0
 
 
 def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
@@ -289,11 +290,11 @@ def test_control_plots_are_outcomes_of_the_control() -> None:
 def test_a_discount_is_older_outcomes_that_count_less() -> None:
     field, evidence = started("everything")
     evidence = told(field, evidence, data("everything"))
-    structure, _, design = designed("everything", field, evidence)
+    structure, _, design = designed(field, evidence)
     x = some_parameters(structure)
     found = posterior(design, structure.parameters.variances(x), structure.parameters.residual(x))
     none = posterior(
-        designed("everything", replace(field, discount=1.0), evidence)[2],
+        designed(replace(field, discount=1.0), evidence)[2],
         structure.parameters.variances(x),
         structure.parameters.residual(x),
     )
@@ -304,7 +305,7 @@ def test_a_discount_is_older_outcomes_that_count_less() -> None:
 def test_a_radius_for_all_times_grows_with_what_was_learned(case: Case) -> None:
     found = asked(case.field, case.field.ready(case.told), (0,))
     size = 3 * METRICS[case.name]
-    prior, now = found.prior.reshape(size, size), found.table[0]
+    prior, now = found.prior.reshape(size, size), found.covariance.reshape(size, size)
     assert np.linalg.eigvalsh(prior - now).min() > -1e-6
     fit = as_fit(found, np.zeros((1, 3)), 1, 0.01)
     gained = np.linalg.slogdet(prior)[1] - np.linalg.slogdet(now)[1]

@@ -14,7 +14,6 @@ from drimed.models.mixed import effects, prediction
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.learner import Field
 from drimed.models.mixed.observations import make_design
-from drimed.models.mixed.terms import UnseenEffects
 from drimed.models.mixed.variance_components import refit
 from drimed.numerics import probability
 from drimed.numerics.arrays import FloatArray
@@ -66,15 +65,12 @@ def test_the_range_of_an_effect_reaches_as_far_as_the_mixture(n: int) -> None:
 
 
 def test_what_the_data_told_shortens_the_tails_down_to_a_normals() -> None:
-    variance = np.array([0.5, 1.0, 2.0, 4.5])[:, None, None]
+    variance = np.array([[0.5, 1.0, 2.0, 4.5]])
     shares = np.array([1.0, 0.5, 0.1, 0.01])
-    found = [
-        float(prediction.degrees_of_freedom(np.ones((1, 1, 1)), variance, np.full((1, 1, 1), 2 * share))[0])
-        for share in shares
-    ]
+    found = [float(prediction.degrees_of_freedom(variance, np.array([2 * share]))) for share in shares]
     assert (np.diff(found) > 0).all()
     assert found[-1] > 1000
-    assert prediction.degrees_of_freedom(np.ones((1, 1, 1)), variance, np.full((1, 1, 1), 1e-9)) == np.inf
+    assert prediction.degrees_of_freedom(variance, np.array([1e-9])) == np.inf
 
 
 def test_known_variances_leave_a_normal() -> None:
@@ -84,20 +80,10 @@ def test_known_variances_leave_a_normal() -> None:
 
 def test_arms_are_compared_with_the_mean_of_all_arms() -> None:
     rng = np.random.default_rng(3)
-    known = known_of(Field(), "one metric", 20)
-    layout, K = known.layout, 4
-    P, F = len(layout.family), len(layout.families)
-    rows, v = rng.normal(size=(K, P)), rng.uniform(0.5, 2.0, F)
-    weight = rng.normal(size=(K, 2))
-    D = np.eye(K) - 1 / K
-    for by_arm in (True, False):
-        unmet = UnseenEffects(family=1, by_arm=by_arm, weight=weight)
-        together = weight @ weight.T
-        covariance = (rows * v[layout.family]) @ rows.T + v[1] * (together * np.eye(K) if by_arm else together)
-        wanted = np.diagonal(D @ covariance @ D)
-        np.testing.assert_allclose(prediction.centred_squares(layout, rows, [unmet]) @ v, wanted)
-        table = covariance.reshape(K, 1, K, 1)
-        np.testing.assert_allclose(prediction.centred_variance(table)[:, 0], wanted)
+    root, D = rng.normal(size=(4, 6)), np.eye(4) - 1 / 4
+    covariance = root @ root.T
+    found = prediction.centred_variance(covariance.reshape(4, 1, 4, 1))
+    np.testing.assert_allclose(found[0], np.diagonal(D @ covariance @ D))
 
 
 @pytest.mark.parametrize("level", [0.6, 0.975, 0.99, 0.999])

@@ -33,11 +33,11 @@ def made(name: str) -> tuple[Structure, Design]:
         y = np.sin(users)[:, None] + rng.normal(size=(120, 1))
         start = field.start(Shape(d=3, K=3, M=1, H=60), episodes=1)
         evidence = field.add(start, offer, rng.integers(0, 3, 120), Outcome(vector=y))
-        structure, _, design = designed("one metric", field, evidence)
+        structure, _, design = designed(field, evidence)
         assert design.family.size < 60
         return structure, design
     field, start = started(name)
-    structure, _, design = designed(name, field, told(field, start, data(name)))
+    structure, _, design = designed(field, told(field, start, data(name)))
     return structure, design
 
 
@@ -84,7 +84,7 @@ def test_members_of_a_batch_do_not_wait_for_each_other() -> None:
     """Each ends where it ends alone, whatever the others need."""
     name = "two metrics, one covariate, noise by arm"
     field, start = started(name)
-    structure, _, first = designed(name, field, told(field, start, data(name)))
+    structure, _, first = designed(field, told(field, start, data(name)))
     scales = np.array([1.0, 0.01, 30.0])  # of outcomes: far from the centre, and near it
     slots = np.ones(first.T.shape[-1])
     members = []

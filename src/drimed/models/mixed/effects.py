@@ -34,7 +34,7 @@ from scipy.special import log_ndtr, ndtr
 from drimed.errors import ConfigError, InputError
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import UNKNOWN, Cells, Scale
-from drimed.models.mixed.prediction import degrees_of_freedom_of_sums, residual
+from drimed.models.mixed.prediction import degrees_of_freedom, extend, residual
 from drimed.models.mixed.terms import FACTORS, Layout, Structure
 from drimed.models.offer import Offer
 from drimed.numerics import probability
@@ -153,7 +153,9 @@ class FittedModel:
         variance = np.vecdot(np.matmul(flat, self.covariance.reshape(*batch, size, size)), flat)
         prior = np.sqrt(np.matvec(flat**2, self.prior.reshape(*batch, size)))
         squares = self.layout.by_family(flat.reshape(*flat.shape[:-1], *rows.shape[-2:]) ** 2)
-        freedom = degrees_of_freedom_of_sums(squares, self.evidence.fitted.variance, variance)
+        at_nodes = self.evidence.fitted.variance.reshape(*batch, -1, squares.shape[-2] * squares.shape[-1])
+        at_nodes = np.matmul(squares.reshape(*flat.shape[:-1], -1), np.swapaxes(at_nodes, -1, -2))  # (..., n, B)
+        freedom = degrees_of_freedom(at_nodes[..., None, :], variance[..., None])
         known, blank = self.scale.known[..., None] > 0, np.where(prior > 0, UNKNOWN, 0.0)
         columns = (
             mean,
@@ -166,7 +168,7 @@ class FittedModel:
 
     def prediction_rows(self, offers: Offer) -> tuple[IntArray, FloatArray]:
         """The factors and covariates of all arms of each offer: (..., n, K, F) and (..., n, K, c)."""
-        return self.learner.prediction_rows(self.evidence, offers)
+        return self.learner.features.prediction_rows(offers, self.evidence.season)
 
     def rows(self, keys: IntArray, covariates: FloatArray, *, without: Sequence[str] = ()) -> FloatArray:
         """Decisions as rows on theta, but for families that vary with a factor of `without`: (..., n, K, P)."""
@@ -199,18 +201,12 @@ def extend_to(learner: Field, evidence: FieldEvidence, offers: Offer) -> FittedM
     """The fit, with columns for the users of these offers; effects without any outcomes follow the prior."""
     evidence = learner.ready(evidence)
     structure, fitted = learner.structure(evidence), evidence.fitted
-    keys, _ = learner.prediction_rows(evidence, offers)
+    keys, _ = learner.features.prediction_rows(offers, evidence.season)
     most = 1 + keys.reshape(-1, keys.shape[-1]).max(0)
     layout = replace(structure.common, sizes=tuple(np.maximum(structure.common.sizes, most).tolist()))
-    at, M, P = structure.common.places_in(layout), structure.metrics, len(layout.family)
-    prior = fitted.variance.mean(-3)[..., layout.family]
-    theta, covariance = np.zeros((*fitted.batch, M, P)), np.zeros((*fitted.batch, M, P, M, P))
-    theta[..., at] = fitted.theta
-    for m in range(M):
-        covariance[..., m, :, m, :] = prior[..., m, :, None] * np.eye(P)
-        for k in range(M):
-            covariance[..., m, at[:, None], k, at] = fitted.covariance[..., m, :, k, :]
-    return FittedModel(learner, evidence, structure, layout, theta, covariance, prior)
+    variance = fitted.variance.mean(-3)
+    theta, covariance = extend(fitted.theta, fitted.covariance, variance, structure.common, layout)
+    return FittedModel(learner, evidence, structure, layout, theta, covariance, variance[..., layout.family])
 
 
 def effects_of_users(model: FittedModel, offers: Offer) -> EffectPosterior:

@@ -56,14 +56,14 @@ class Features:
             category_effects=_with_role("effects", self.categories),
         )
 
-    def prediction_rows(self, offer: Offer, season: int, arms: int) -> tuple[IntArray, FloatArray]:
+    def prediction_rows(self, offer: Offer, season: int) -> tuple[IntArray, FloatArray]:
         """The factors and covariates of all arms of each offer: (..., n, K, F) and (..., n, K, c)."""
-        unit = offer.unit or Unit(user=offer.user, group=offer.user)  # without one, a user is a group of its own
+        unit, arms = offer.unit or Unit(user=offer.user, group=offer.user), offer.control.shape[-1]
         parts = [a.shape[:-1] for a in (unit.levels, unit.covariates) if a is not None]
         if offer.attributes is not None:
             parts.append(offer.attributes.shape[:-2])
         lead = np.broadcast_shapes(np.shape(unit.user), np.shape(unit.group), np.shape(unit.block), *parts)
-        keys, z = self._of_unit(unit, season, np.zeros(lead, np.intp))
+        keys, z = self._of_unit(unit, max(season, 0), np.zeros(lead, np.intp))
         keys, z = np.repeat(keys[..., None, :], arms, -2), np.repeat(z[..., None, :], arms, -2)
         keys[..., FACTORS.index("arm")] = np.arange(arms)
         if self.attributes:
@@ -72,7 +72,7 @@ class Features:
 
     def outcome_rows(self, offer: Offer, action: IntArray, outcome: Outcome, season: int, metrics: int) -> list[Rows]:
         """The outcomes of decisions, and those of control plots as decisions for the control."""
-        unit = offer.unit or Unit(user=offer.user, group=offer.user)  # without one, a user is a group of its own
+        unit = offer.unit or Unit(user=offer.user, group=offer.user)
         y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
         parts = [(action, y, outcome.observed)]
         if outcome.control is not None:
@@ -93,15 +93,23 @@ class Features:
 
     def _of_unit(self, unit: Unit, season: int, arm: IntArray) -> tuple[IntArray, FloatArray]:
         """Factors and covariates of decisions for these arms (..., n); attributes of the arms are left at 0."""
+        needed = (
+            ("categories", unit.levels, len(self.categories)),
+            ("covariates", unit.covariates, len(self.covariates)),
+        )
+        for name, given, n in needed:
+            if n and (given is None or given.shape[-1] != n):
+                got = "none" if given is None else str(given.shape[-1])
+                raise InputError(f"the model uses {n} {name}: give the offer a unit with them, got {got}")
         keys = np.zeros((*arm.shape, len(self.factors)), np.intp)
         z = np.zeros((*arm.shape, self.width))
         values = {"season": season, "block": unit.block, "group": unit.group, "user": unit.user, "arm": arm}
         for name, value in values.items():
             keys[..., FACTORS.index(name)] = value
         if self.categories:
-            keys[..., len(FACTORS) :] = _required("categories", unit.levels, len(self.categories))
+            keys[..., len(FACTORS) :] = unit.levels
         if self.covariates:
-            z[..., : len(self.covariates)] = _required("covariates", unit.covariates, len(self.covariates))
+            z[..., : len(self.covariates)] = unit.covariates
             for bit, i in enumerate(self.noisy):
                 keys[..., FACTORS.index("noise")] += (z[..., i] > 0).astype(np.intp) << bit
         return keys, z
@@ -113,13 +121,6 @@ class Features:
                 f"the model describes arms by {self.attributes} numbers: give them as offer.attributes, got {got}"
             )
         return offer.attributes
-
-
-def _required(name: str, values: IntArray | FloatArray | None, n: int) -> IntArray | FloatArray:
-    if values is None or values.shape[-1] != n:
-        got = "none" if values is None else str(values.shape[-1])
-        raise InputError(f"the model uses {n} {name}: give the offer a unit with them, got {got}")
-    return values
 
 
 def _with_role(role: str, roles: Roles) -> tuple[int, ...]:

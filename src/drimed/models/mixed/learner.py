@@ -124,7 +124,7 @@ class Field:
         sizes = np.ones(len(self.features.factors) + 1, np.intp)
         sizes[FACTORS.index("arm")] = shape.K
         sizes[FACTORS.index("group")] = sizes[-1] = 0  # no user was seen, in a group or in none
-        structure = self._structure(sizes, shape.M)
+        structure = _structure_of(self, tuple(sizes.tolist()), shape.M)
         cells = Cells.empty(structure.covariates + shape.M, batch, factors=len(structure.factors))
         _, fitted = self._fit(structure, cells)
         return FieldEvidence(cells, fitted, sizes, sizes, 0, 0, episodes - 1)
@@ -159,8 +159,7 @@ class Field:
         if waiting == 0 and not variances:
             return evidence
         most, before = int(evidence.cells.count.max(initial=0)), evidence.fitted
-        metrics = evidence.cells.mean.shape[-1] - self.features.width
-        now, then = (self._structure(sizes, metrics) for sizes in (evidence.seen, evidence.sizes))
+        now, then = (self.structure(evidence, sizes) for sizes in (evidence.seen, evidence.sizes))
         if variances is None:
             slower = most / (most + SLOWER)
             variances = most >= (self.growth + (2 - self.growth) * slower) * evidence.fitted_count
@@ -182,7 +181,23 @@ class Field:
         """A table of the arms' mean outcomes for each user."""
         evidence = self.ready(evidence)
         now = self.beliefs(evidence, offer)
-        view = _view(offer, now)
+        K, M = now.mean.shape[-2:]
+        if offer.preference is None and M > 1:
+            raise InputError(f"an offer with {M} metrics needs a preference")
+        preference = np.ones(M) if offer.preference is None else offer.preference
+        maps = np.eye(K * M).reshape(K, M, K * M)  # that pick arm and metric
+        features = np.einsum("...m,kmd->...kd", preference, maps)
+        lead = np.broadcast_shapes(features.shape[:-2], now.mean.shape[:-2])
+        view = replace(
+            offer,
+            features=np.broadcast_to(features, (*lead, K, K * M)),
+            sigma=np.sqrt(quadratic(now.residual, preference)),
+            maps=maps,
+            whitening=None,
+            scale=None,
+            unit=None,
+            attributes=None,
+        )
         compared = replace(view, features=view.features - view.control_features[..., None, :])
         return Seen(as_fit(now, pulls[..., None, :], round, self.delta), view, compared)
 
@@ -207,19 +222,15 @@ class Field:
 
     # For inference
 
-    def structure(self, evidence: FieldEvidence) -> Structure:
-        """The model as it was last fitted."""
-        return self._structure(evidence.sizes, evidence.cells.mean.shape[-1] - self.features.width)
-
-    def prediction_rows(self, evidence: FieldEvidence, offer: Offer) -> tuple[IntArray, FloatArray]:
-        """The factors and covariates of all arms of each offer: (..., n, K, F) and (..., n, K, c)."""
-        return self.features.prediction_rows(offer, max(evidence.season, 0), self.structure(evidence).arms)
+    def structure(self, evidence: FieldEvidence, sizes: IntArray | None = None) -> Structure:
+        """The model as it was last fitted, or with so many values of the factors."""
+        values = (evidence.sizes if sizes is None else sizes).tolist()
+        return _structure_of(self, tuple(values), evidence.cells.mean.shape[-1] - self.features.width)
 
     def beliefs(self, evidence: FieldEvidence, offer: Offer) -> Belief:
         """Mean outcomes for the users of an offer: (..., n, K, M)."""
-        structure = self.structure(evidence)
-        rows = self.features.prediction_rows(offer, max(evidence.season, 0), structure.arms)
-        return belief(structure, evidence.fitted, evidence.cells, *rows)
+        rows = self.features.prediction_rows(offer, evidence.season)
+        return belief(self.structure(evidence), evidence.fitted, evidence.cells, *rows)
 
     # Parts
 
@@ -233,32 +244,33 @@ class Field:
         pair = add_binary_pseudo_outcomes(cells, scale, structure.covariates, structure.ranges)
         return cells, variance_components.fit(structure, design, scale, cells.batch, pair, integrated=self.integrated)
 
-    def _structure(self, sizes: IntArray, metrics: int) -> Structure:
-        *counts, ungrouped = sizes.tolist()
-        named = dict(zip(self.features.factors, counts, strict=True))
-        people, grouped = self.kind == "people", named["group"] > 0
-        named["group"] = max(named["group"], 1)
-        # The number of clusters does not matter, so that it must not make a new structure.
-        if not people or not self.seasons:
-            named["season"] = 1
-        if people:
-            named["user"] = min(named["user"], named["group"] + 1)
-            if named["user"] <= named["group"] or not grouped:  # each user is a group: none has columns
-                named["user"] = named["group"] = 1
-        return _structure_of(self, tuple(named.values()), metrics, ungrouped=bool(people and grouped and ungrouped))
-
     def _outcome_rows(
         self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int
     ) -> list[Rows]:
         # Outcomes of all seasons share a cell where no season differs from another.
         season = max(evidence.season, 0) - late if self.seasons or self.discount < 1 else 0
-        metrics = evidence.cells.mean.shape[-1] - self.features.width
-        return self.features.outcome_rows(offer, action, outcome, season, metrics)
+        return self.features.outcome_rows(offer, action, outcome, season, self.structure(evidence).metrics)
 
 
 @lru_cache(maxsize=4096)
-def _structure_of(learner: Field, sizes: tuple[int, ...], metrics: int, *, ungrouped: bool) -> Structure:
-    """The structure for so many values of each factor."""
+def _structure_of(learner: Field, sizes: tuple[int, ...], metrics: int) -> Structure:
+    """The structure for so many values of each factor; last 1 if some users are in no group."""
+    *counts, ungrouped = sizes
+    named = dict(zip(learner.features.factors, counts, strict=True))
+    people, grouped = learner.kind == "people", named["group"] > 0
+    named["group"] = max(named["group"], 1)
+    # The number of clusters does not matter, so that it must not make a new structure.
+    if not people or not learner.seasons:
+        named["season"] = 1
+    if people:
+        named["user"] = min(named["user"], named["group"] + 1)
+        if named["user"] <= named["group"] or not grouped:  # each user is a group: none has columns
+            named["user"] = named["group"] = 1
+    return _made(learner, tuple(named.values()), metrics, ungrouped=bool(people and grouped and ungrouped))
+
+
+@lru_cache(maxsize=1024)
+def _made(learner: Field, sizes: tuple[int, ...], metrics: int, *, ungrouped: bool) -> Structure:
     features = learner.features
     named = dict(zip(features.factors, sizes, strict=True))
     people, arms = learner.kind == "people", named["arm"]
@@ -276,27 +288,6 @@ def _structure_of(learner: Field, sizes: tuple[int, ...], metrics: int, *, ungro
         ranges=learner.ranges or ((-np.inf, np.inf),) * metrics,
         reference=learner.reference,
         ungrouped=ungrouped,
-    )
-
-
-def _view(offer: Offer, belief: Belief) -> Offer:
-    """The offer on the table of means: maps that pick arm and metric."""
-    K, M = belief.mean.shape[-2:]
-    maps = np.eye(K * M).reshape(K, M, K * M)
-    if offer.preference is None and M > 1:
-        raise InputError(f"an offer with {M} metrics needs a preference")
-    preference = np.ones(M) if offer.preference is None else offer.preference
-    features = np.einsum("...m,kmd->...kd", preference, maps)
-    lead = np.broadcast_shapes(features.shape[:-2], belief.mean.shape[:-2])
-    return replace(
-        offer,
-        features=np.broadcast_to(features, (*lead, K, K * M)),
-        sigma=np.sqrt(quadratic(belief.residual, preference)),
-        maps=maps,
-        whitening=None,
-        scale=None,
-        unit=None,
-        attributes=None,
     )
 
 

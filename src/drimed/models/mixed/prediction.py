@@ -20,8 +20,8 @@ cluster's effects for each metric, B nodes, f families.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import chdtri
@@ -29,7 +29,7 @@ from scipy.special import chdtri
 from drimed.errors import InputError
 from drimed.models.mixed.likelihood import ClusterEffects, cluster_effects
 from drimed.models.mixed.observations import UNKNOWN, Cells, make_design
-from drimed.models.mixed.terms import Layout, Structure, UnseenEffects
+from drimed.models.mixed.terms import Layout, Structure
 from drimed.models.mixed.variance_components import IntegratedPosterior, mixture
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import FloatArray, IntArray
@@ -49,34 +49,31 @@ class Belief:
     prior: FloatArray  # (..., n, K, M, K, M), covariance before any data, with the variances of now
     freedom: FloatArray  # (..., n), degrees of freedom of the tails of its effects
 
-    @property
-    def table(self) -> FloatArray:
-        """The covariance of the table of means, arm by arm: (..., n, K M, K M)."""
-        return _as_table(self.covariance)
-
 
 def belief(
     structure: Structure, fitted: IntegratedPosterior, cells: Cells, keys: IntArray, covariates: FloatArray
 ) -> Belief:
     """Mean outcomes for offers whose arms have the factors keys (..., n, K, F) and covariates (..., n, K, c)."""
-    common, own, scale = structure.common, structure.own, fitted.scale.expand()
+    structure, fitted, keys = with_unseen_values(structure, fitted, keys)
+    scale, family = fitted.scale.expand(), structure.common.family
     z = scale.standardise(covariates)
-    X, unseen = common.rows(keys, z), common.unseen(keys, z)
-    v = fitted.variance.mean(-3)[..., None, :, :]  # (..., 1, M, f)
-    prior, squares = _prior_covariance(common, v, X), centred_squares(common, X, unseen)
+    rows = X = structure.common.rows(keys, z)
     if structure.cluster == "user":
-        Z = own.rows(keys, z)
+        Z = structure.own.rows(keys, z)
         mean, cov = _with_own_effects(structure, fitted, cells, keys, X, Z)
-        prior, squares = prior + _prior_covariance(own, v, Z), squares + centred_squares(own, Z)
+        rows, family = np.concatenate([X, Z], -1), np.concatenate([family, structure.own.family])
     else:
         mean = np.matmul(X, np.swapaxes(fitted.theta[..., None, :, :], -1, -2))
         cov = sandwich(X, fitted.covariance[..., None, :, :, :, :])
-    for part in unseen:
-        square = np.matmul(part.weight, np.swapaxes(part.weight, -1, -2))  # (..., K, K)
-        square = square * np.eye(square.shape[-1]) if part.by_arm else square
-        more = _by_metric(v[..., part.family][..., None, None] * square[..., None, :, :])
-        cov, prior = cov + more, prior + more
-    freedom = degrees_of_freedom(squares, fitted.variance, centred_variance(cov))
+    v = fitted.variance[..., None, :, :, :]  # (..., 1, B, M, f)
+    prior = _prior_covariance(rows, v.mean(-3)[..., family])
+    # Each arm against the mean of all arms: its prior variance at each node, and what is left of it.
+    squares = (rows - rows.mean(-2, keepdims=True)) ** 2
+    squares = np.matmul(squares, (family[:, None] == np.arange(v.shape[-1])).astype(np.float64))  # (..., K, f)
+    at_nodes = np.matmul(squares[..., None, None, :, :], v[..., None])[..., 0]  # (..., B, M, K)
+    lead, (B, M, K) = at_nodes.shape[:-3], at_nodes.shape[-3:]
+    at_nodes = np.moveaxis(at_nodes, -3, -1).reshape(*lead, M * K, B)
+    freedom = degrees_of_freedom(at_nodes, centred_variance(cov).reshape(*lead, M * K))
     R = np.broadcast_to(residual(structure, fitted, keys), (*mean.shape, mean.shape[-1]))
     centre, unit = (a[..., None, structure.covariates :] for a in (scale.centre, scale.unit))  # (..., 1, 1, M)
     # Arms that the data cannot tell apart must tie exactly, or round-off would choose between them.
@@ -84,7 +81,6 @@ def belief(
     units = unit[..., None, None] * unit[..., None, None, :]
     cov, prior = cov * units, prior * units
     if not scale.known.all():
-        K, M = mean.shape[-2:]
         blank = np.eye(K * M).reshape(K, M, K, M) * UNKNOWN**2
         known = scale.known[..., None, None, None, None] > 0
         cov, prior = np.where(known, cov, blank), np.where(known, prior, blank)
@@ -111,8 +107,8 @@ def as_fit(belief: Belief, pulls: FloatArray, round: int, delta: float) -> Fit:
     The radius holds at all times at once, in all directions of the table (method of mixtures), for a table that lies
     where the prior puts all but a share delta of them.
     """
-    V_inv, prior = _as_table(belief.covariance), _as_table(belief.prior)
-    size = V_inv.shape[-1]
+    size = belief.mean.shape[-2] * belief.mean.shape[-1]
+    V_inv, prior = (c.reshape(*c.shape[:-4], size, size) for c in (belief.covariance, belief.prior))
     gained = log_determinant(prior, "the prior covariance of the arms' means")
     gained = gained - log_determinant(V_inv, "the posterior covariance of the arms' means")
     radius = np.sqrt(2 * np.log(1 / delta) + np.maximum(gained, 0.0) + chdtri(size, delta))
@@ -174,24 +170,60 @@ def sandwich(X: FloatArray, covariance: FloatArray) -> FloatArray:
     return np.moveaxis(whole, (-4, -3, -2, -1), (-3, -4, -1, -2))
 
 
-def _prior_covariance(layout: Layout, v: FloatArray, rows: FloatArray) -> FloatArray:
-    """Of rows (..., K, P), averaged over the nodes: (..., K, M, K, M)."""
-    scaled = rows[..., None, :, :] * v[..., layout.family][..., :, None, :]
-    return _by_metric(np.matmul(scaled, np.swapaxes(rows, -1, -2)[..., None, :, :]))
-
-
-def _by_metric(blocks: FloatArray) -> FloatArray:
-    """One (K, K) block for each metric as a covariance of the table: (..., M, K, K) -> (..., K, M, K, M)."""
-    M, K = blocks.shape[-3], blocks.shape[-1]
+def _prior_covariance(rows: FloatArray, variance: FloatArray) -> FloatArray:
+    """Of rows (..., K, P) whose columns have these variances (..., M, P): (..., K, M, K, M)."""
+    blocks = np.matmul(rows[..., None, :, :] * variance[..., :, None, :], np.swapaxes(rows, -1, -2)[..., None, :, :])
+    M, K = blocks.shape[-3:-1]
     table = np.zeros((*blocks.shape[:-3], K, M, K, M))
     for m in range(M):
         table[..., :, m, :, m] = blocks[..., m, :, :]
     return table
 
 
-def _as_table(covariance: FloatArray) -> FloatArray:
-    K, M = covariance.shape[-2:]
-    return covariance.reshape(*covariance.shape[:-4], K * M, K * M)
+# Values of factors without outcomes
+
+
+def with_unseen_values(
+    structure: Structure, fitted: IntegratedPosterior, keys: IntArray
+) -> tuple[Structure, IntegratedPosterior, IntArray]:
+    """Columns for the values of factors that decisions with these keys have but no outcome has.
+
+    One more value of a factor stands for all of them: a belief is about one user at a time.
+    """
+    sizes = np.array(structure.sizes)
+    outside = ((keys < 0) | (keys >= sizes)) & structure.common.uses
+    if structure.ungrouped:  # group-level effects of users in no group are among their own
+        outside[..., structure.factors.index("group")] &= keys[..., structure.factors.index("group")] >= 0
+    if not outside.any():
+        return structure, fitted, keys
+    wider = _wider(structure, tuple((sizes + outside.reshape(-1, len(sizes)).any(0)).tolist()))
+    layouts = structure.common, wider.common
+    theta, covariance = extend(fitted.theta, fitted.covariance, fitted.variance.mean(-3), *layouts)
+    fitted = replace(fitted, theta=theta, covariance=covariance)
+    if fitted.each_theta is not None:
+        theta, covariance = extend(*at_each_node(fitted), fitted.variance, *layouts)
+        fitted = replace(fitted, each_theta=theta, each_covariance=covariance)
+    return wider, fitted, np.where(outside, sizes, keys)
+
+
+@lru_cache(maxsize=256)
+def _wider(structure: Structure, sizes: tuple[int, ...]) -> Structure:
+    return replace(structure, sizes=sizes)
+
+
+def extend(
+    theta: FloatArray, covariance: FloatArray, variance: FloatArray, layout: Layout, wider: Layout
+) -> tuple[FloatArray, FloatArray]:
+    """Theta (..., M, P) and its covariance on more columns; those without outcomes follow the prior, (..., M, f)."""
+    at, M, P = layout.places_in(wider), theta.shape[-2], len(wider.family)
+    prior = variance[..., wider.family]
+    mean, cov = np.zeros((*theta.shape[:-1], P)), np.zeros((*theta.shape[:-1], P, M, P))
+    mean[..., at] = theta
+    for m in range(M):
+        cov[..., m, :, m, :] = prior[..., m, :, None] * np.eye(P)
+        for k in range(M):
+            cov[..., m, at[:, None], k, at] = covariance[..., m, :, k, :]
+    return mean, cov
 
 
 # Kalman update
@@ -255,57 +287,24 @@ def _without_axis(cells: Cells) -> Cells:
 # Tails
 
 
-def degrees_of_freedom(squares: FloatArray, variance: FloatArray, posterior: FloatArray) -> FloatArray:
-    """For all effects of an offer together, infinite where the variances do not matter: (..., n).
+def degrees_of_freedom(prior: FloatArray, posterior: FloatArray) -> FloatArray:
+    """Of e effects together, infinite where the variances do not matter: (...).
 
-    An effect's prior variance is `squares` (..., n, K, f) times the families' variances (..., B, M, f), and `posterior`
-    (..., n, K, M) is left of it.
+    `prior` (..., e, B) has their prior variances at each node, and `posterior` (..., e) is left of them.
     """
-    B, M, F = variance.shape[-3:]
-    prior = np.matmul(squares, np.swapaxes(variance.reshape(*variance.shape[:-3], 1, B * M, F), -1, -2))
-    left = _left_at_nodes(prior.reshape(*prior.shape[:-1], B, M), posterior)
-    return _student((left.mean(-2) ** 2).sum((-2, -1)), (left**2).mean(-2).sum((-2, -1)))
-
-
-def degrees_of_freedom_of_sums(squares: FloatArray, variance: FloatArray, posterior: FloatArray) -> FloatArray:
-    """The same for each of n sums over metrics: squares (..., n, M, f), variances (..., B, M, f) -> (..., n)."""
-    flat, of_node = (a.reshape(*a.shape[:-2], -1) for a in (squares, variance))
-    prior = np.matmul(flat, np.swapaxes(of_node, -1, -2))  # (..., n, B)
-    left = _left_at_nodes(prior[..., None], posterior[..., None])[..., 0]
-    return _student(left.mean(-1) ** 2, (left**2).mean(-1))
-
-
-def _left_at_nodes(prior: FloatArray, posterior: FloatArray) -> FloatArray:
-    """Posterior variances at every node, from prior ones (..., B, M), if on average they are (..., M)."""
-    mean = prior.mean(-2)
+    mean = prior.mean(-1)
     positive = (mean > 0) & (posterior > 0)
     information = np.where(positive, 1 / np.where(positive, posterior, 1.0) - 1 / np.where(positive, mean, 1.0), 0.0)
-    return np.asarray(prior / (1 + prior * np.maximum(information, 0.0)[..., None, :]))
-
-
-def _student(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Degrees of freedom from the squared mean of v and the mean of its square."""
+    left = prior / (1 + prior * np.maximum(information, 0.0)[..., None])
+    first, second = (left.mean(-1) ** 2).sum(-1), (left**2).mean(-1).sum(-1)
     spread = second / np.where(first > 0, first, 1.0) - 1
     matters = (first > 0) & (spread > LEAST_SPREAD)
     return np.where(matters, 4 + 2 / np.where(matters, spread, 1.0), np.inf)
 
 
-def centred_squares(layout: Layout, rows: FloatArray, unseen: Sequence[UnseenEffects] = ()) -> FloatArray:
-    """The weight of each family's variance in each arm against the mean of all arms: (..., K, P) -> (..., K, f)."""
-    K = rows.shape[-2]
-    squares = layout.by_family((rows - rows.mean(-2, keepdims=True)) ** 2)
-    for part in unseen:
-        if part.by_arm:
-            size = (part.weight**2).sum(-1)
-            squares[..., part.family] += (1 - 2 / K) * size + size.sum(-1, keepdims=True) / K**2
-        else:
-            squares[..., part.family] += ((part.weight - part.weight.mean(-2, keepdims=True)) ** 2).sum(-1)
-    return squares
-
-
 def centred_variance(covariance: FloatArray) -> FloatArray:
-    """The variance of each arm against the mean of all arms: (..., K, M, K, M) -> (..., K, M)."""
+    """The variance of each arm against the mean of all arms: (..., K, M, K, M) -> (..., M, K)."""
     blocks = np.moveaxis(np.diagonal(covariance, axis1=-3, axis2=-1), -1, -3)  # (..., M, K, K)
     mean = blocks.mean(-1)
     own = np.diagonal(blocks, axis1=-2, axis2=-1) - 2 * mean + mean.mean(-1, keepdims=True)
-    return np.swapaxes(np.maximum(own, 0.0), -1, -2)
+    return np.maximum(own, 0.0)

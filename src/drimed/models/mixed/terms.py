@@ -125,14 +125,6 @@ def _varying(factor: str, centre: float = 0.25) -> tuple[Family, ...]:
     return Family(factor, (factor,)), Family(f"{factor} x arm", (factor, "arm"), centre=centre)
 
 
-class UnseenEffects(NamedTuple):
-    """Effects of a family that rows have but no column is for: nothing was observed of them yet."""
-
-    family: int
-    by_arm: bool  # each arm has its own, or all arms of an offer share it
-    weight: FloatArray  # (..., K, s), what multiplies them, for each slot of the family; 0 where there is a column
-
-
 class _Index(NamedTuple):
     """Columns of the families of a layout; f families, E entries of a row."""
 
@@ -194,6 +186,11 @@ class Layout:
         slots = [self._slots(k) for k in self.members]
         return np.concatenate([*slots, np.zeros(0 if slots else 1, np.intp)])
 
+    @cached_property
+    def uses(self) -> BoolArray:
+        """The factors that tell columns apart: (F,)."""
+        return np.asarray(self._index.uses.any(-1))
+
     def factors_of(self, k: int) -> list[int]:
         """The numbers of the factors that tell a family's columns apart: within a cluster, neither it nor its group."""
         by = self.families[k].by
@@ -206,30 +203,20 @@ class Layout:
             return np.full((*keys.shape[:-1], 1), -1)
         at = self._index
         column = (np.matmul(keys, at.strides) + at.bases)[..., at.entry] + at.offset
-        absent = self._outside(keys) | self._of_reference(keys)
+        absent = np.asarray(np.matmul((keys < 0) | (keys >= np.array(self.sizes)), at.uses))  # (..., f)
+        if self.own and self.ungrouped:  # those of a group are a user's own only where there is no group
+            absent |= (keys[..., self.factors.index("group"), None] >= 0) & at.by_group
+        if self.reference is not None:
+            absent |= (keys[..., self.factors.index("arm"), None] == self.reference) & at.by_arm
         return np.where(absent[..., at.entry], -1, column)
 
     def rows(self, keys: IntArray, covariates: FloatArray) -> FloatArray:
         """Decisions as rows on the columns: (..., F), (..., c) -> (..., P)."""
-        cols, values = np.broadcast_arrays(self.columns(keys), _with_constant(covariates)[..., self.slot])
+        slots = np.concatenate([np.ones((*covariates.shape[:-1], 1)), covariates], -1)
+        cols, values = np.broadcast_arrays(self.columns(keys), slots[..., self.slot])
         wide = np.zeros((*cols.shape[:-1], len(self.family) + 1))
         np.put_along_axis(wide, cols, values, -1)  # column -1 is the one too many
         return wide[..., :-1]
-
-    def unseen(self, keys: IntArray, covariates: FloatArray) -> list[UnseenEffects]:
-        """Effects of the arms of an offer, the last axis but one, that have no columns yet."""
-        outside = self._outside(keys)
-        if self.ungrouped:  # their group-level effects are among the own effects
-            outside = outside & ~(self._in_no_group(keys)[..., None] & self._index.by_group)
-        if not outside.any():
-            return []
-        outside = outside & ~self._of_reference(keys)
-        values = _with_constant(covariates)
-        return [
-            UnseenEffects(k, bool(self._index.by_arm[i]), values[..., self._slots(k)] * outside[..., i, None])
-            for i, k in enumerate(self.members)
-            if outside[..., i].any()
-        ]
 
     def by_family(self, columns: FloatArray) -> FloatArray:
         """The sums of each family's columns: (..., P) -> (..., families)."""
@@ -241,29 +228,10 @@ class Layout:
         places, base = [np.zeros(0, np.intp)], 0
         for k, width in zip(wider.members, wider.widths, strict=True):
             at = wider.factors_of(k)
-            sizes = tuple(wider.sizes[i] for i in at)
-            slots = width // int(np.prod(sizes, dtype=np.intp))
-            grid = tuple(np.indices([self.sizes[i] for i in at]))
-            index = np.ravel_multi_index(grid, sizes).ravel() if at else np.zeros(1, np.intp)
-            places.append((base + slots * np.asarray(index)[:, None] + np.arange(slots)).ravel())
+            columns = base + np.arange(width).reshape(*(wider.sizes[i] for i in at), -1)
+            places.append(columns[tuple(slice(self.sizes[i]) for i in at)].ravel())
             base += width
         return np.concatenate(places)
-
-    def _outside(self, keys: IntArray) -> BoolArray:
-        """Whether each family has no column for a decision: (..., F) -> (..., f)."""
-        beyond = (keys < 0) | (keys >= np.array(self.sizes))
-        outside = np.asarray(np.matmul(beyond, self._index.uses))
-        if self.own and self.ungrouped:
-            outside |= ~self._in_no_group(keys)[..., None] & self._index.by_group
-        return outside
-
-    def _of_reference(self, keys: IntArray) -> BoolArray:
-        """Whether a family is one of arms and the decision is for the reference arm: (..., F) -> (..., f)."""
-        arm = keys[..., self.factors.index("arm"), None]
-        return np.asarray((arm == (-1 if self.reference is None else self.reference)) & self._index.by_arm)
-
-    def _in_no_group(self, keys: IntArray) -> BoolArray:
-        return np.asarray(keys[..., self.factors.index("group")] < 0)
 
     @cached_property
     def _index(self) -> _Index:
@@ -291,11 +259,7 @@ class Layout:
         return np.zeros(1, np.intp) if slopes is None else 1 + np.array(slopes, np.intp)
 
 
-def _with_constant(covariates: FloatArray) -> FloatArray:
-    return np.concatenate([np.ones((*covariates.shape[:-1], 1)), covariates], -1)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NoiseGroups:
     """Outcomes that share a residual covariance: those of an arm, of a part of the contexts, or all."""
 
@@ -303,7 +267,7 @@ class NoiseGroups:
     arms: int = 1  # more than one: each arm has its own
     parts: int = 1  # more than one: contexts scale the noise
 
-    @property
+    @cached_property
     def count(self) -> int:
         """g."""
         return self.arms * self.parts
@@ -342,7 +306,7 @@ class Structure:
         if both:
             raise ConfigError(f"family {both[0]!r} crosses seasons with users; only one of them can be eliminated")
 
-    @property
+    @cached_property
     def metrics(self) -> int:
         """M."""
         return self.noise.metrics
@@ -352,7 +316,7 @@ class Structure:
         """K."""
         return self.sizes[FACTORS.index("arm")]
 
-    @property
+    @cached_property
     def cluster_place(self) -> int:
         """The number of the cluster's factor."""
         return self.factors.index(self.cluster)
@@ -411,13 +375,13 @@ class Parameters:
         weights = np.concatenate([ratios, *(np.full(n, sd**-2.0) for n, sd in sds)])
         return np.asarray(against.T @ (weights[:, None] * against))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """p."""
         M = self.metrics
         return M * len(self.learned) + M + M * (M - 1) // 2 + self._scales
 
-    @property
+    @cached_property
     def uncertain(self) -> int:
         """The number of them, from the front, that are integrated over: all variances, not the residual's shape."""
         return self.metrics * len(self.learned) + self.metrics
@@ -442,15 +406,14 @@ class Parameters:
 
     def residual(self, x: FloatArray) -> FloatArray:
         """(..., p) -> (..., g, M, M)."""
-        root = self._root(x)
+        root, s = self._factors(x)
         R = np.matmul(root, np.swapaxes(root, -1, -2))[..., None, :, :]
-        s = self._arm_scales(x)
         return R * s[..., :, None] * s[..., None, :]
 
     def gradient(self, x: FloatArray, derivatives: Derivatives) -> FloatArray:
         """Of the log likelihood, with respect to the vector: (..., p)."""
         first = derivatives.grad_v[..., self.learned].reshape(*x.shape[:-1], -1)
-        root, s = self._root(x), self._arm_scales(x)
+        root, s = self._factors(x)
         R = np.matmul(root, np.swapaxes(root, -1, -2))
         by_R = (derivatives.grad_R * s[..., :, None] * s[..., None, :]).sum(-3)
         by_root = 2 * np.matmul(by_R, root)  # (..., M, M)
@@ -478,16 +441,14 @@ class Parameters:
         residual -= 0.25 * (squares + np.eye(M) * squares.sum(-1)[..., None])
         return np.block([[first, side], [np.swapaxes(side, -1, -2), residual]])
 
-    def _root(self, x: FloatArray) -> FloatArray:
+    def _factors(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The residual's lower triangular factor and the noise groups' scales: (..., M, M) and (..., g, M)."""
         M, at = self.metrics, self.metrics * len(self.learned)
         sd = np.exp(0.5 * x[..., at : at + M])
         root = np.zeros((*x.shape[:-1], M, M))
         root[..., np.arange(M), np.arange(M)] = sd
         below = self._below
         root[..., *below] = x[..., at + M : at + M + len(below[0])] * sd[..., below[0]]
-        return root
-
-    def _arm_scales(self, x: FloatArray) -> FloatArray:
         if not self._scales:
-            return np.ones((*x.shape[:-1], 1, self.metrics))
-        return np.exp(0.5 * x[..., -self._scales :]).reshape(*x.shape[:-1], self.groups, self.metrics)
+            return root, np.ones((*x.shape[:-1], 1, M))
+        return root, np.exp(0.5 * x[..., -self._scales :]).reshape(*x.shape[:-1], self.groups, M)
