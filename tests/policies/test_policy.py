@@ -18,7 +18,7 @@ from drimed.numerics import probability
 from drimed.policies.guards.base import Off
 from drimed.policies.guards.certified import Expected
 from drimed.policies.guards.margin import Tolerance
-from drimed.policies.policy import Policy, State, evenly, group_identical_offers
+from drimed.policies.policy import Policy, State, evenly
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.policies.registry import make
 from drimed.policies.rules.med import MED
@@ -51,21 +51,11 @@ def test_users_who_are_alike_get_what_each_would_get_alone(rule: MED, floors: bo
         many = replace(many, floor=Floor(control=np.full(USERS, 0.1), arms=np.full(USERS, 0.01)))
     state = policy.settle(policy.init(Shape(d=3, K=ARMS, M=2, H=USERS)))
     draws = rng.random((USERS, policy.draws_needed(Shape(d=3, K=ARMS, M=2, H=USERS))))
-    first, kind = group_identical_offers(policy.see(state, many).offer)
-    assert first.tolist() == [0, 1, 2]
-    assert kind.tolist() == [h % KINDS for h in range(USERS)]
     together = policy.decide(state, many, draws)
-    separate = policy._decide(state, policy.see(state, many), draws, draws[..., 0])
+    separate = [policy.decide(state, many.take([h]), draws[h : h + 1]) for h in range(USERS)]
     for field in ("action", "probabilities", "reason_code", "share", "certified"):
-        np.testing.assert_array_equal(getattr(together, field), getattr(separate, field))
+        np.testing.assert_array_equal(getattr(together, field), np.concatenate([getattr(s, field) for s in separate]))
     assert len(set(together.action.tolist())) > 1  # everybody has a draw of their own
-
-
-def test_offers_that_differ_are_of_different_kinds() -> None:
-    many = kinds_of_users(np.random.default_rng(6))
-    others = replace(many, sigma=np.random.default_rng(7).random((USERS, ARMS)))
-    floors = replace(many, floor=Floor(control=np.arange(USERS) / 100, arms=np.zeros(USERS)))
-    assert len(group_identical_offers(others)[0]) == len(group_identical_offers(floors)[0]) == USERS
 
 
 # Decisions spread evenly over sites and blocks

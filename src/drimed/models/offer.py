@@ -185,7 +185,9 @@ class Fit:
 
     def behind_leader(self, x: FloatArray, mask: BoolArray | None) -> tuple[IntArray, FloatArray, FloatArray]:
         """The empirical best allowed arm, each arm's gap to it, and |x_best - x_a|^2 in V^-1."""
-        return quadratic_forms.behind_leader(x, self.theta, self.V_inv, mask)
+        allowed = np.ones(x.shape[-2], bool) if mask is None else mask
+        leader, gap, distance = quadratic_forms.behind_leader(x, self.theta, self.V_inv, allowed)
+        return leader, gap, distance
 
     @property
     def metric(self) -> FloatArray:

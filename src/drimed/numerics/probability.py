@@ -38,26 +38,6 @@ def least(values: FloatArray, mask: BoolArray | None = None) -> IntArray:
     return (values if mask is None else np.where(mask, values, np.inf)).argmin(-1)
 
 
-def weighted(q: FloatArray, log_weight: FloatArray) -> FloatArray:
-    """q times exp(log_weight), normalised; computed so that large negative weights do not underflow to 0/0.
-
-    >>> weighted(np.array([0.5, 0.5]), np.array([-2000.0, -2000.0])).tolist()
-    [0.5, 0.5]
-    """
-    return _weighted(q, log_weight)
-
-
-def sample(p: FloatArray, u: FloatArray) -> IntArray:
-    """The arm whose interval of the cumulative sum contains u in [0, 1): (..., K), (...) -> (...).
-
-    An arm of probability zero is never returned.
-
-    >>> sample(np.array([0.0, 0.25, 0.75, 0.0]), np.array([0.0, 0.2499, 0.25, 0.9999])).tolist()
-    [1, 1, 2, 2]
-    """
-    return _sample(p, u)
-
-
 def check_mask(mask: BoolArray) -> BoolArray:
     """`mask` if it leaves at least one arm everywhere."""
     if not mask.any(-1).all():
@@ -79,11 +59,6 @@ def student_quantile(level: FloatArray | float, freedom: FloatArray | float) -> 
     return np.where(finite, np.sqrt(1 - 2 / nu) * stdtrit(nu, level), without_tails)
 
 
-def unit_variance(freedom: FloatArray | float) -> FloatArray | float:
-    """The factor that gives a Student's variable with so many degrees of freedom a variance of one."""
-    return np.sqrt(1 - 2 / freedom)
-
-
 @cache
 def normal_quantile(level: float) -> float:
     """The quantile of the normal distribution."""
@@ -91,7 +66,8 @@ def normal_quantile(level: float) -> float:
 
 
 @kernel("void(f8[:], f8[:], f8[:])", "(k),(k)->(k)")
-def _weighted(q, log_weight, p):  # type: ignore[no-untyped-def]
+def weighted(q, log_weight, p):  # type: ignore[no-untyped-def]
+    """q times exp(log_weight), normalised; computed so that large negative weights do not underflow to 0/0."""
     top, total = -np.inf, 0.0
     for k in range(q.shape[0]):
         if q[k] > 0.0:
@@ -104,7 +80,11 @@ def _weighted(q, log_weight, p):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(f8[:], f8, i8[:])", "(k),()->()")
-def _sample(p, u, arm):  # type: ignore[no-untyped-def]
+def sample(p, u, arm):  # type: ignore[no-untyped-def]
+    """The arm whose interval of the cumulative sum contains u in [0, 1): (..., K), (...) -> (...).
+
+    An arm of probability zero is never returned.
+    """
     total = 0.0
     for k in range(p.shape[0]):
         total += p[k]

@@ -8,39 +8,18 @@ from __future__ import annotations
 import numpy as np
 
 from drimed.errors import NumericalError
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick_shared
+from drimed.numerics.arrays import FloatArray, IntArray, pick_shared
 from drimed.numerics.compiled import helper, kernel
 
 # Arms this close to the leader (share of its squared length) are its twins: gap and distance are both round-off,
 # and their ratio means nothing.
 TWIN = 1e-16
 NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
-WIDE = 32  # features: from here on zeros are skipped, which changes no sum; below, looking for them costs more
 LOST = (
     "{} is not positive definite any more: outcomes, covariates or variances differ in scale by more than a double can "
     "hold; look for outcomes that are far too large, or that repeat each other exactly"
 )
 PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
-
-
-def leverages(x: FloatArray, A: FloatArray) -> FloatArray:
-    """x_a^T A x_a, never below zero: (..., K, d), (..., d, d) -> (..., K).
-
-    >>> leverages(np.array([[1.0, 0.0], [0.6, 0.8]]), np.diag([1 / 3, 1 / 2])).round(6).tolist()
-    [0.333333, 0.44]
-    """
-    return _leverages(x, A)
-
-
-def behind_leader(
-    x: FloatArray, theta: FloatArray, A: FloatArray, mask: BoolArray | None
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """The allowed arm of largest <x_a, theta>, each arm's gap to it, and its squared distance in A.
-
-    Ties go to the lowest index. A twin of the leader has the floor of a distance, so that gap^2 / distance is 0.
-    """
-    allowed = np.ones(x.shape[-2], bool) if mask is None else mask
-    return _behind_leader(x, theta, A, allowed)
 
 
 def log_determinant(matrix: FloatArray, what: str) -> FloatArray:
@@ -81,12 +60,9 @@ def distances(x: FloatArray, leader: IntArray, A: FloatArray) -> FloatArray:
 
 
 @kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
-def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
+def leverages(x, A, lev):  # type: ignore[no-untyped-def]
+    """x_a^T A x_a, never below zero: (..., K, d), (..., d, d) -> (..., K)."""
     K, d = x.shape
-    if d < WIDE:
-        for k in range(K):
-            lev[k] = max(quadratic(A, x[k]), 0.0)
-        return
     at = np.empty(d, np.int64)
     for k in range(K):
         n = entries_of(x[k], at)
@@ -94,7 +70,11 @@ def _leverages(x, A, lev):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(f8[:,:], f8[:], f8[:,:], b1[:], i8[:], f8[:], f8[:])", "(k,d),(d),(d,d),(k)->(),(k),(k)")
-def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore[no-untyped-def]
+def behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore[no-untyped-def]
+    """The allowed arm of largest <x_a, theta>, each arm's gap to it, and its squared distance in A.
+
+    Ties go to the lowest index. A twin of the leader has the floor of a distance, so that gap^2 / distance is 0.
+    """
     K, d = x.shape
     best, top = 0, -np.inf
     for k in range(K):
@@ -102,25 +82,13 @@ def _behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore
         if allowed[k] and gap[k] > top:
             best, top = k, gap[k]
     least = TWIN * quadratic(A, x[best]) + NEVER_ZERO
-    if d >= WIDE:
-        at, v = np.empty(d, np.int64), np.empty(d)
-        for k in range(K):
-            gap[k] = top - gap[k]
-            for i in range(d):
-                v[i] = x[best, i] - x[k, i]
-            n = entries_of(v, at)
-            distance[k] = max(quadratic_at(A, v, at, n), least)
-        leader[0] = best
-        return
+    at, v = np.empty(d, np.int64), np.empty(d)
     for k in range(K):
         gap[k] = top - gap[k]
-        total = 0.0
         for i in range(d):
-            s = 0.0
-            for j in range(d):
-                s += A[i, j] * (x[best, j] - x[k, j])
-            total += s * (x[best, i] - x[k, i])
-        distance[k] = max(total, least)
+            v[i] = x[best, i] - x[k, i]
+        n = entries_of(v, at)
+        distance[k] = max(quadratic_at(A, v, at, n), least)
     leader[0] = best
 
 

@@ -22,19 +22,15 @@ import numpy as np
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.models.linear_regression import AnyLearner, Learner
 from drimed.models.noise_estimation import NoiseModel
-from drimed.models.offer import AXES, Fit, Offer, Outcome, Seen, Shape, Unit
+from drimed.models.offer import Fit, Offer, Outcome, Seen, Shape, Unit
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import Draw, Guard, RemembersDecisions, radius
 from drimed.policies.protocol import Traits, check_sizes
 from drimed.policies.registry import guard_name, settings_of
 from drimed.policies.rules.base import Ask, RemembersRounds, Rule, raised
-from drimed.policies.rules.med import MED
 
 UNIFORMS_TO_SPREAD = 2  # of a decision: where it would lie alone, and its place in the order
-WORTH_GROUPING = 2  # times as many users as different offers
-# What rules and guards without a memory look at.
-COMPARED = ("features", "control", "sigma", "maps", "whitening", "scale", "preference", "available")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +106,22 @@ class Policy:
         check_sizes(state.pulls.shape, d, offer, draws)
         if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN
             raise InputError(f"draws must be uniforms between 0 and 1, got {draws}")
-        seen = self.learner.see(state.evidence, offer, state.pulls, state.round)
-        if self._looks_at_offers_alone and state.guard is None and draws.shape[:-2] == () and len(draws) > 1:
-            first, kind = group_identical_offers(seen.offer)
-            if len(first) * WORTH_GROUPING <= len(kind):
-                few = seen.offer.take(first)
-                each = self._decide(state, Seen(seen.fit, few, few), draws[first], draws[first, 0])
-                p = each.probabilities[kind]
-                return Draw(
-                    probability.sample(p, draws[:, 0]),
-                    p,
-                    each.reason_code[kind],
-                    each.exact,
-                    None if each.share is None else each.share[kind],
-                    None if each.certified is None else each.certified[kind],
-                    seen,
-                )
-        return self._decide(state, seen, draws, self._uniforms(offer, draws))
+        seen = self.see(state, offer)
+        u = draws[..., 0]
+        if self.balances:
+            unit = offer.unit or Unit(user=offer.user, group=offer.user)
+            group = np.asarray(unit.group)
+            site = np.where(group < 0, group.max() + 1 + unit.user, group)  # a user in no group is a site of its own
+            u = evenly(draws, site, unit.block)
+
+        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
+            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
+            return raised(wish, seen.offer, mask)
+
+        guarded = self.guard.apply(state.guard, seen.fit, seen.offer, ask)
+        p = guarded.probabilities
+        exact = self.rule.randomisation != "sampled"
+        return Draw(probability.sample(p, u), p, guarded.reason, exact, guarded.share, guarded.certified, seen)
 
     def commit(self, state: State, offer: Offer, draw: Draw) -> State:
         """Remember that the decisions were given out."""
@@ -212,11 +207,6 @@ class Policy:
         return 1 + (self.learner.coefficients(shape) if sampled else UNIFORMS_TO_SPREAD - 1 if self.balances else 0)
 
     @cached_property
-    def _looks_at_offers_alone(self) -> bool:
-        """Whether two users with the same offer have the same probabilities, whoever they are."""
-        return isinstance(self.learner, Learner) and isinstance(self.rule, MED)
-
-    @cached_property
     def _remembering(self) -> tuple[RemembersDecisions | None, RemembersRounds | None]:
         """Guard and rule, where they have a memory."""
         return (
@@ -228,40 +218,6 @@ class Policy:
     def balances(self) -> bool:
         """Whether decisions that are taken together are spread evenly; a sampled arm has no chance to keep."""
         return self.learner.balances and self.rule.randomisation != "sampled"
-
-    def _uniforms(self, offer: Offer, draws: FloatArray) -> FloatArray:
-        """The uniform number that each decision is drawn by: (..., n)."""
-        if not self.balances:
-            return draws[..., 0]
-        unit = offer.unit or Unit(user=offer.user, group=offer.user)
-        group = np.asarray(unit.group)
-        site = np.where(group < 0, group.max() + 1 + unit.user, group)  # a user in no group is a site of its own
-        return evenly(draws, site, unit.block)
-
-    def _decide(self, state: State, seen: Seen, draws: FloatArray, u: FloatArray) -> Draw:
-        """Ask the rule through the guard, and draw an arm by each of the uniforms u (..., n)."""
-
-        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
-            return raised(wish, seen.offer, mask)
-
-        guarded = self.guard.apply(state.guard, seen.fit, seen.offer, ask)
-        p = guarded.probabilities
-        exact = self.rule.randomisation != "sampled"
-        return Draw(probability.sample(p, u), p, guarded.reason, exact, guarded.share, guarded.certified, seen)
-
-
-def group_identical_offers(offer: Offer) -> tuple[IntArray, IntArray]:
-    """The first user of each kind of offer, and the kind of each user: (m,), (n,)."""
-    n = offer.batch[-1]
-    arrays = [(getattr(offer, name), AXES[name]) for name in COMPARED]
-    if offer.floor is not None:
-        arrays += [(np.asarray(offer.floor.control), 0), (np.asarray(offer.floor.arms), 0)]
-    own = [a for a, core in arrays if a is not None and a.ndim == core + 1 and len(a) == n]
-    flat = [np.ascontiguousarray(a).reshape(n, -1) for a in own]
-    kinds: dict[bytes, int] = {}
-    kind = np.array([kinds.setdefault(b"".join(a[h].tobytes() for a in flat), len(kinds)) for h in range(n)])
-    return np.unique(kind, return_index=True)[1], kind
 
 
 def evenly(draws: FloatArray, site: Any, block: Any) -> FloatArray:
@@ -288,10 +244,9 @@ def evenly(draws: FloatArray, site: Any, block: Any) -> FloatArray:
     sizes = np.bincount(place)
     start = np.cumsum(sizes) - sizes
     by_place = np.argsort(place + key, axis=-1, kind="stable")  # and then by key
-    rank = partial(np.argsort, axis=-1, kind="stable")  # the inverse of a permutation
-    turn = rank(by_place) - start[place]
+    turn = np.argsort(by_place, axis=-1) - start[place]  # the inverse of a permutation: the place of each in an order
     least = np.take_along_axis(key, by_place[..., start], -1)  # (..., places), smallest keys
-    shift = (rank(rank(least)) + 0.5) / len(sizes)
+    shift = (np.argsort(np.argsort(least, axis=-1, kind="stable"), axis=-1) + 0.5) / len(sizes)
     # m decisions of a place at 0, 1, ..., m - 1 of m parts, and each place a bit further on than the one before it.
     order = np.argsort((turn + shift[..., place]) / sizes[place], axis=-1, kind="stable")
-    return np.asarray((draws[..., :1, 0] + rank(order) / n) % 1.0)
+    return np.asarray((draws[..., :1, 0] + np.argsort(order, axis=-1) / n) % 1.0)

@@ -170,10 +170,6 @@ class Constraint:
     relative: float
     absolute: float
 
-    def mixed(self, p: FloatArray) -> FloatArray:
-        """The margin of a distribution over arms: (..., K) -> (..., d)."""
-        return np.vecmat(p, self.w)
-
     def certified(self, fit: Fit, w: FloatArray, r: FloatArray) -> BoolArray:
         """Whether margins are certified at radius r: (..., n, d) -> (..., n)."""
         F, _ = margin.worst_case(fit, w, self.x0, self.relative, self.absolute, r)

@@ -26,7 +26,6 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.numerics.probability import unit_variance
 from drimed.numerics.quadratic_forms import NEVER_ZERO
 from drimed.policies.guards import base, margin
 from drimed.policies.guards.base import UNCHANGED, AskRule, Constraint, Guarded, Guardrail, Protects
@@ -89,14 +88,17 @@ class Expected(_Certified):
             return _mixed_by_bounds(wish, lower, offer, ask)
         r = base.radius(fit, self.confidence)
         ok = base.certified_arms(fit, required, r, offer.available)
-        whole = reduce(np.logical_and, (c.certified(fit, c.mixed(wish)[..., None, :], r)[..., 0] for c in required))
+        wished = [np.vecmat(wish, c.w) for c in required]
+        each = (c.certified(fit, w[..., None, :], r)[..., 0] for c, w in zip(required, wished, strict=True))
+        whole = reduce(np.logical_and, each)
         if not whole.all():  # mixtures of certified arms are certified; round-off must not say otherwise
             whole = whole | (ok | (wish == 0)).all(-1)
         if whole.all():
             return Guarded(wish, np.full(whole.shape, UNCHANGED), np.ones(whole.shape), ok.sum(-1))
         safe = base.safe_choice(ok, offer, ask)
         shares = [
-            margin.largest_share(fit, c.mixed(safe), c.mixed(wish), c.x0, c.relative, c.absolute, r) for c in required
+            margin.largest_share(fit, np.vecmat(safe, c.w), w, c.x0, c.relative, c.absolute, r)
+            for c, w in zip(required, wished, strict=True)
         ]
         return base.mixed(wish, safe, np.where(whole, 1.0, reduce(np.minimum, shares)), ok, offer)
 
@@ -140,7 +142,7 @@ def lower_bounds(
         count = reduce(np.add, (used.sum(-1, keepdims=True) for _, used in arcs))
         tail = (1 - confidence) / np.maximum(count, 1)
         nu = [np.minimum(own, np.asarray(fit.freedom)[..., None]) for own in nu]
-        scale = np.asarray(unit_variance(fit.freedom))[..., None]
+        scale = np.sqrt(1 - 2 / np.asarray(fit.freedom))[..., None]  # of a variance of one
         quantiles = [scale * arc_quantile(angle, tail, own) for (angle, _), own in zip(arcs, nu, strict=True)]
     wide = (fit.noise_bound * np.sqrt(fit.inflation))[..., None]
     each = replace(  # a radius for each arm

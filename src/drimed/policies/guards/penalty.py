@@ -118,15 +118,14 @@ class Budget:
         ok = base.certified_arms(fit, [reward], r, offer.available)
         safe = base.safe_choice(ok, offer, ask)
         held, allowance = self._account(state, offer)
-        share = margin.largest_share(
-            fit, held + reward.mixed(safe), held + reward.mixed(wish), reward.x0, reward.relative, allowance, r
-        )
+        ends = (held + np.vecmat(p, reward.w) for p in (safe, wish))
+        share = margin.largest_share(fit, *ends, reward.x0, reward.relative, allowance, r)
         return base.mixed(wish, safe, share, ok, offer)
 
     def commit(self, state: Accounts, fit: Fit, offer: Offer, draw: Draw) -> Accounts:
         (reward,) = base.constraints(offer, self.tolerance)
         held, allowance = self._account(state, offer)
-        moved = held + reward.mixed(draw.probabilities)
+        moved = held + np.vecmat(draw.probabilities, reward.w)
         # |mu_0| >= t mu_0 for every |t| <= 1: the t of the certificate may be committed.
         _, t = margin.worst_case(
             fit, moved[..., None, :], reward.x0, reward.relative, allowance, base.radius(fit, self.confidence)

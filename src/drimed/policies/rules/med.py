@@ -96,19 +96,16 @@ class MED:
         log_f = -(gap**2) / (temperature * distance)  # f_h, Eq. (7)
         if ask.penalty is not None:
             log_f = log_f - ask.penalty  # f~_h, Eq. (8)
-        q = self.mixture(probability.one_hot(leader, offer.features.shape[-2]), log_f, offer, ask.mask)
-        return probability.weighted(q, log_f)
-
-    def mixture(self, leader: FloatArray, log_f: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:
-        """q = alpha_opt q_opt + alpha_emp 1[leader] + the rest, uniform (Alg. 3 l. 8)."""
-        q = self.empirical * leader + (1 - self.empirical - self.optimal) * probability.uniform(log_f.shape, mask)
+        # q = alpha_opt q_opt + alpha_emp 1[leader] + the rest, uniform (Alg. 3 l. 8).
+        first = probability.one_hot(leader, offer.features.shape[-2])
+        q = self.empirical * first + (1 - self.empirical - self.optimal) * probability.uniform(log_f.shape, ask.mask)
         if self.optimal:
-            held = log_f if mask is None else np.where(mask, log_f, -np.inf)
+            held = log_f if ask.mask is None else np.where(ask.mask, log_f, -np.inf)
             scale = np.exp(0.5 * (held - held.max(-1, keepdims=True)))
             if offer.sigma is not None:
                 scale = scale / offer.sigma
-            q = q + self.optimal * design(scale[..., None] * offer.features, self.design, mask)
-        return q
+            q = q + self.optimal * design(scale[..., None] * offer.features, self.design, ask.mask)
+        return probability.weighted(q, log_f)
 
     def saturate(self, p: FloatArray, fit: Fit, offer: Offer, mask: BoolArray | None) -> FloatArray:
         """Half the mass to unexplored arms, where there are any."""
