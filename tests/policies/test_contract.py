@@ -35,7 +35,6 @@ POLICIES |= {
 LEARNED = ("dri_med", "dri_imed", "dri_med_reward", "w_oful", "v_ts", "w_ids")
 POLICIES |= {f"{name}, learned noise": make(name, weighting="learned") for name in LEARNED}
 POLICIES["dri_med, learned noise, forgetting"] = make("dri_med", weighting="learned", discount=0.8)
-POLICIES["v_ids, learned noise, outcome"] = make("v_ids", weighting="learned", information="outcome")
 POLICIES["dri_med, learned noise, certain"] = make("dri_med", weighting="learned", guard="certain")
 # Every guard, around a rule that mixes and around one that plays a single arm.
 POLICIES |= {f"{name}, {guard}": make(name, guard=guard) for name in ("med", "w_oful") for guard in GUARDS}

@@ -14,7 +14,7 @@ and the control is played otherwise.
 
 Departures. The paper bounds the three sums apart (`joint=False`) and takes v for worth no less than nothing; the errors
 are of one theta and cancel, so that the joint form accepts more at the same confidence. Budgets are per user, because
-the promise is (`pooled=True`: one for all). The regression learns from the control's rounds too: more evidence does not
+the promise is. The regression learns from the control's rounds too: more evidence does not
 weaken the certificate. The paper has no absolute tolerance, which pays `absolute` into the account of every round; its
 default is that of the other guards. A rule that randomises is certified, and accounted for, by the mean feature of its
 distribution.
@@ -49,7 +49,7 @@ from drimed.policies.guards.margin import Tolerance
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """One row per user; a single row where the budget is pooled."""
+    """One row per user."""
 
     z: FloatArray  # (..., H, d), features of the rule's own choices
     u: FloatArray  # (..., H, d), features of the control in the same rounds
@@ -79,7 +79,6 @@ class CLUCB:
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
     confidence: float | str = "anytime"  # a level per decision, or "anytime", as in the paper
     joint: bool = True  # one bound for the whole sum; False: three, as printed
-    pooled: bool = False  # one budget for all users
 
     protects: ClassVar[Protects] = "sum"
     promise: ClassVar[str] = "the summed expected reward is certified against that of the control at all times"
@@ -88,22 +87,14 @@ class CLUCB:
         check_confidence(self.confidence)
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Sums:
-        rows = (*batch, 1 if self.pooled else shape.H)
+        rows = (*batch, shape.H)
         zero = np.zeros((*rows, shape.d))
         return Sums(zero, zero, zero, np.zeros(rows))
 
     def apply(self, state: Sums, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         wish = ask(offer.available, None)
         x, x0 = np.vecmat(wish, offer.features), self._control(offer)  # (..., d)
-        if self.pooled:
-            # Users of an episode share one budget: each is decided after the ones before have drawn on it.
-            earned = np.empty(x.shape[:-1], bool)
-            for h in range(x.shape[-2]):
-                h_th = slice(h, h + 1)
-                earned[..., h_th] = self.certificate(state, fit, x[..., h_th, :], x0[..., h_th, :]) >= 0
-                state = state.plus(x[..., h_th, :], x0[..., h_th, :], earned[..., h_th])
-        else:
-            earned = self.certificate(state.of(offer.user), fit, x, x0) >= 0
+        earned = self.certificate(state.of(offer.user), fit, x, x0) >= 0
         p = np.where(earned[..., None], wish, control(offer))
         return Guarded(p, np.where(earned, UNCHANGED, NOT_EARNED), np.where(earned, 1.0, 0.0))
 
@@ -111,11 +102,6 @@ class CLUCB:
         del fit
         x, x0 = np.vecmat(draw.probabilities, offer.features), self._control(offer)
         own = draw.reason_code != NOT_EARNED
-        if self.pooled:
-            for h in range(x.shape[-2]):
-                h_th = slice(h, h + 1)
-                state = state.plus(x[..., h_th, :], x0[..., h_th, :], own[..., h_th])
-            return state
         row = offer.user
         more = state.of(row).plus(x, x0, own)
         new = Sums(np.array(state.z), np.array(state.u), np.array(state.v), np.array(state.decisions))

@@ -7,11 +7,10 @@ Departures. The optimum of (E gap)^2 / E information lies on two arms. Instead o
 points (information, gap) is walked from the smallest gap until the ratio stops falling. The ratio is convex along the
 hull, so this is exact for any number of arms, at a cost linear in it per corner.
 
-Where the learner sees all metrics, an arm may be worth what the whole outcome tells (`information="outcome"`: the m
-rows that the regression will get). That is the letter of the method, but it measures worse than the reward's own row:
-it pays regret for more than it needs to know.
+Where the learner sees all metrics, an arm is worth what its reward tells. What the whole outcome tells is the letter of
+the method, but measured worse: it pays regret for more than it needs to know.
 
-Shapes: leading `...` is any batch; K arms, d features, m rows of one outcome.
+Shapes: leading `...` is any batch; K arms, d features.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, pick, pick_shared
@@ -30,7 +29,6 @@ from drimed.numerics.quadratic_forms import leverages
 from drimed.policies.rules.base import Ask, Randomisation, check_width, widths
 
 VARIANTS = ("ucb", "f")
-INFORMATION = ("reward", "outcome")
 ALL_BUT = 1 - 2.0**-53  # of an uncertainty can be removed by one outcome, at most: its logarithm stays finite
 
 
@@ -47,7 +45,6 @@ class IDS:
     variant: str = "ucb"
     deterministic: bool = False  # DIDS
     width_squared: float | None = None  # None: the learner's radius; 2 measures well and promises nothing
-    information: str = "reward"  # that counts: of the reward, or of the whole "outcome"
 
     reference: ClassVar[str] = "Kirschner and Krause 2018"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -55,8 +52,6 @@ class IDS:
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise ConfigError(f"variant must be one of {VARIANTS}, got {self.variant!r}")
-        if self.information not in INFORMATION:
-            raise ConfigError(f"information must be one of {INFORMATION}, got {self.information!r}")
         check_width(self.width_squared)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
@@ -72,30 +67,14 @@ class IDS:
         upper = mean + width
         optimist = probability.best(upper, mask)
         gap = pick(upper, optimist)[..., None] - (mean - width)
-        Z = self._rows(offer)
-        AZ = np.matmul(Z, fit.V_inv[..., None, :, :])
-        gained = np.matmul(AZ, np.swapaxes(Z, -1, -2))  # (..., K, m, m), Z V^-1 Z^T
-        if self.variant == "f":  # log det(I + Z V^-1 Z^T)
-            return gap, np.log1p(np.maximum(np.linalg.eigvalsh(gained), 0.0)).sum(-1)
-        best = pick_shared(x, optimist, 2)[..., None, :]  # one offer may serve many states
-        along = np.matvec(AZ, best)  # (..., K, m)
-        left = np.linalg.solve(gained + np.eye(gained.shape[-1]), along[..., None])[..., 0]
-        own = leverages(best, fit.V_inv)  # (..., 1), the uncertainty that an outcome removes a share of
-        share = np.vecdot(along, left) / np.where(own > 0, own, 1.0)
-        return gap, -np.log1p(-np.minimum(share, ALL_BUT))
-
-    def _rows(self, offer: Offer) -> FloatArray:
-        """What an outcome of each arm would add to V, whitened: (..., K, m, d)."""
-        # Noise that is learned is known per arm, not per metric: then the reward's row stands for the outcome's.
-        if self.information == "reward" or (offer.whitening is None and offer.sigma is not None):
-            x = offer.features if offer.sigma is None else offer.features / offer.sigma[..., None]
-            return x[..., None, :]
-        if offer.maps is None:
-            raise InputError("the information of a whole outcome needs the offer's maps Phi(a); or use 'reward'")
-        if offer.whitening is None:
-            return offer.maps
-        Z = np.matmul(offer.whitening, offer.maps)
-        return Z if offer.scale is None else Z / np.sqrt(offer.scale)[..., None, None, None]
+        z = x if offer.sigma is None else x / offer.sigma[..., None]  # what an outcome of each arm would add to V
+        gained = leverages(z, fit.V_inv)  # (..., K)
+        if self.variant == "f":
+            return gap, np.log1p(gained)
+        best = pick_shared(x, optimist, 2)  # one offer may serve many states
+        own = leverages(best[..., None, :], fit.V_inv)  # (..., 1), the uncertainty that an outcome removes a share of
+        removed = np.matvec(z, np.matvec(fit.V_inv, best)) ** 2 / (1 + gained)
+        return gap, -np.log1p(-np.minimum(removed / np.where(own > 0, own, 1.0), ALL_BUT))
 
 
 def best_ratio(

@@ -16,7 +16,7 @@ Departures.
 * omega is kept as logarithms: in doubles an arm's weight would vanish and never return.
 * V_omega is given a ridge of 1e-6 of its mean eigenvalue, because omega may have fewer atoms than there are features.
 * Arms of equal features have no parameter that tells them apart, and do not keep the rule exploring.
-* Phases do not restart omega and lambda unless `restart` says so: that is for the proofs.
+* Phases do not restart omega and lambda, and steps do not shrink with their length: that is for the proofs.
 
 Shapes: leading `...` is any batch; H users, K arms, d features.
 """
@@ -63,12 +63,11 @@ class SOLID:
     .038571, and the nearest parameter under which the third is as good as the first is (.457143, .228571).
     """
 
-    omega_step: float | str = 0.5  # alpha_omega; "theory": 1 / sqrt(length of the phase)
-    multiplier_step: float | str = 0.1  # alpha_lambda; "theory": the same
+    omega_step: float = 0.5  # alpha_omega
+    multiplier_step: float = 0.1  # alpha_lambda
     accuracy: float = 100.0  # z_0: in phase k the constraint is 1 / (z_0 e^k), for z_0 e^3k rounds of exploration
     first_multiplier: float = 0.0  # lambda_1
     largest_multiplier: float = 10.0  # lambda_max
-    restart: bool = False  # whether omega and lambda start afresh in each phase
     optimism: float = 1.0  # times the confidence terms of the objective and of the constraint
     norm_bound: float = 1.0  # B: bound on |theta|
     radius: str = "schedule"  # or "learner"
@@ -79,10 +78,7 @@ class SOLID:
     def __post_init__(self) -> None:
         for name in ("omega_step", "multiplier_step", "accuracy", "largest_multiplier", "norm_bound"):
             value = getattr(self, name)
-            if name.endswith("_step") and isinstance(value, str):
-                if value != "theory":
-                    raise ConfigError(f"{name} must be positive and finite, or 'theory', got {value!r}")
-            elif not 0 < value < np.inf:
+            if not 0 < value < np.inf:
                 raise ConfigError(f"{name} must be positive and finite, got {value}")
         if not 0 <= self.first_multiplier <= self.largest_multiplier:
             raise ConfigError(
@@ -141,14 +137,10 @@ class SOLID:
         length = z * np.exp(2 * memory.phase)  # p_k
         wide = self.optimism * np.sqrt(self._squared_radius(fit, radius, explored))
         q, constraint = lagrangian(memory, theta, V_inv, wide, self.norm_bound)
-        step = np.asarray(_step_size(self.omega_step, length))[..., None, None]
-        log_omega = log_softmax(memory.log_omega + step * q, axis=-1)
-        descent = _step_size(self.multiplier_step, length) * (constraint - 1 / z)
+        log_omega = log_softmax(memory.log_omega + self.omega_step * q, axis=-1)
+        descent = self.multiplier_step * (constraint - 1 / z)
         multiplier = np.clip(memory.multiplier - descent, 0.0, self.largest_multiplier)
         over = memory.in_phase + 1 >= length
-        if self.restart:
-            log_omega = np.where(over[..., None, None], -np.log(log_omega.shape[-1]), log_omega)
-            multiplier = np.where(over, self.first_multiplier, multiplier)
         return replace(
             memory,
             log_omega=np.where(explore[..., None, None], log_omega, memory.log_omega),
@@ -221,10 +213,6 @@ def lagrangian(
     # Without alternatives a round does not explore, and the constraint is not used.
     left = np.where(ratio == np.inf, 0.0, 0.5 * ratio + (omega * hope).sum((-2, -1)) / users)
     return q * offered, left
-
-
-def _step_size(step: float | str, length: FloatArray) -> FloatArray | float:
-    return 1 / np.sqrt(length) if isinstance(step, str) else step
 
 
 def _one_state(fit: Fit) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -34,7 +34,7 @@ from scipy.special import log_ndtr, ndtr
 from drimed.errors import ConfigError, InputError
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import UNKNOWN, Cells, Scale
-from drimed.models.mixed.prediction import degrees_of_freedom, extend, residual
+from drimed.models.mixed.prediction import degrees_of_freedom, residual
 from drimed.models.mixed.terms import FACTORS, Layout, Structure
 from drimed.models.offer import Offer
 from drimed.numerics import probability
@@ -204,9 +204,15 @@ def extend_to(learner: Field, evidence: FieldEvidence, offers: Offer) -> FittedM
     keys, _ = learner.features.prediction_rows(offers, evidence.season)
     most = 1 + keys.reshape(-1, keys.shape[-1]).max(0)
     layout = replace(structure.common, sizes=tuple(np.maximum(structure.common.sizes, most).tolist()))
-    variance = fitted.variance.mean(-3)
-    theta, covariance = extend(fitted.theta, fitted.covariance, variance, structure.common, layout)
-    return FittedModel(learner, evidence, structure, layout, theta, covariance, variance[..., layout.family])
+    at, M, P = structure.common.places_in(layout), structure.metrics, len(layout.family)
+    prior = fitted.variance.mean(-3)[..., layout.family]
+    theta, covariance = np.zeros((*fitted.batch, M, P)), np.zeros((*fitted.batch, M, P, M, P))
+    theta[..., at] = fitted.theta
+    for m in range(M):
+        covariance[..., m, :, m, :] = prior[..., m, :, None] * np.eye(P)
+        for k in range(M):
+            covariance[..., m, at[:, None], k, at] = fitted.covariance[..., m, :, k, :]
+    return FittedModel(learner, evidence, structure, layout, theta, covariance, prior)
 
 
 def effects_of_users(model: FittedModel, offers: Offer) -> EffectPosterior:

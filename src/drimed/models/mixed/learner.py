@@ -19,7 +19,7 @@ from drimed.models.mixed import variance_components
 from drimed.models.mixed.features import Features
 from drimed.models.mixed.observations import Cells, Rows, add_binary_pseudo_outcomes, make_design, measure
 from drimed.models.mixed.prediction import Belief, as_fit, belief, kalman_update
-from drimed.models.mixed.terms import FACTORS, NoiseGroups, Range, Structure, field_families, people_families
+from drimed.models.mixed.terms import FACTORS, FIXED, NoiseGroups, Range, Structure, field_families, people_families
 from drimed.models.mixed.variance_components import IntegratedPosterior
 from drimed.models.offer import Offer, Outcome, Seen, Shape, quadratic
 from drimed.numerics import arrays
@@ -281,7 +281,7 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int, *, ungrouped: bo
     return Structure(
         families=families,
         factors=features.factors,
-        sizes=sizes,
+        sizes=tuple(n if name in FIXED else n + 1 for name, n in named.items()),
         cluster="user" if people else "season",
         covariates=features.width,
         noise=NoiseGroups(metrics, arms if learner.noise == "arm" else 1, 1 << len(features.noisy)),

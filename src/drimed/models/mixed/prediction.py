@@ -21,7 +21,6 @@ cluster's effects for each metric, B nodes, f families.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from scipy.special import chdtri
@@ -29,7 +28,7 @@ from scipy.special import chdtri
 from drimed.errors import InputError
 from drimed.models.mixed.likelihood import ClusterEffects, cluster_effects
 from drimed.models.mixed.observations import UNKNOWN, Cells, make_design
-from drimed.models.mixed.terms import Layout, Structure
+from drimed.models.mixed.terms import Structure
 from drimed.models.mixed.variance_components import IntegratedPosterior, mixture
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import FloatArray, IntArray
@@ -54,7 +53,7 @@ def belief(
     structure: Structure, fitted: IntegratedPosterior, cells: Cells, keys: IntArray, covariates: FloatArray
 ) -> Belief:
     """Mean outcomes for offers whose arms have the factors keys (..., n, K, F) and covariates (..., n, K, c)."""
-    structure, fitted, keys = with_unseen_values(structure, fitted, keys)
+    keys = structure.with_unseen(keys)
     scale, family = fitted.scale.expand(), structure.common.family
     z = scale.standardise(covariates)
     rows = X = structure.common.rows(keys, z)
@@ -178,52 +177,6 @@ def _prior_covariance(rows: FloatArray, variance: FloatArray) -> FloatArray:
     for m in range(M):
         table[..., :, m, :, m] = blocks[..., m, :, :]
     return table
-
-
-# Values of factors without outcomes
-
-
-def with_unseen_values(
-    structure: Structure, fitted: IntegratedPosterior, keys: IntArray
-) -> tuple[Structure, IntegratedPosterior, IntArray]:
-    """Columns for the values of factors that decisions with these keys have but no outcome has.
-
-    One more value of a factor stands for all of them: a belief is about one user at a time.
-    """
-    sizes = np.array(structure.sizes)
-    outside = ((keys < 0) | (keys >= sizes)) & structure.common.uses
-    if structure.ungrouped:  # group-level effects of users in no group are among their own
-        outside[..., structure.factors.index("group")] &= keys[..., structure.factors.index("group")] >= 0
-    if not outside.any():
-        return structure, fitted, keys
-    wider = _wider(structure, tuple((sizes + outside.reshape(-1, len(sizes)).any(0)).tolist()))
-    layouts = structure.common, wider.common
-    theta, covariance = extend(fitted.theta, fitted.covariance, fitted.variance.mean(-3), *layouts)
-    fitted = replace(fitted, theta=theta, covariance=covariance)
-    if fitted.each_theta is not None:
-        theta, covariance = extend(*at_each_node(fitted), fitted.variance, *layouts)
-        fitted = replace(fitted, each_theta=theta, each_covariance=covariance)
-    return wider, fitted, np.where(outside, sizes, keys)
-
-
-@lru_cache(maxsize=256)
-def _wider(structure: Structure, sizes: tuple[int, ...]) -> Structure:
-    return replace(structure, sizes=sizes)
-
-
-def extend(
-    theta: FloatArray, covariance: FloatArray, variance: FloatArray, layout: Layout, wider: Layout
-) -> tuple[FloatArray, FloatArray]:
-    """Theta (..., M, P) and its covariance on more columns; those without outcomes follow the prior, (..., M, f)."""
-    at, M, P = layout.places_in(wider), theta.shape[-2], len(wider.family)
-    prior = variance[..., wider.family]
-    mean, cov = np.zeros((*theta.shape[:-1], P)), np.zeros((*theta.shape[:-1], P, M, P))
-    mean[..., at] = theta
-    for m in range(M):
-        cov[..., m, :, m, :] = prior[..., m, :, None] * np.eye(P)
-        for k in range(M):
-            cov[..., m, at[:, None], k, at] = covariance[..., m, :, k, :]
-    return mean, cov
 
 
 # Kalman update

@@ -217,7 +217,7 @@ def _with_columns(model: FittedModel, offers: Offer) -> Offer:
     """The users whose group and number have columns; all where none have."""
     keys, _ = model.prediction_rows(offers)
     used = [FACTORS.index("group"), FACTORS.index("user")]
-    inside = (keys[:, 0, used] < np.array(model.structure.sizes)[used]).all(-1)
+    inside = (keys[:, 0, used] < model.evidence.sizes[used]).all(-1)
     return offers.take(np.flatnonzero(inside)) if inside.any() else offers
 
 

@@ -21,6 +21,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 FACTORS = ("season", "block", "group", "user", "arm", "noise")  # of every model; categories come after them
 CLUSTERS = ("season", "user")
+FIXED = ("block", "arm", "noise")  # factors without a place for values that were not seen yet
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
 # Variance of season x arm relative to the residual's. Public variety trials: 0.16 in 48 years of barley, 0.12 in three
 # of maize, 0.03 to 0.35 in two of soybean.
@@ -186,11 +187,6 @@ class Layout:
         slots = [self._slots(k) for k in self.members]
         return np.concatenate([*slots, np.zeros(0 if slots else 1, np.intp)])
 
-    @cached_property
-    def uses(self) -> BoolArray:
-        """The factors that tell columns apart: (F,)."""
-        return np.asarray(self._index.uses.any(-1))
-
     def factors_of(self, k: int) -> list[int]:
         """The numbers of the factors that tell a family's columns apart: within a cluster, neither it nor its group."""
         by = self.families[k].by
@@ -286,7 +282,8 @@ class Structure:
 
     families: tuple[Family, ...]
     factors: tuple[str, ...]
-    sizes: tuple[int, ...]  # of the factors
+    # Of the factors; all but FIXED ones have a place more than values were seen, for a value that was not.
+    sizes: tuple[int, ...]
     cluster: str  # the factor with many values that is eliminated: seasons or users
     covariates: int
     noise: NoiseGroups
@@ -339,6 +336,15 @@ class Structure:
             f if k in used or f.variance is not None else replace(f, variance=0.0) for k, f in enumerate(self.families)
         )
         return Parameters(families, self.metrics, self.noise.count)
+
+    def with_unseen(self, keys: IntArray) -> IntArray:
+        """Factors of predictions (..., F), with values that were not seen yet in their common place."""
+        sizes = np.array(self.sizes)
+        unseen = ((keys < 0) | (keys >= sizes)) & np.array([name not in FIXED for name in self.factors])
+        if self.ungrouped:  # group-level effects of users in no group are among their own
+            unseen[..., FACTORS.index("group")] &= keys[..., FACTORS.index("group")] >= 0
+        unseen[..., self.cluster_place] = False
+        return np.where(unseen, sizes - 1, keys)
 
     def _layout(self, *, own: bool) -> Layout:
         return Layout(self.families, self.factors, self.cluster, self.sizes, self.reference, own, self.ungrouped)
