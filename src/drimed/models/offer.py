@@ -110,10 +110,9 @@ class Offer:
 
     def broadcast(self, batch: tuple[int, ...]) -> Offer:
         """The same offers in every member of a batch (..., n)."""
-        names = {name: core for name, core in AXES.items() if name not in ("user", "attributes")}
-        arrays = {name: getattr(self, name) for name in names}
+        arrays = {name: getattr(self, name) for name in AXES if name not in ("user", "attributes")}
         wide: dict[str, Any] = {
-            name: np.broadcast_to(array, (*batch, *array.shape[array.ndim - names[name] :]))
+            name: np.broadcast_to(array, (*batch, *array.shape[array.ndim - AXES[name] :]))
             for name, array in arrays.items()
             if array is not None
         }

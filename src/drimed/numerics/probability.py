@@ -5,10 +5,8 @@ Shapes: (..., K). A mask is True where an arm may be used; None means every arm.
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtrit
 
 from drimed.errors import InputError
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -51,18 +49,7 @@ def student_quantile(level: FloatArray | float, freedom: FloatArray | float) -> 
     >>> np.round(student_quantile(0.99, np.array([5.0, 50.0, np.inf])), 3).tolist()
     [2.606, 2.355, 2.326]
     """
-    if not isinstance(freedom, np.ndarray) and isinstance(level, float):
-        return normal_quantile(level) if freedom == np.inf else float(student_quantile(level, np.asarray(freedom)))
-    finite = np.isfinite(freedom)
-    nu = np.where(finite, freedom, 3.0)
-    without_tails = normal_quantile(level) if isinstance(level, float) else ndtri(level)
-    return np.where(finite, np.sqrt(1 - 2 / nu) * stdtrit(nu, level), without_tails)
-
-
-@cache
-def normal_quantile(level: float) -> float:
-    """The quantile of the normal distribution."""
-    return float(ndtri(level))
+    return np.sqrt(1 - 2 / np.asarray(freedom)) * stdtrit(freedom, level)
 
 
 @kernel("void(f8[:], f8[:], f8[:])", "(k),(k)->(k)")

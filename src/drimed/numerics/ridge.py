@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from drimed.errors import NumericalError
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.numerics.compiled import kernel
+from drimed.numerics.quadratic_forms import leverages
 
-BLOCK = 256  # outcomes of `one_step_ahead` between factorisations, so that round-off does not build up
+BLOCK = 64  # outcomes of `one_step_ahead` at a time
 REFRESH_EVERY = 128  # rank-one steps between factorisations: keeps V V^-1 - I near round-off for ever
 LOST = (
     "the regression matrix V is not positive definite any more: the rows differ in scale by more than a double can "
@@ -155,9 +157,15 @@ def one_step_ahead(regularisation: float, Z: FloatArray, w: FloatArray, X: Float
     mean, leverage = np.empty((n, m)), np.empty((n, m))
     for first in range(0, n, BLOCK):
         at = slice(first, first + BLOCK)
-        mean[at], leverage[at] = _ahead(np.linalg.inv(V), b, Z[at], w[at], X[at])
-        rows = Z[at].reshape(-1, d)
-        V, b = V + rows.T @ rows, b + rows.T @ w[at].ravel()
+        z, y, x = Z[at].reshape(-1, d), w[at].ravel(), X[at].reshape(-1, d)
+        P = np.linalg.inv(V)
+        theta, outcome = P @ b, np.arange(len(z)) // m
+        # The rows of a block are jointly normal: the factor of their covariance has each given those before it.
+        root = np.linalg.cholesky(np.eye(len(z)) + z @ P @ z.T)
+        given = np.where(outcome[:, None] > outcome, solve_triangular(root, z @ P @ x.T, lower=True).T, 0.0)
+        mean[at] = (x @ theta + given @ solve_triangular(root, y - z @ theta, lower=True)).reshape(-1, m)
+        leverage[at] = (leverages(x, P) - np.vecdot(given, given)).reshape(-1, m)
+        V, b = V + z.T @ z, b + z.T @ y
     return mean, leverage
 
 
@@ -209,36 +217,3 @@ def _add_rows(V, V_inv, b, logdet, Z, w, theta, logdet_new, gain):  # type: igno
         for j in range(d):
             s += V_inv[i, j] * b[j]
         theta[i] = s
-
-
-@kernel(
-    "void(f8[:,:], f8[:], f8[:,:,:], f8[:,:], f8[:,:,:], f8[:,:], f8[:,:])",
-    "(d,d),(d),(n,m,d),(n,m),(n,m,d)->(n,m),(n,m)",
-)
-def _ahead(V_inv, b, Z, w, X, mean, leverage):  # type: ignore[no-untyped-def]
-    """Sherman-Morrison, one row after the other."""
-    n, m, d = Z.shape
-    P, moment, u = V_inv.copy(), b.copy(), np.empty(d)
-    for t in range(n):
-        for r in range(m):
-            mean[t, r] = 0.0
-            leverage[t, r] = 0.0
-            for i in range(d):
-                s, along = 0.0, 0.0
-                for j in range(d):
-                    s += P[i, j] * moment[j]
-                    along += P[i, j] * X[t, r, j]
-                mean[t, r] += X[t, r, i] * s
-                leverage[t, r] += X[t, r, i] * along
-        for r in range(m):
-            factor = 1.0
-            for i in range(d):
-                s = 0.0
-                for j in range(d):
-                    s += P[i, j] * Z[t, r, j]
-                u[i] = s
-                factor += Z[t, r, i] * s
-            for i in range(d):
-                moment[i] += Z[t, r, i] * w[t, r]
-                for j in range(d):
-                    P[i, j] -= u[i] * u[j] / factor

@@ -378,8 +378,7 @@ def _fields(part: Any) -> set[str]:
 def _value(text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
-    with suppress(ValueError):
-        return int(text)
-    with suppress(ValueError):
-        return float(text)
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
     return text

@@ -75,7 +75,7 @@ def evaluate(  # type: ignore[no-untyped-def]
                 add_products(T[i], w, z, S, Q + n)
                 add_cross_products(T[i], w, z, entries_of_cell(cols[i], slot, place, M, room), S, Q)
         in_prior_units(S, Q, Q + n + M, prior_deviations(v, zfamily, theirs, nz))
-        log_det += factorise(S, Q, Q + n + M, 0.0, 1.0)
+        log_det += factorise(S, Q, Q + n + M, 1.0)
         eliminated_products(S, Q, n, taken, squares)
         forget_numbers(place, ours, nt)
         forget_numbers(zplace, theirs, nz)
@@ -186,7 +186,7 @@ def cluster_effects(  # type: ignore[no-untyped-def]
                 add_products(T[i], w, z, S, Q + n)
                 add_cross_products(T[i], w, z, entries_of_cell(cols[i], slot, everywhere, M, room), S, Q)
         in_prior_units(S, Q, Q + n + M, dev)
-        factorise(S, Q, Q + n + M, 0.0, 1.0)
+        factorise(S, Q, Q + n + M, 1.0)
         back_substitute(S, Q, S, Q, Q + n + M)
         inverse_of_factored(S, Q, N, G)
         for a in range(Q):
@@ -218,7 +218,7 @@ def noise_precisions(R: FloatArray) -> tuple[FloatArray, FloatArray]:
             for a in range(n):
                 for h in range(n):
                     observed[a, h] = R[g, index[a], index[h]]
-            log_det[g, pattern] = factorise(observed, n, n, 0.0, 0.0)
+            log_det[g, pattern] = factorise(observed, n, n, 0.0)
             inverse = gram_of_lower(inverse_factor(observed, n), n)
             for a in range(n):
                 for h in range(n):
@@ -405,7 +405,7 @@ def solve_theta(
     M = v.shape[0]
     dev = prior_deviations(v, family, seen, D // M)
     in_prior_units(A, D, D + M, dev)
-    log_det = factorise(A, D, D + M, 0.0, 1.0)
+    log_det = factorise(A, D, D + M, 1.0)
     eliminated_products(A, D, 0, A, squares)
     V = gram_of_lower(inverse_factor(A, D), D)
     back_substitute(A, D, A, D, D + M)
@@ -647,11 +647,11 @@ def add_row(x: FloatArray, share: float, y: FloatArray) -> None:
 
 
 @helper
-def factorise(A: FloatArray, n: int, width: int, least: float, floor: float) -> float:
+def factorise(A: FloatArray, n: int, width: int, floor: float) -> float:
     """U in the place of the first n columns of A = U'U, U'^-1 B in that of the further ones, B; log det of A.
 
-    A matrix with a pivot that is not above `least` has no factor: its log det is NaN. Pivots below `floor` are raised
-    to it: those of I + X'X are 1 at least, and less is round-off.
+    A matrix that is not positive definite has no factor: its log det is NaN. Pivots below `floor` are raised to it:
+    those of I + X'X are 1 at least, and less is round-off.
     """
     log_det = 0.0
     for a in range(n):
@@ -662,7 +662,7 @@ def factorise(A: FloatArray, n: int, width: int, least: float, floor: float) -> 
         if A[a, a] < floor:
             A[a, a] = floor
         pivot = A[a, a]
-        if not pivot > least:
+        if not pivot > 0.0:
             return np.nan
         log_det += np.log(pivot)
         row, by = A[a, a:width], 1.0 / np.sqrt(pivot)

@@ -21,8 +21,7 @@ import numpy as np
 from drimed.errors import InputError, ShapeError
 from drimed.models.mixed.likelihood import Design
 from drimed.models.mixed.terms import FACTORS, Range, Structure
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-from drimed.numerics.compiled import kernel
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, outer
 
 GROWS = {"grows": True}  # arrays of a stored state that may be longer than those of a new one
 FREE = -1  # the pattern of a place that was never written
@@ -302,9 +301,11 @@ def add_binary_pseudo_outcomes(cells: Cells, scale: Scale, covariates: int, rang
 def make_design(structure: Structure, cells: Cells, scale: Scale, discount: float = 1.0) -> Design:
     """The design of cells that are sorted by cluster; an outcome counts `discount` times as much a season later."""
     common, own = structure.common, structure.own
-    observed, ones = cells.observed(structure.covariates), np.ones(cells.mean.shape[-1] + 1)
-    centre, unit = scale.centre[..., None, :], scale.unit[..., None, :]
-    T = _moments(cells.n, cells.mean, cells.scatter, observed, centre, unit, ones)
+    observed, unit = cells.observed(structure.covariates), scale.unit[..., None, :]
+    u = np.ones((*cells.n.shape, cells.mean.shape[-1] + 1))  # a constant, and the means
+    u[..., 1:] = (cells.mean - scale.centre[..., None, :]) / unit * observed
+    T = outer(cells.n[..., None] * u, u)
+    T[..., 1:, 1:] += cells.scatter / outer(unit, unit) * outer(observed, observed)
     if discount < 1:
         season = cells.keys[..., FACTORS.index("season")]
         newest = np.where(cells.n > 0, season, 0).max(-1, keepdims=True)
@@ -325,20 +326,6 @@ def make_design(structure: Structure, cells: Cells, scale: Scale, discount: floa
         zfamily=own.family,
         touched=np.zeros(touched, np.intp),
     )
-
-
-@kernel("void(f8, f8[:], f8[:,:], f8[:], f8[:], f8[:], f8[:], f8[:,:])", "(),(c),(c,c),(c),(c),(c),(u)->(u,u)")
-def _moments(n, mean, scatter, observed, centre, unit, ones, T):  # type: ignore[no-untyped-def]
-    """Sums of products of a cell's values, standardised, with a constant before them."""
-    u = ones.copy()
-    for a in range(len(mean)):
-        u[1 + a] = (mean[a] - centre[a]) / unit[a] * observed[a]
-    for a in range(len(u)):
-        for h in range(len(u)):
-            T[a, h] = n * u[a] * u[h]
-    for a in range(len(mean)):
-        for h in range(len(mean)):
-            T[1 + a, 1 + h] += scatter[a, h] / (unit[a] * unit[h]) * (observed[a] * observed[h])
 
 
 def _within_groups(cells: Cells, own: FloatArray, weight: FloatArray, off: FloatArray) -> tuple[FloatArray, FloatArray]:

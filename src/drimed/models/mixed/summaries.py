@@ -64,7 +64,7 @@ def components(model: FittedModel) -> list[Component]:
     parts = []
     for name, at in sorted(places.items(), key=lambda item: int(item[1][0])):
         mode = fitted.mode[at] + (log_scale if name == RESIDUAL else 0.0)
-        half = probability.normal_quantile(0.5 + LIKELY / 2) * fitted.deviation[at]
+        half = probability.student_quantile(0.5 + LIKELY / 2, np.inf) * fitted.deviation[at]
         best, low, high = (model.unit * np.exp(0.5 * x) for x in (mode, mode - half, mode + half))
         parts.append(Component(name, best, np.where(low < NEGLIGIBLE * noise, 0.0, low), high, told[at]))
     return parts

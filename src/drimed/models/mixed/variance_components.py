@@ -23,11 +23,9 @@ from scipy.special import ndtri
 from drimed import streams
 from drimed.errors import NumericalError
 from drimed.models.mixed.likelihood import Derivatives, Design, derivatives, posterior_at_nodes
-from drimed.models.mixed.likelihood_kernels import back_substitute, factorise
 from drimed.models.mixed.observations import GROWS, Scale
 from drimed.models.mixed.terms import Parameters, Structure
 from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.numerics.compiled import kernel
 from drimed.numerics.quadratic_forms import eigen, inverse_root
 
 MOST_CLUSTERS = 2000  # variances are learned from so many clusters at most: more would tell them no better
@@ -262,13 +260,8 @@ def _line_search(
 
 def newton_step(H: FloatArray, g: FloatArray) -> FloatArray:
     """-H^-1 g; where H bends downwards, as if it bent as much upwards."""
-    step = np.asarray(_solve(H, g))
-    bent = np.isnan(step[..., 0])
-    if bent.any():
-        values, vectors = eigen(0.5 * (H[bent] + np.swapaxes(H[bent], -1, -2)), "the curvature of the posterior")
-        along = np.matvec(np.swapaxes(vectors, -1, -2), g[bent]) / np.maximum(np.abs(values), LEAST_CURVATURE)
-        step[bent] = -np.matvec(vectors, along)
-    return step
+    values, vectors = eigen(0.5 * (H + np.swapaxes(H, -1, -2)), "the curvature of the posterior")
+    return -np.matvec(vectors, np.vecmat(g, vectors) / np.maximum(np.abs(values), LEAST_CURVATURE))
 
 
 def bounded(H: FloatArray) -> FloatArray:
@@ -276,23 +269,6 @@ def bounded(H: FloatArray) -> FloatArray:
     values, vectors = eigen(0.5 * (H + np.swapaxes(H, -1, -2)), "the curvature of the variances' posterior")
     values = np.maximum(values, LEAST_CURVATURE)
     return np.matmul(vectors * values[..., None, :], np.swapaxes(vectors, -1, -2))
-
-
-@kernel("void(f8[:,:], f8[:], f8[:])", "(p,p),(p)->(p)")
-def _solve(H, g, step):  # type: ignore[no-untyped-def]
-    """-H^-1 g; NaN where H is not positive definite, or hardly."""
-    p = g.shape[0]
-    A = np.empty((p, p + 1))
-    for a in range(p):
-        A[a, p] = -g[a]
-        for h in range(p):
-            A[a, h] = H[a, h]
-    if np.isnan(factorise(A, p, p + 1, LEAST_CURVATURE, 0.0)):
-        step[:] = np.nan
-        return
-    back_substitute(A, p, A, p, p + 1)
-    for a in range(p):
-        step[a] = A[a, p]
 
 
 # Nodes, in units of the posterior's deviations

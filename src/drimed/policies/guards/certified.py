@@ -22,7 +22,7 @@ from functools import reduce
 from typing import ClassVar, final
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import stdtr, stdtrit
 
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray
@@ -166,29 +166,13 @@ def arc_quantile(angle: FloatArray, tail: FloatArray, nu: FloatArray) -> FloatAr
     [2.3263, 2.7638]
     """
     normal = np.isinf(nu)
-    freedom = np.where(normal, MOST_FREEDOM, nu)
+    finite = np.where(normal, MOST_FREEDOM, nu)
     points = np.where(angle == np.pi, 2.0, 1.0)
     length = np.where(angle == np.pi, 0.0, angle) / (2 * np.pi)
-    if normal.all():  # Student's functions are slow
-
-        def above(p: FloatArray) -> FloatArray:
-            return np.asarray(-ndtri(p))
-
-        def height_and_tail(c: FloatArray) -> tuple[FloatArray, FloatArray]:
-            return np.exp(-0.5 * c * c), ndtr(-c)
-    else:
-
-        def above(p: FloatArray) -> FloatArray:
-            return -np.where(normal, ndtri(p), stdtrit(freedom, p))
-
-        def height_and_tail(c: FloatArray) -> tuple[FloatArray, FloatArray]:
-            height = np.where(normal, np.exp(-0.5 * c * c), np.exp(-0.5 * freedom * np.log1p(c * c / freedom)))
-            return height, np.where(normal, ndtr(-c), stdtr(freedom, -c))
-
-    c = above(FAR_TAIL * tail)
+    c = -stdtrit(nu, FAR_TAIL * tail)
     for _ in range(STEPS):  # every step stays above the root, so that no more than the tail is beyond it
-        height, beyond = height_and_tail(c)
-        c = above(tail / (points + length * height / beyond))
+        height = np.exp(-0.5 * np.where(normal, c * c, finite * np.log1p(c * c / finite)))
+        c = -stdtrit(nu, tail / (points + length * height / stdtr(nu, -c)))
     return np.asarray(c)
 
 
