@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from benchmarks.drawn_trials import FLOOR
 
-from drimed.competitors.field_learners import KNOWN, OWN, Apart, by_name
+from drimed.competitors.field_learners import KNOWN, OWN, Apart
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects
@@ -242,15 +242,6 @@ def test_regret_is_against_the_best_arm_of_the_site_and_the_control_breaks_no_pr
     assert (run("uniform", world).total("violations.safe.realised") > 0).any()
 
 
-def test_arms_by_name_are_those_of_a_field_whatever_maps_described_them() -> None:
-    offers = next(field(metrics=2).blocks()).offered
-    assert offers.maps is not None
-    described = replace(offers, maps=np.ones((*offers.maps.shape[:-1], 5)), features=np.ones((2, 6, 3, 5)))
-    told = by_name(described, offers.maps.shape[-1])
-    assert np.array_equal(np.asarray(told.maps), offers.maps)
-    np.testing.assert_allclose(told.features, offers.features)
-
-
 def test_nothing_is_called_better_after_one_season() -> None:
     world = field(seeds=range(4), sites=2, plots=9, seasons=2)
     policy = PolicySpec.parse(GUARDED).build()
@@ -308,14 +299,6 @@ def test_a_cell_in_which_a_policy_has_no_regret_has_no_ratios(tmp_path: Path) ->
     told = bench(small_field("field", "control,uniform", drifts=("barley", "all short")), tmp_path)
     worst = {row["policy"]: row["worst"] for row in told["ratios"]}
     assert max(worst.values()) < 100
-
-
-def test_whoever_is_told_variances_after_the_first_season_begins_on_the_control() -> None:
-    world = field()
-    for told, alone in (("KNOWN", False), ("LATER", True)):
-        policy = PolicySpec.parse(f"field_med:learner={RIVALS}:{told}+{PROMISE}").build()
-        first = simulate(policy, world).curve("control")[:, 0] / (world.shape.H * world.setting.plots)
-        assert bool((first == 1.0).all()) is alone
 
 
 def test_known_variances_are_the_worlds() -> None:

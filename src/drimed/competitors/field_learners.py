@@ -3,8 +3,6 @@
     ALONE    the paper's model, as in a live trial of its own for each site
     SITES    one regression on arms, sites and arms at sites, told the noise that it does not model
     KNOWN    the field model, told every variance of the fields of `drimed bench field`
-    LATER    the same, told after the first season: before it, nobody knows the scale of outcomes
-    NAMES    the paper's model, told the arms' names instead of their maps, as in a live trial of that kind
     OWN      a regression of its own for each person ("Standard" of Huch et al. 2024)
     BUMPS    the model of people, with bumps as covariates of the level
 
@@ -28,7 +26,7 @@ from drimed.models.mixed.prediction import Belief
 from drimed.models.mixed.terms import Parameters
 from drimed.models.offer import Offer, Outcome, Seen, Shape, Unit
 from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.simulation.trial_world import DEPARTURE, RANGE, Deviations, maps_by_name
+from drimed.simulation.trial_world import DEPARTURE, RANGE, Deviations
 
 GRID, BUMP_WIDTH = 5, 0.4  # bumps along each axis of the square, and how wide they are
 LEAST_VARIANCE = 1e-12  # relative to the residual's: a family of variance 0 on a log scale
@@ -164,16 +162,6 @@ def by_site(offer: Offer, d: int) -> Offer:
     return replace(offer, features=features, maps=None, preference=None)
 
 
-def by_name(offer: Offer, d: int) -> Offer:
-    """A level and each arm's departure from it, for every metric, instead of the maps that describe the arms."""
-    if offer.maps is None or offer.preference is None:
-        raise InputError("arms are known by name in worlds with several metrics; this offer has no maps")
-    K, M = offer.maps.shape[-3:-1]
-    maps = maps_by_name(K, M)
-    features = np.matvec(np.swapaxes(maps, -1, -2), offer.preference[..., None, :])
-    return replace(offer, features=features, maps=np.broadcast_to(maps, (*offer.maps.shape[:-1], d)))
-
-
 def with_bumps(offer: Offer, d: int) -> Offer:
     """A grid of bumps over the square beside its two covariates."""
     del d
@@ -200,7 +188,6 @@ class Known(_Wrapper):
     what: str = "known variances"
     deviations: Deviations = field(default_factory=Deviations)
     correlation: float = 0.5  # of the noise of two metrics
-    from_start: bool = True  # or only after the first outcomes, before which no learner can know their scale
 
     balances: ClassVar[bool] = True
 
@@ -225,8 +212,7 @@ class Known(_Wrapper):
         held = evidence.cells.compact(structure.cluster_place)
         scale = measure(held, structure.covariates, structure.ranges)
         unit = np.full(scale.unit.shape, self.deviations.residual / RANGE)
-        told_now = np.ones(scale.known.shape) if self.from_start or held.used else scale.known
-        scale = replace(scale, unit=unit, known=told_now)
+        scale = replace(scale, unit=unit, known=np.ones(scale.known.shape))
         known = structure.parameters
         x = np.broadcast_to(self.parameters(known), (*held.batch, known.size))
         laplace = variance_components.Laplace(x, np.zeros(x.shape), x[..., None, :])
@@ -253,12 +239,6 @@ SITES = Described(
     words=by_site,
     size=lambda shape: (1 + shape.K) * (1 + shape.H),
 )
-NAMES = Described(
-    inner=Learner(weighting="learned", norm_bound=24**0.5, regularisation=PRIOR**-2),
-    what="arms by name",
-    words=by_name,
-    size=lambda shape: (1 + shape.K) * shape.M,
-)
 BUMPS = Described(
     inner=Field(kind="people", covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
     what="bumps",
@@ -273,4 +253,3 @@ OWN = Apart(
     inner=Learner(weighting="none", feedback="reward", noise_bound=1.0, regularisation=0.1), what="each person alone"
 )
 KNOWN = Known()
-LATER = Known(from_start=False)

@@ -121,7 +121,8 @@ def _cover(W, span, rank, allowed, order, counts):  # type: ignore[no-untyped-de
     T = in_spanning_arms(span, order, r)
     V = np.zeros((r, r))
     information(T, counts, V)
-    if not _is_definite(V):  # the start has missed a direction by round-off: the spanning arms have them all
+    # If the start has missed a direction by round-off: the spanning arms have them all.
+    if not np.linalg.eigvalsh(V)[0] > COLLINEAR * V.max():
         for k in range(K):
             if order[k] > 0:
                 counts[k] = max(counts[k], 1.0)
@@ -270,21 +271,3 @@ def _extremes(T: FloatArray, allowed: BoolArray, counts: FloatArray) -> None:
             for i in range(r):
                 for j in range(r):
                     free[i, j] -= covered[i] * covered[j] / size
-
-
-@helper
-def _is_definite(V: FloatArray) -> bool:
-    """Whether no pivot of V's Cholesky factor is round-off."""
-    L = np.zeros(V.shape)
-    for i in range(V.shape[0]):
-        for j in range(i + 1):
-            s = V[i, j]
-            for p in range(j):
-                s -= L[i, p] * L[j, p]
-            if i == j:
-                if not s > COLLINEAR * V[i, i]:
-                    return False
-                L[i, i] = np.sqrt(s)
-            else:
-                L[i, j] = s / L[j, j]
-    return True
