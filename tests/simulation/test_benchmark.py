@@ -301,6 +301,14 @@ def test_a_cell_in_which_a_policy_has_no_regret_has_no_ratios(tmp_path: Path) ->
     assert max(worst.values()) < 100
 
 
+def test_whoever_is_told_variances_after_the_first_season_begins_on_the_control() -> None:
+    world = field()
+    for from_start in (True, False):
+        policy = make("field_med", learner=replace(KNOWN, from_start=from_start), relative=0, absolute=6)
+        first = simulate(policy, world).curve("control")[:, 0] / (world.shape.H * world.setting.plots)
+        assert bool((first == 1.0).all()) is not from_start
+
+
 def test_known_variances_are_the_worlds() -> None:
     d = Deviations()
     state = KNOWN.start(Shape(d=2, K=3, M=2, H=2))

@@ -188,6 +188,7 @@ class Known(_Wrapper):
     what: str = "known variances"
     deviations: Deviations = field(default_factory=Deviations)
     correlation: float = 0.5  # of the noise of two metrics
+    from_start: bool = True  # or only after the first outcomes, before which no learner can know their scale
 
     balances: ClassVar[bool] = True
 
@@ -212,7 +213,8 @@ class Known(_Wrapper):
         held = evidence.cells.compact(structure.cluster_place)
         scale = measure(held, structure.covariates, structure.ranges)
         unit = np.full(scale.unit.shape, self.deviations.residual / RANGE)
-        scale = replace(scale, unit=unit, known=np.ones(scale.known.shape))
+        told_now = np.ones(scale.known.shape) if self.from_start or held.used else scale.known
+        scale = replace(scale, unit=unit, known=told_now)
         known = structure.parameters
         x = np.broadcast_to(self.parameters(known), (*held.batch, known.size))
         laplace = variance_components.Laplace(x, np.zeros(x.shape), x[..., None, :])

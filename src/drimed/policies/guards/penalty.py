@@ -118,8 +118,8 @@ class Budget:
         ok = base.certified_arms(fit, [reward], r, offer.available)
         safe = base.safe_choice(ok, offer, ask)
         held, allowance = self._account(state, offer)
-        ends = (held + np.vecmat(p, reward.w) for p in (safe, wish))
-        share = margin.largest_share(fit, *ends, reward.x0, reward.relative, allowance, r)
+        low, high = (held + np.vecmat(p, reward.w) for p in (safe, wish))
+        share = margin.largest_share(fit, low, high, reward.x0, reward.relative, allowance, r)
         return base.mixed(wish, safe, share, ok, offer)
 
     def commit(self, state: Accounts, fit: Fit, offer: Offer, draw: Draw) -> Accounts:
