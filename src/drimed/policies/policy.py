@@ -14,7 +14,7 @@ belongs to their outcomes, which may come late and in any order, and be taken ba
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -106,7 +106,7 @@ class Policy:
         check_sizes(state.pulls.shape, d, offer, draws)
         if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN
             raise InputError(f"draws must be uniforms between 0 and 1, got {draws}")
-        seen = self.see(state, offer)
+        seen = self.learner.see(state.evidence, offer, state.pulls, state.round)
         u = draws[..., 0]
         if self.balances:
             unit = offer.unit or Unit(user=offer.user, group=offer.user)
