@@ -81,15 +81,6 @@ def residual_check(residuals: Any, arm: Any, K: int, *, level: float = 0.95) -> 
 
 @final
 @dataclass(frozen=True, slots=True)
-class EpisodeSums:
-    """Sums over the whitened rows (z, w) of each episode."""
-
-    gram: FloatArray  # (..., L, d, d), sum of z z^T
-    moment: FloatArray  # (..., L, d), sum of z w
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class MeanDrift:
     """Evidence against a constant theta after each episode."""
 
@@ -122,9 +113,12 @@ class Monitor:
         if not self.norm_bound > 0 or self.every < 1 or not self.jumps or not min(self.jumps) > 0:
             raise ConfigError("norm_bound, every and jumps must be positive")
 
-    def watch(self, sums: EpisodeSums) -> MeanDrift:
-        """Evidence after each of L episodes."""
-        A, b = np.cumsum(sums.gram, -3), np.cumsum(sums.moment, -2)
+    def watch(self, gram: FloatArray, moment: FloatArray) -> MeanDrift:
+        """Evidence after each of L episodes, from sums over its whitened rows (z, w).
+
+        `gram` (..., L, d, d) are those of z z^T, `moment` (..., L, d) of z w.
+        """
+        A, b = np.cumsum(gram, -3), np.cumsum(moment, -2)
         L, d = b.shape[-2:]
         S2 = self.norm_bound**2
         before, theta = _log_mixture(A, b, d / S2)  # (..., L) and (..., L, d)

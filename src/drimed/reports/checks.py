@@ -19,7 +19,7 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.evaluation import model_checks
 from drimed.evaluation.effects import PLAYS, calibration_p_value
-from drimed.evaluation.model_checks import EpisodeSums, MeanDrift, Monitor
+from drimed.evaluation.model_checks import MeanDrift, Monitor
 from drimed.evaluation.residual_checks import Check
 from drimed.formatting import amount, counted, listed, short
 from drimed.models import linear_regression, noise_estimation
@@ -181,7 +181,7 @@ def _mean_drift(data: Dataset, rows: _Rows) -> MeanDrift | None:
     np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
     np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
     bound = inference_learner(data.state).norm_bound
-    return Monitor(alpha=ALPHA, norm_bound=bound, every=max(1, L // 20)).watch(EpisodeSums(gram, moment))
+    return Monitor(alpha=ALPHA, norm_bound=bound, every=max(1, L // 20)).watch(gram, moment)
 
 
 def _withdrawn(data: Dataset, checks: Checks) -> str | None:
