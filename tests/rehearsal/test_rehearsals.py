@@ -124,11 +124,11 @@ def test_a_share_of_nothing_is_not_certain() -> None:
 
 
 def test_seasons_are_found_from_one_long_rehearsal() -> None:
-    answer = find("seasons", Goal("likely", 0.5), plan(), "better", None, jobs=1)
+    answer = find("seasons", Goal("likely", 0.8), plan(), "better", None, jobs=1)
     record = plan(seasons=8).run(None, jobs=1)["better", OWN]
     powers = [n.value for n in record.power_by_look(LIKELY)]
     low, value, high = (answer.first(errors) for errors in (2.0, 0.0, -2.0))
-    assert value == next(t for t, p in enumerate(powers, 1) if p >= 0.5)
+    assert value == next(t for t, p in enumerate(powers, 1) if p >= 0.8)
     assert low is not None
     assert high is not None
     assert low <= value <= high

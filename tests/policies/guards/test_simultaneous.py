@@ -110,6 +110,14 @@ def test_a_lottery_is_certified_by_the_mean_of_its_arms_bounds(control: list[flo
         assert share * wish + (1 - share) * F[-1] == pytest.approx(0.0, abs=1e-12)
 
 
+def test_a_control_whose_margin_is_certain_takes_no_share_of_the_error_probability() -> None:
+    fit, offer = r1_fit(), r1_offer()
+    for relative, same in ((0.0, True), (0.1, False)):
+        required = constraints(offer, Tolerance(relative=relative, absolute=0.3))
+        (with_control,), (alone,) = (lower_bounds(fit, offer, required, 0.8, control=c) for c in (True, False))
+        assert np.array_equal(with_control, alone) == same
+
+
 def test_certain_keeps_fewer_arms_and_always_the_control() -> None:
     rng = np.random.default_rng(6)
     fewer = 0

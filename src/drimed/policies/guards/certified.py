@@ -180,7 +180,8 @@ def _arcs(fit: Fit, offer: Offer, c: Constraint, control: bool) -> tuple[FloatAr
     """The angle of each arm's directions, and last of the control's, and which of them count: (..., K + 1) twice."""
     moves = (c.w != 0).any(-1)
     used = moves if offer.available is None else moves & offer.available
-    used = np.concatenate((used, np.full((*used.shape[:-1], 1), control)), -1)
+    counts = control and c.relative > 0  # with an absolute tolerance alone the control's margin is certain
+    used = np.concatenate((used, np.full((*used.shape[:-1], 1), counts)), -1)
     w, x0 = np.concatenate((c.w, np.zeros_like(c.w[..., :1, :])), -2), c.relative * c.x0
     Sx0 = np.matvec(fit.metric, x0)
     E, mu0 = np.maximum(np.vecdot(x0, Sx0), 0.0), np.vecdot(x0, fit.theta)
