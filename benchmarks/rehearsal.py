@@ -54,13 +54,13 @@ def run(size: Size) -> Part:
 
 def live_loop(world: SimulatedTrials) -> Callable[[Any, int], None]:
     """A function that plays simulated trial s over the live interface; outcomes of all arms are drawn beforehand."""
-    spec, fields = world.population.state.spec, list(world.population.state.problem.covariates.fields)
+    spec, fields = world.state.spec, list(world.state.problem.covariates.fields)
     drawn = []
     for season in range(world.setting.seasons):
         means = world.means(season, world.offers(season))  # (S, n, K, M)
         S, n, K, _ = means.shape
         arms = [world.respond(season, np.full((S, n), k), means) for k in range(K)]
-        places = zip(world.population.seasons[season], world.contexts(season), strict=True)
+        places = zip(world.places[season], world.contexts(season), strict=True)
         contexts = {place.user: values for place, values in places if values is not None}
         drawn.append((contexts, np.stack([told.y for told in arms], 2), arms[0].observed))
     metrics, names = list(spec.metrics), list(spec.arms)

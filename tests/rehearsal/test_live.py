@@ -83,8 +83,8 @@ def rehearsed(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[
 
 
 def contexts(world: SimulatedTrials, season: int, s: int) -> dict[str, dict[str, float]]:
-    fields = list(world.population.state.problem.covariates.fields)
-    found = zip(world.population.seasons[season], world.contexts(season), strict=True)
+    fields = list(world.state.problem.covariates.fields)
+    found = zip(world.places[season], world.contexts(season), strict=True)
     return (
         {} if not fields else {p.user: dict(zip(fields, c[s].tolist(), strict=True)) for p, c in found if c is not None}
     )

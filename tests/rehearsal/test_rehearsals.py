@@ -62,7 +62,7 @@ def test_neither_processes_nor_an_interruption_change_any_number(tmp_path: Path)
         plan().run(tmp_path, jobs=1, on_done=stop)
     (kept,) = tmp_path.glob("*.npz")  # the first block of two
     told: list[tuple[int, int]] = []
-    again = plan().run(tmp_path, jobs=1, on_done=lambda done: told.append((done.finished_seeds, done.seeds)))
+    again = plan().run(tmp_path, jobs=1, on_done=lambda done: told.append((done.finished, done.seeds)))
     assert told == [(50, 60), (60, 60)]
     assert kept.exists()
     assert same(whole, again["better", OWN])
@@ -73,7 +73,7 @@ def test_a_rehearsal_is_kept_under_the_keys_that_it_began_with(tmp_path: Path, m
     keys = [block.key() for task in plan().tasks().values() for block in task.blocks()]
 
     def then_changed(_: Progress[Record]) -> None:
-        monkeypatch.setattr("drimed.rehearsal.play.code_digest", lambda: "changed")
+        monkeypatch.setattr("drimed.simulation.sweep.code_digest", lambda: "changed")
 
     plan().run(tmp_path, jobs=1, on_done=then_changed)
     assert sorted(path.stem for path in tmp_path.glob("*.npz")) == sorted(keys)

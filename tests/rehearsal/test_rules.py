@@ -113,11 +113,11 @@ def lived(spec: TrialSpec, world: SimulatedTrials, seasons: list[Season], s: int
     """A live trial with the draws and outcomes of world s, and how many seasons it has."""
     trial, arms = Trial.create(spec.plain() | {"seed": SEEDS[s]}, MemoryStore()), list(spec.arms)
     waiting: list[Any] = []
-    crowd = world.population
+    crowd = world
     for season in seasons:
         try:
             trial.open_episode(contexts(world, season.number, s))
-            asked = [place.user for place in crowd.seasons[season.number]] if spec.enrols else None
+            asked = [place.user for place in crowd.places[season.number]] if spec.enrols else None
             decisions = trial.ask_many(
                 asked, enrol={u: crowd.state.profile(u).definition.model_dump(exclude_none=True) for u in asked or ()}
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,9 @@ from drimed.models.offer import Offer, Outcome, Shape
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.registry import PolicySpec, make, parse_list
-from drimed.simulation.benchmark import SUITES, Benchmark, FieldScenario, HealthScenario, suite
+from drimed.simulation.benchmark import SUITES, Benchmark, PaperScenario, suite
 from drimed.simulation.results_page import bench
-from drimed.simulation.runner import Looks, Run, RunRecord, simulate
-from drimed.simulation.sweep import batches
+from drimed.simulation.runner import Looks, RunRecord, simulate
 from drimed.simulation.trial_world import RANGE, Deviations, FieldSetting, FieldWorld
 from drimed.simulation.worlds import AnyWorld, World
 from drimed.trial import template
@@ -116,16 +114,16 @@ def test_every_suite_runs_and_its_policies_exist(name: str) -> None:
         cells = [c for c in plan.cells if c.axis in ("gap", "drift")]
         assert {c.axis for c in plan.cells} == {"L", "d", "drift", "gap"}
         runs = [r for (label, _), r in plan.plan().items() if label in {c.label for c in cells[:2]}]
-        assert all(np.isfinite(r.run_with()[0].total("regret")).all() for r in runs)
+        assert all(np.isfinite(r.run().total("regret")).all() for r in runs)
         lasts = {c.label: c.scenario.world([0]).episodes for c in plan.cells}
         assert {lasts[c.label] for c in plan.cells if c.axis == "L"} == {250, 1000, 4000, 16000}
         assert {lasts[c.label] for c in plan.cells if c.axis != "L"} == {12}
         return
-    if isinstance(SUITES[name].scenario, FieldScenario | HealthScenario):
+    if not isinstance(SUITES[name].scenario, PaperScenario):
         return  # below
     episodes = 2 if name == "large-k" else 12
     for each in small(name, "w_oful,dri_med", episodes=episodes).plan().values():
-        assert np.isfinite(each.run_with()[0].total("regret")).all()
+        assert np.isfinite(each.run().total("regret")).all()
 
 
 def test_the_mean_moves_only_where_it_is_said_to() -> None:
@@ -147,39 +145,6 @@ def test_senseless_plans_are_refused() -> None:
         small("hard", "oful,oful")
     with pytest.raises(UnknownNameError, match="did you mean 'hard'"):
         suite("hrad")
-
-
-@pytest.mark.parametrize(
-    "name", ["paper-random", "paper-instance", "mixed-control", "lonely", "mean-drift", "heavy-tails"]
-)
-def test_drifts_that_run_side_by_side_are_the_same_to_the_last_bit(name: str) -> None:
-    plan = small(name, "dri_med,w_ts", drifts=("none", "periodic", "decaying"), instances=3, episodes=8)
-    together = batched(plan.plan().values(), fewest=1)
-    assert [len(batch) for batch in together] == [3, 3]
-    for batch in together:
-        for run, record in zip(batch, batch[0].run_with(batch[1:]), strict=True):
-            (alone,) = run.run_with()
-            assert same_numbers(record, alone)
-
-
-def batched(runs: Iterable[Run], fewest: int) -> list[list[Run]]:
-    of_key = {run.key(): run for run in runs}
-    return [[of_key[key] for key in batch] for batch in batches(of_key, fewest)]
-
-
-def same_numbers(one: RunRecord, other: RunRecord) -> bool:
-    curves = all(np.array_equal(one.curves[name], other.curves[name], equal_nan=True) for name in other.curves)
-    return curves and np.array_equal(one.allocation, other.allocation) and one.decisions == other.decisions
-
-
-def test_drifts_run_alone_where_processes_would_wait_or_worlds_are_large() -> None:
-    runs = list(small("paper-random", drifts=("none", "periodic")).plan().values())
-    large = list(small("large-k", drifts=("none", "periodic"), instances=20).plan().values())
-    for each, fewest in ((runs, 6), (large, 1)):
-        found = batched(each, fewest)
-        assert all(len(batch) == 1 for batch in found)
-        assert sorted(run.key() for (run,) in found) == sorted(run.key() for run in each)
-    assert batched([], fewest=4) == []
 
 
 def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
@@ -380,7 +345,7 @@ def test_fields_keep_the_control_as_the_template_of_a_trial_does() -> None:
     floors = TrialSpec.parse(template()).floors
     assert floors is not None
     cells = [cell.scenario for cell in suite("field").special]
-    assert {cell.setting.floor for cell in cells if isinstance(cell, FieldScenario)} == {floors.control} == {FLOOR}
+    assert {cell.floor for cell in cells if isinstance(cell, FieldSetting)} == {floors.control} == {FLOOR}
 
 
 @pytest.mark.parametrize("text", ["field_med", "people_med"])

@@ -119,7 +119,7 @@ CONTENDERS = {c.key: c for c in MAIN}
 
 def final_regret(key: str, drift: str = "gradual") -> np.ndarray:
     run = Reproduction().on_authors(CONTENDERS[key], drift, seeds=16)
-    return run.run_with()[0].total("regret_as_published")
+    return run.run().total("regret_as_published")
 
 
 @pytest.mark.parametrize(("key", "median"), [("oful", 331), ("lin_ts", 1294), ("lin_med", 1816), ("lin_imed", 1068)])

@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.policies.guards.margin import Tolerance
 from drimed.simulation.benchmark import PaperScenario
 from drimed.simulation.runner import Run, RunRecord
-from drimed.simulation.sweep import Cluster, Progress, Task, batches, sweep
+from drimed.simulation.sweep import Progress, sweep
 from drimed.simulation.worlds import Setting
 
 SHORT = PaperScenario(setting=Setting(episodes=10))
@@ -96,19 +95,6 @@ def test_an_interrupted_sweep_keeps_what_is_finished(tmp_path: Path) -> None:
     told: list[bool] = []
     sweep(PLAN, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
     assert told == [True, True, False]
-
-
-def test_runs_are_computed_together_only_if_nothing_but_the_drift_differs() -> None:
-    drifts = [Run(policy="oful", scenario=SHORT.under(d), seeds=(0, 1)) for d in ("none", "gradual")]
-    others = [
-        replace(drifts[0], policy="greedy"),
-        replace(drifts[0], seeds=(0, 2)),
-        replace(drifts[0], tolerance=Tolerance(relative=0.2)),
-        replace(drifts[0], scenario=replace(SHORT.under("none"), quantile=0.25)),
-    ]
-    keyed: dict[str, Task[RunRecord]] = {run.key(): run for run in (*drifts, *others)}
-    found = [list(batch.values()) for batch in batches(keyed, fewest=1)]
-    assert found == [drifts, *([run] for run in others)]
 
 
 DASK_PLAN = {
@@ -196,7 +182,7 @@ def long_here(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, RunRecord]:
 @THIRD_PARTY_WARNINGS
 def test_a_dask_cluster_gives_the_same_bits(dask: DaskOnLoopback, tmp_path: Path) -> None:
     here = sweep(DASK_PLAN, tmp_path / "here", jobs=1)
-    there = sweep(DASK_PLAN, tmp_path / "there", cluster=Cluster.parse(f"dask={dask.address}"))
+    there = sweep(DASK_PLAN, tmp_path / "there", cluster=f"dask={dask.address}")
     assert_same(there, here)
 
 
@@ -212,7 +198,7 @@ def test_a_killed_dask_worker_costs_time_and_no_result(
             killed.append(dask.workers[0].pid)
             os.kill(dask.workers[0].pid, signal.SIGKILL)
 
-    there = sweep(LONG, tmp_path / "there", cluster=Cluster.parse(f"dask={dask.address}"), on_done=kill_one)
+    there = sweep(LONG, tmp_path / "there", cluster=f"dask={dask.address}", on_done=kill_one)
     assert killed
     assert dask.workers[0].wait(timeout=10) == -signal.SIGKILL
     assert_same(there, long_here)
@@ -239,12 +225,12 @@ def test_a_killed_process_of_the_pool_costs_time_and_no_result(long_here: dict[A
 @pytest.mark.parametrize("text", ["", "dask", "dask=", "ray=local", "tcp://127.0.0.1:1"])
 def test_what_is_not_a_cluster_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="cluster must be dask="):
-        Cluster.parse(text)
+        sweep(PLAN, None, cluster=text)
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drimed.simulation.sweep.SCHEDULER_TIMEOUT", 1)
     start = time.monotonic()
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
-        sweep(DASK_PLAN, tmp_path, cluster=Cluster.parse("dask=tcp://127.0.0.1:1"))
+        sweep(DASK_PLAN, tmp_path, cluster="dask=tcp://127.0.0.1:1")
     assert time.monotonic() - start < 60

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError
-from drimed.simulation.mhealth import BASELINE, SETTINGS, THETA, MobileHealth
-from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
+from drimed.simulation.trial_world import BASELINE, HEALTH, THETA, Deviations, FieldSetting, FieldWorld, HealthSetting
 
 
 def test_deviations_are_those_asked_for() -> None:
@@ -56,12 +55,13 @@ def test_noise_of_two_metrics_is_correlated() -> None:
     assert float(np.asarray(np.corrcoef(noise.T))[0, 1]) == pytest.approx(0.5, abs=0.03)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", HEALTH)
 def test_mobile_health_responds_with_baseline_effect_and_noise(setting: str) -> None:
-    world = MobileHealth(setting, [1, 2], stages=20)
+    world = HealthSetting(kind=setting, stages=20).world([1, 2])
     states = world.states(19)
     effect = world.effects(19, states)
-    acted, idle = (world.respond(19, states, np.full((2, 20), a)) for a in (1, 0))
+    *_, last = world.blocks()
+    acted, idle = (np.asarray(last.outcomes(np.full((2, 20), a)).reward) for a in (1, 0))
     np.testing.assert_allclose(acted - idle, effect)
     linear = np.asarray(BASELINE[0] + states @ np.asarray(BASELINE[1:]))
     same = np.concatenate([np.ones((2, 20, 1)), states], -1) @ np.asarray(THETA)
@@ -87,4 +87,4 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="block must be a standard deviation"):
         Deviations(block=-1.0)
     with pytest.raises(ConfigError, match="setting must be one of"):
-        MobileHealth("other", [1])
+        HealthSetting(kind="other")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
 from drimed.models.offer import Shape
 from drimed.numerics.arrays import FloatArray
 from drimed.simulation.instances import authors_instance, draw_instance, given_control, quantile_control
-from drimed.simulation.worlds import Setting, World, side_by_side
+from drimed.simulation.worlds import Setting, World
 from tests.worlds import SMALL, world
 
 ARRAYS = ("features", "sigma", "scale", "preferences", "contexts", "noise", "means")  # (n, H, S, ...)
@@ -50,25 +49,6 @@ def test_what_a_member_meets_depends_on_its_seed_alone(setting: dict[str, Any]) 
     for s in range(5):
         alone = arrays(world(episodes=6, seeds=[s], instances=[instances[s]], **setting))
         assert_equal(alone, {name: array[:, :, s : s + 1] for name, array in whole.items()})
-
-
-@pytest.mark.parametrize("setting", [{}, {"drift_by": "mean"}, {"preferences": "per episode"}, {"rotation": 1.0}])
-@pytest.mark.parametrize("shared", [True, False])
-def test_worlds_side_by_side_meet_what_each_drift_brings_alone(setting: dict[str, Any], shared: bool) -> None:
-    instances = [draw_instance(s, SMALL) for s in range(1 if shared else 3)]
-    drifts = ("none", "abrupt", "periodic")
-    apart = [world(episodes=6, seeds=range(3), instances=instances, drift=drift, **setting) for drift in drifts]
-    joined = side_by_side(apart[0], drifts)
-    assert joined.batch == 9
-    found = arrays(joined)
-    for i, alone in enumerate(apart):
-        assert_equal({name: array[:, :, 3 * i : 3 * i + 3] for name, array in found.items()}, arrays(alone))
-        assert np.array_equal(joined.control[:, 3 * i : 3 * i + 3], alone.control)
-
-
-def test_drifts_are_given_for_every_seed_or_for_none() -> None:
-    with pytest.raises(ConfigError, match="give no drifts, or one per seed"):
-        replace(world(seeds=range(3)), drifts=["none", "abrupt"])
 
 
 def test_contexts_and_noise_and_preferences_are_streams_of_their_own() -> None:

@@ -120,7 +120,6 @@ def bench(
     from drimed.policies.guards.margin import Tolerance
     from drimed.policies.registry import parse_list
     from drimed.simulation.benchmark import RATIO_TO_THE_BEST, SUITES, Benchmark, suite
-    from drimed.simulation.sweep import Cluster
 
     console = Console()
     if name == "list":
@@ -148,11 +147,10 @@ def bench(
     for spec in benchmark.specs:
         if spec.note():
             console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
-    where = Cluster.parse(cluster) if cluster else None
     from drimed.simulation.results_page import bench as measure
 
     target = out or Path("out/bench") / chosen.id
-    results, last = _measured(console, target, partial(measure, benchmark, target, jobs=jobs, cluster=where))
+    results, last = _measured(console, target, partial(measure, benchmark, target, jobs=jobs, cluster=cluster))
     table = Table(Column("policy", overflow="fold"), "ratio to the best", "worst cell")
     for row in results["ratios"]:
         table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
@@ -169,7 +167,7 @@ def _measured(console: Console, out: Path, measure: Callable[..., dict[str, Any]
         nonlocal reused
         reused += block.stored
         text = block.task.label[:DESCRIPTION].ljust(DESCRIPTION)
-        progress.update(bar, completed=block.finished, total=block.blocks, description=text)
+        progress.update(bar, completed=block.finished, total=block.seeds, description=text)
 
     text, times = TextColumn("{task.description}"), (TimeElapsedColumn(), TimeRemainingColumn())
     try:

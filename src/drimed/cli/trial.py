@@ -126,7 +126,6 @@ def rehearse(
     """
     from drimed.rehearsal import designs
     from drimed.rehearsal.page import Results, write
-    from drimed.simulation.sweep import Cluster
 
     if (find is None) != (goal is None):
         raise InputError('--find and --for belong together, such as --find seasons --for "power 0.8"')
@@ -138,7 +137,7 @@ def rehearse(
     if wanted not in plan.scenarios:
         raise InputError(f"no scenario {wanted!r}; there are {', '.join(plan.scenarios)}")
     place = out or Path("out") / "rehearsal" / plan.spec.name
-    how: dict[str, Any] = {"jobs": jobs, "cluster": Cluster.parse(cluster) if cluster else None}
+    how: dict[str, Any] = {"jobs": jobs, "cluster": cluster}
     answer = None
     try:
         if find is not None and goal is not None:
@@ -164,7 +163,7 @@ def _progress(what: str) -> Iterator[OnDone]:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("trials"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda done: progress.update(task, completed=done.finished_seeds, total=done.seeds)
+        yield lambda done: progress.update(task, completed=done.finished, total=done.seeds)
 
 
 @trial.command()

@@ -93,8 +93,8 @@ class Plan:
         first = self.seed * 1_000_000
         return {
             (name, design.name): Rehearsal(
-                self.spec, design, scenario, self.seasons,
-                tuple(range(first, first + (self.trials if design.name == OWN else few))), self.history,
+                spec=self.spec, design=design, scenario=scenario, seasons=self.seasons, history=self.history,
+                seeds=tuple(range(first, first + (self.trials if design.name == OWN else few))),
             )
             for name, scenario in self.scenarios.items()
             for design in self.designs
@@ -250,7 +250,7 @@ def quick(spec: TrialSpec, given: dict[str, Scenario] | None = None) -> tuple[Re
     except DrimedError as error:
         return None, [f"not rehearsed: {error}"]
     name, seasons = plan.main, trials.setting.seasons
-    size = max(map(len, trials.population.seasons)) * len(spec.arms) * len(spec.metrics)
+    size = max(map(len, trials.places)) * len(spec.arms) * len(spec.metrics)
     if size > QUICK_LARGEST or seasons > 2 * scenarios.SEASONS:
         return None, []
     record = plan.run(None, jobs=1)[name, OWN]

@@ -21,6 +21,7 @@ from drimed import streams
 from drimed.errors import InputError
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.rehearsal.scenarios import Scenario, control_arms
+from drimed.simulation.trial_world import Past
 from drimed.trial import tables
 from drimed.trial.columns import Column, Columns
 from drimed.trial.names import METRIC, tidy
@@ -33,29 +34,13 @@ FEWEST_REPEATS = 5  # degrees of freedom from plots of one arm at one site in on
 
 
 @dataclass(frozen=True)
-class History:
-    """Measured outcomes by season, site and arm."""
+class History(Past):
+    """Outcomes of the arms and metrics of a trial."""
 
-    seasons: tuple[str, ...]
-    sites: tuple[str, ...]
+    freedom: FloatArray  # (M,), degrees of freedom of `repeats`
     arms: tuple[str, ...]
     metrics: tuple[str, ...]
-    mean: FloatArray  # (Y, G, K, M), of all plots; filled in where nothing was measured
-    measured: BoolArray  # (Y, G, K, M)
-    repeats: FloatArray  # (R, M), residuals of plots of one arm at one site in one season from their mean
-    freedom: FloatArray  # (M,), degrees of freedom of those
     digest: str
-
-    @property
-    def present(self) -> BoolArray:
-        """Whether anything was measured: (Y, G)."""
-        return np.asarray(self.measured.any((-2, -1)))
-
-    @cached_property
-    def lasting(self) -> FloatArray:
-        """The mean of each arm at each site over the seasons it was there: (G, K, M)."""
-        present = self.present[..., None, None]
-        return np.asarray((self.mean * present).sum(0) / present.sum(0))
 
     @cached_property
     def components(self) -> dict[str, FloatArray]:
@@ -143,7 +128,7 @@ def of_table(spec: TrialSpec, table: Table, digest: str = "") -> History:
                 raise InputError(f"the history has no {metric!r} of arm {arm!r}, so nothing says what it would bring")
         mean[..., m] = _fill_in(mean[..., m], measured[..., m], m)
     freedom = np.maximum(count - 1, 0).sum((0, 1, 2))
-    return History(seasons, sites, arms, metrics, mean, measured, residuals[several.any(-1)], freedom, digest)
+    return History(seasons, sites, mean, measured, residuals[several.any(-1)], freedom, arms, metrics, digest)
 
 
 def _columns(spec: TrialSpec, table: Table) -> dict[str, str]:

@@ -147,7 +147,7 @@ class Results:
 
     def best_by_user(self, scenario: str) -> dict[str, Number]:
         """The chance that the best arm is found, for each user who is looked at and each group."""
-        looked_at = self.plan.simulated(self.plan.main).population.looked_at
+        looked_at = self.plan.simulated(self.plan.main).looked_at
         groups: dict[str, list[int]] = {}
         for h, profile in enumerate(looked_at):
             if profile.group is not None:
@@ -175,7 +175,7 @@ def page(results: Results) -> str:
     harmful = max(
         results.own, key=lambda s: (results.measured[s, OWN]["users harmed beyond the tolerance"] or NONE).value
     )
-    users = plan.simulated(harmful).population.users
+    users = plan.simulated(harmful).users
     charts = [
         _power_chart(results.own),
         _designs_chart({d.name: results.measured[main, d.name] for d in plan.designs}, results.own[main], unit),
@@ -236,7 +236,7 @@ def as_json(results: Results) -> dict[str, Any]:
             name: {
                 "about": s.about,
                 "seasons": results.seasons[name],
-                "decisions": sum(map(len, plan.simulated(name).population.seasons)),
+                "decisions": sum(map(len, plan.simulated(name).places)),
                 "designs": {d.name: design(name, d.name) for d in plan.designs},
                 "best arm found": pairs(results.best_by_user(name)),
             }

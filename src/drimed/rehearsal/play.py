@@ -8,8 +8,6 @@ Shapes: S trials, L seasons, n decisions of a season, H users who are looked at,
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
@@ -33,7 +31,7 @@ from drimed.policies.rules.base import Floors
 from drimed.rehearsal.history import History
 from drimed.rehearsal.results import NEGLIGIBLE, Record
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
-from drimed.simulation.sweep import code_digest
+from drimed.simulation.sweep import Task
 from drimed.simulation.trial_world import Response
 from drimed.trial.dataset import Dataset, outcome_columns
 from drimed.trial.events import STOPPED
@@ -62,20 +60,19 @@ class Design:
         return self.allocation == POLICY
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """Simulated trials of one design in one scenario: a task of a sweep."""
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal(Task[Record]):
+    """Simulated trials of one design in one scenario."""
 
     spec: TrialSpec  # the trial that is rehearsed: its tolerance says what harm is
     design: Design
     scenario: Scenario
     seasons: int | None
-    seeds: tuple[int, ...]
     history: History | None = None
 
     @property
     def label(self) -> str:
-        """Beside a progress bar."""
+        """The design."""
         return self.design.name
 
     @property
@@ -83,34 +80,21 @@ class Rehearsal:
         """Of its result."""
         return Record
 
-    def key(self) -> str:
-        """The same for the same trials and the same code, and for nothing else."""
-        described = [
-            self.spec.plain(), self.design.spec.plain(), self.design.allocation,
-            self.scenario.model_dump(mode="json"), self.seasons, self.seeds,
-            None if self.history is None or not self.scenario.history else self.history.digest,
-        ]  # fmt: skip
-        text = json.dumps(described, sort_keys=True)
-        return hashlib.sha256(f"{code_digest()} {text}".encode()).hexdigest()[:32]
+    @property
+    def block_size(self) -> int:
+        """Trials that are computed side by side."""
+        return BLOCK
 
-    def blocks(self) -> list[Rehearsal]:
-        """The trials in blocks: each can be computed, stored and repeated alone."""
-        return [replace(self, seeds=self.seeds[i : i + BLOCK]) for i in range(0, len(self.seeds), BLOCK)]
+    def described(self) -> Any:
+        """The trials as plain data."""
+        past = None if self.history is None or not self.scenario.history else self.history.digest
+        scenario, specs = self.scenario.model_dump(mode="json"), [self.spec.plain(), self.design.spec.plain()]
+        return [*specs, self.design.allocation, scenario, self.seasons, self.seeds, past]
 
-    def group(self) -> tuple[str, int]:
-        """A block is a batch."""
-        return self.key(), 1
-
-    def run_with(self, others: Sequence[Rehearsal] = ()) -> list[Record]:
-        """Play this one, and others."""
-        return [
-            record_trials(
-                SimulatedTrials.of(task.spec, task.scenario, task.seeds, task.seasons, task.history, task.design.spec),
-                task.design,
-                task.spec.tolerance,
-            )
-            for task in (self, *others)
-        ]
+    def run(self) -> Record:
+        """Play them."""
+        trials = SimulatedTrials.of(self.spec, self.scenario, self.seeds, self.seasons, self.history, self.design.spec)
+        return record_trials(trials, self.design, self.spec.tolerance)
 
 
 @dataclass(frozen=True)
@@ -155,15 +139,15 @@ def play(
 
     `monitor` evaluates the stopping rules after every look, and says for which users the floor has ended.
     """
-    people, state = trials.population, trials.population.state
+    state = trials.state
     policy, K, L = state.policy, len(state.problem.arms), trials.setting.seasons
     learned = policy.init(state.problem.shape, (len(trials.seeds),))
     draws = trials.policy_draws(policy.draws_needed(state.problem.shape) if design.learns else 1)
     waiting: list[tuple[int, Offer, IntArray, Outcome]] = []
-    first, earlier = 0, np.zeros(len(people.users), np.intp)  # decisions so far, of all users and of each
+    first, earlier = 0, np.zeros(len(trials.users), np.intp)  # decisions so far, of all users and of each
     past: list[Season] = []
     for season in range(L):
-        offers, user = trials.offers(season), people.user(season)
+        offers, user = trials.offers(season), trials.user(season)
         opening = trials.opening(season) if policy.needs_contexts_at_opening else offers
         learned = policy.begin_episode(learned, opening)
         means = trials.means(season, offers)
@@ -184,7 +168,7 @@ def play(
         if last or looks is None or season in looks:
             learned = policy.settle(learned)
             look = look_at(policy, learned, trials.typical)
-        profiles = people.profiles(season)
+        profiles = trials.profiles(season)
         p = np.stack([q.preference for q in profiles]) / state.problem.sizes  # (n, M)
         done = Season(
             number=season,
@@ -340,7 +324,7 @@ class StoppingMonitor:
 
     @property
     def _state(self) -> TrialState:
-        return self.trials.population.state
+        return self.trials.state
 
     @property
     def rules(self) -> dict[str, StoppingRule]:
@@ -360,21 +344,21 @@ class StoppingMonitor:
 
     def floors(self, season: int) -> BoolArray:
         """Whether the floor still holds for each decision of a season: (S, n)."""
-        people = self.trials.population
-        state = people.states[season]
-        left = np.ones((len(self.history), len(people.users)), bool)
+        trials = self.trials
+        state = trials.states[season]
+        left = np.ones((len(self.history), len(trials.users)), bool)
         for s, looked in enumerate(self.history):
             if looked.ended:
                 own = replace(state, looked=looked)
                 left[s, : len(state.users)] = [has_floor(own, user) for user in state.users]
-        return np.asarray(left[:, people.user(season)])
+        return np.asarray(left[:, trials.user(season)])
 
     def _look(self, s: int, seasons: Sequence[Season], learned: Any, met: BoolArray, wrong: BoolArray) -> None:
         """Of one trial, before its next season, or by hand at its end."""
-        people, now = self.trials.population, seasons[-1].number
+        trials, now = self.trials, seasons[-1].number
         observed = np.concatenate([one.response.observed[s] & self._is_told(one, now) for one in seasons])
         state = replace(
-            people.states[now],
+            trials.states[now],
             learned=_member(learned, self._state.learned, s),
             counts=Counts(pending=int((~observed).sum()), complete=int(observed.sum())),
             episode=Episode(now + 1),
@@ -398,7 +382,7 @@ class StoppingMonitor:
             cause = None if last else due(state, opens=True)
         self.history[s] = replace(state.looked, demands=None)
         most = most_decisions(state)
-        if not last and most is not None and state.counts.decisions + len(people.seasons[now + 1]) > most:
+        if not last and most is not None and state.counts.decisions + len(trials.places[now + 1]) > most:
             self.played[s] = now + 1  # no room for a whole season
 
     def _is_told(self, season: Season, now: int) -> bool:
@@ -407,7 +391,7 @@ class StoppingMonitor:
 
     def _dataset(self, state: TrialState, seasons: Sequence[Season], s: int, observed: BoolArray) -> Dataset:
         """The decisions of one trial, as a live one reads its own."""
-        people = self.trials.population
+        trials = self.trials
         arm, p = (np.concatenate([getattr(one, name)[s] for one in seasons]) for name in ("action", "probabilities"))
         contexts = [c for one in seasons for c in self.trials.contexts(one.number)]
         y, control = (
@@ -416,7 +400,7 @@ class StoppingMonitor:
         )
         if state.spec.feedback != "difference":  # there are no control plots
             control = np.full(y.shape, np.nan)
-        slot = np.concatenate([people.user(one.number) for one in seasons])
+        slot = np.concatenate([trials.user(one.number) for one in seasons])
         return Dataset(
             state=state,
             number=np.arange(1, len(arm) + 1),
@@ -426,7 +410,7 @@ class StoppingMonitor:
             probabilities=p,
             propensity=pick(p, arm) if all(one.exact for one in seasons) else np.full(len(arm), np.nan),
             context=None if contexts[0] is None else np.stack([np.asarray(c)[s] for c in contexts]),
-            block=np.concatenate([people.block(one.number) for one in seasons]),
+            block=np.concatenate([trials.block(one.number) for one in seasons]),
             held=np.zeros(len(arm), bool),
             standing=np.zeros(len(arm), np.intp),
             **outcome_columns(state, slot, y, control),
@@ -442,7 +426,7 @@ class StoppingMonitor:
     def _truth(self, by: str, who: str) -> FloatArray:
         """The effects for the users of a claim; for all, where no user who is looked at is one: (S, K, 1 + M)."""
         if (by, who) not in self._truths:
-            looked_at = self.trials.population.looked_at
+            looked_at = self.trials.looked_at
             mine = np.array([by == "all" or who == (p.group if by == "group" else p.user) for p in looked_at])
             w = weights(self.trials.typical, mine if mine.any() else None)
             self._truths[by, who] = np.einsum("hk,shko->sko", w, self.trials.effects)
@@ -477,7 +461,7 @@ def propensity_ranges(
     until = [now if now == last else now - trials.setting.delay for now in looks]  # the last season that is told
     passes: dict[tuple[bool, bool], list[int]] = {}
     for t, end in enumerate(until):
-        users = {int(u) for s in seasons if s.number <= end for u in trials.population.user(s.number)}
+        users = {int(u) for s in seasons if s.number <= end for u in trials.user(s.number)}
         passes.setdefault((len(users) > 1, end > 0), []).append(t)
     for some in passes.values():
         told = [s for s in seasons if s.number <= until[some[-1]]]
@@ -495,7 +479,7 @@ def _propensity_pass(
         np.concatenate([getattr(s, k) for s in told], 1) for k in ("action", "reward", "probabilities")
     )
     control = np.concatenate([s.control for s in told])
-    user = np.concatenate([trials.population.user(s.number) for s in told])
+    user = np.concatenate([trials.user(s.number) for s in told])
     season = np.concatenate([np.full(s.action.shape[1], s.number) for s in told])
     for some in [slice(None)] if np.isfinite(reward).all() else [slice(s, s + 1) for s in range(S)]:
         at = np.flatnonzero(np.isfinite(reward[some]).all(0))
@@ -532,7 +516,7 @@ def record(
     trials: SimulatedTrials, seasons: Sequence[Season], monitor: StoppingMonitor, tolerance: Tolerance
 ) -> Record:
     """The record of trials that were played."""
-    S, U = len(trials.seeds), len(trials.population.users)
+    S, U = len(trials.seeds), len(trials.users)
     looks = [s.number for s in seasons if s.look is not None]
     loss, tolerated, count = (np.zeros((S, U)) for _ in range(3))
     columns: dict[str, list[Any]] = {}
@@ -553,7 +537,7 @@ def record(
         }
         for name, values in by_season.items():
             columns.setdefault(name, []).append(values)
-        whose, running = np.eye(U)[trials.population.user(season.number)], (monitor.played > season.number)[:, None]
+        whose, running = np.eye(U)[trials.user(season.number)], (monitor.played > season.number)[:, None]
         loss += running * ((control - given) @ whose)
         tolerated += running * (allowed @ whose)
         count += running * whose.sum(0)
@@ -581,8 +565,8 @@ def record(
 
 def _meant(trials: SimulatedTrials) -> FloatArray:
     """The sign of each arm's effect in the scenario; where effects are drawn, every arm is meant to be found: (K,)."""
-    looked_at, s, past = trials.population.looked_at, trials.setting, trials.past
-    p = np.mean([q.preference for q in looked_at], axis=0) / trials.population.state.problem.sizes
+    looked_at, s, past = trials.looked_at, trials.setting, trials.past
+    p = np.mean([q.preference for q in looked_at], axis=0) / trials.state.problem.sizes
     control = np.mean([q.control for q in looked_at], axis=0)
     if s.spread.any() and past is None:
         return 1.0 - (control == 1.0)

@@ -9,13 +9,14 @@ Shapes: S trials, L seasons, T looks, H users who are looked at, U users of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from drimed.formatting import measured
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.simulation import sweep
 
 LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
 CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
@@ -30,7 +31,7 @@ BY_LOOK = (
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(sweep.Record):
     """A block of trials of one design in one scenario."""
 
     looks: IntArray  # (T,), seasons after which there was a look, from 0
@@ -61,6 +62,8 @@ class Record:
     met: BoolArray  # (S, T, R), stopping rules that are met for the first time by now
     wrong: BoolArray  # (S, T, R), of these, with a claim that is false
 
+    shared: ClassVar[tuple[str, ...]] = ("looks",)
+
     @property
     def trials(self) -> int:
         """S."""
@@ -80,21 +83,6 @@ class Record:
     def first_claim(self) -> str:
         """The claim that is reported first: by the likely range, or by propensities where no effect is estimated."""
         return LIKELY if self.estimates else PROPENSITIES
-
-    @classmethod
-    def concatenate(cls, records: Sequence[Self]) -> Self:
-        """One record of all trials."""
-        names = [f.name for f in fields(cls) if f.name != "looks"]
-        return replace(records[0], **{name: np.concatenate([getattr(r, name) for r in records]) for name in names})
-
-    def arrays(self) -> dict[str, Any]:
-        """Everything, by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Inverse of `arrays`."""
-        return cls(**arrays)
 
     def until_stopped(self) -> Record:
         """NaN after the stop of a trial; looks after it repeat the last one."""

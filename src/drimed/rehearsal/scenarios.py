@@ -24,7 +24,7 @@ from drimed.errors import DrimedError, InputError, SpecError, UnknownNameError
 from drimed.models.offer import Offer
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault
-from drimed.simulation.trial_world import Past, Response, TrialSetting, TrialWorld
+from drimed.simulation.trial_world import Past, Response, TrialSetting, TrialWorld, per_seed
 from drimed.trial.ask import Place, places
 from drimed.trial.covariates import block_key
 from drimed.trial.events import Created, Draft, chain
@@ -49,12 +49,12 @@ from drimed.trial.validation import pydantic_faults
 SEASONS = 6  # where nothing says how many
 PEOPLE = 20  # who come in each season, where people join and nothing says how many
 DEVIATIONS = 6.0  # standard deviations of single outcomes in a range of plausible values
-# Shares of the kinds of variation, relative to that of single plots: the middle of public variety trials.
-SITE, SEASON, BLOCK, SITE_ARM, SEASON_ARM, COVARIATES = 0.6, 0.6, 0.8, 0.25, 0.25, 0.3
+# Kinds of variation relative to that of single plots: the middle of public variety trials.
+SHARES = {"site": 0.6, "season": 0.6, "block": 0.8, "site_arm": 0.25, "season_arm": 0.25}
+COVARIATES = 0.3
 TREND = 0.5  # by which a level rises from season to season in the scenario of a trend, relative to single plots
 HARM = 2.0  # differences that matter by which a harmful arm is worse
 NOISY = 2.0  # times the usual variation in the scenario of pessimistic noise
-KINDS = ("noise", "site", "season", "block", "site_arm", "season_arm")
 NAME = "scenarios"  # of the table in a file
 
 ByMetric = dict[Name, Finite]
@@ -89,20 +89,22 @@ class Scenario(Part):
 
 def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
     """A trial file with the scenarios that are in it; faults of both are told at once."""
+    spec, faults = None, list[Fault]()
     try:
         spec = TrialSpec.load(path)
     except SpecError as error:
-        faults: Sequence[Fault] = ()
-        try:
-            text, data = _parse(path)
-            read(None, data.get(NAME, {}), text, (NAME,))
-        except SpecError as more:
-            faults = more.faults
-        except DrimedError:
-            pass
-        raise SpecError([*error.faults, *(f for f in faults if f.path)]) from None
-    text, data = _parse(path)
-    return spec, read(spec, data.get(NAME, {}), text, (NAME,))
+        faults += error.faults
+    try:
+        text, data = _parse(path)
+        chosen = read(spec, data.get(NAME, {}), text)
+    except SpecError as error:
+        faults += [f for f in error.faults if f.path or not faults]
+    except DrimedError:
+        if not faults:
+            raise
+    if spec is None or faults:
+        raise SpecError(faults)
+    return spec, chosen
 
 
 def load_scenarios(spec: TrialSpec, path: Path) -> dict[str, Scenario]:
@@ -110,13 +112,13 @@ def load_scenarios(spec: TrialSpec, path: Path) -> dict[str, Scenario]:
     text, data = _parse(path)
     if set(data) != {NAME}:
         raise InputError(f"{path.name} must have tables [scenarios.NAME] and nothing else, got {', '.join(data)}")
-    return read(spec, data[NAME], text, (NAME,))
+    return read(spec, data[NAME], text)
 
 
-def read(spec: TrialSpec | None, data: Any, text: str = "", at: tuple[str, ...] = ()) -> dict[str, Scenario]:
+def read(spec: TrialSpec | None, data: Any, text: str = "") -> dict[str, Scenario]:
     """Scenarios from plain data, checked against the trial where there is one; faults have the lines of `text`."""
     if not isinstance(data, Mapping):
-        raise SpecError([Fault(at, "must be tables, one for each scenario: [scenarios.NAME]")])
+        raise SpecError([Fault((NAME,), "must be tables, one for each scenario: [scenarios.NAME]")])
     scenarios, faults = {}, []
     for name, table in data.items():
         own: Iterable[Fault] = ()
@@ -125,7 +127,7 @@ def read(spec: TrialSpec | None, data: Any, text: str = "", at: tuple[str, ...] 
             own = () if spec is None else contradictions(spec, scenarios[name])
         except ValidationError as error:
             own = pydantic_faults(error, Scenario)
-        faults += [Fault((*at, name, *f.path), f.message) for f in own]
+        faults += [Fault((NAME, name, *f.path), f.message) for f in own]
     if faults:
         raise SpecError(with_lines(text, faults) if text else faults)
     return scenarios
@@ -151,7 +153,7 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
     metrics, arms, controls = list(spec.metrics), list(spec.arms), control_arms(spec)
     tables: dict[tuple[str, ...], Mapping[str, float] | None] = {
         (name,): getattr(scenario, name)
-        for name in (*KINDS, "level", "spread", "covariates", "covariate_effects", "trend")
+        for name in ("noise", *SHARES, "level", "spread", "covariates", "covariate_effects", "trend")
     }
     for field in ("effects", "fading"):
         for arm, own in getattr(scenario, field).items():
@@ -217,7 +219,7 @@ def main_scenario(scenarios: Mapping[str, Scenario]) -> str:
 
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
     """The standard deviation of single plots, by metric."""
-    share = 1 / float(np.linalg.norm((1.0, SITE, SEASON, BLOCK, SITE_ARM, SEASON_ARM)))
+    share = 1 / float(np.linalg.norm((1.0, *SHARES.values())))
     deviations = {}
     for name, metric in spec.metrics.items():
         sd = (scenario.noise or {}).get(name) or (spec.noise.sd or {}).get(name)
@@ -260,115 +262,43 @@ def control_arms(spec: TrialSpec) -> set[str]:
 
 def setting(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> TrialSetting:
     """A scenario in numbers; `seasons` takes precedence over the scenario's, and the file's limit over both."""
-    metrics, noise = list(spec.metrics), residuals(spec, scenario)
-    defaults = {
-        "site": SITE,
-        "season": SEASON if spec.model.seasons else 0.0,
-        "block": BLOCK,
-        "site_arm": SITE_ARM,
-        "season_arm": SEASON_ARM,
-        "covariates": COVARIATES,
-    }
+    noise, defaults = residuals(spec, scenario), SHARES | {"covariates": COVARIATES}
+    if not spec.model.seasons:
+        defaults["season"] = 0.0
     if spec.kind == "paper":  # it believes that nothing of this kind exists
-        defaults = dict.fromkeys(defaults, 0.0)
+        defaults = {}
 
-    def deviations(name: str) -> FloatArray:
-        own: Mapping[str, float] = getattr(scenario, name) or {}
-        return np.array([own.get(m, defaults.get(name, 0.0) * noise[m]) for m in metrics])
-
-    def by_arm(table: Mapping[str, Mapping[str, float]]) -> FloatArray:
-        return np.array([[table.get(a, {}).get(m, 0.0) for m in metrics] for a in spec.arms])
+    def by_metric(table: Mapping[str, float] | None, default: float = 0.0) -> FloatArray:
+        return np.array([(table or {}).get(m, default * noise[m]) for m in spec.metrics])
 
     most = None if spec.stopping is None else spec.stopping.seasons
     rules = () if spec.stopping is None else spec.stopping.rules.values()
     # A rule on exact ranges takes the file's ranges at their word, and so does the world in which it is tried.
     exact = any(rule.evidence == "exact" for rule in rules)
-    bounds = [(exact and spec.metrics[m].range) or (-np.inf, np.inf) for m in metrics]
+    kinds = ("spread", *SHARES, "covariates", "covariate_effects")
     return TrialSetting(
         seasons=min(seasons or scenario.seasons or SEASONS, most or sys.maxsize),
-        level=np.array([levels(spec, scenario)[m] for m in metrics]),
-        effects=by_arm(scenario.effects),
-        noise=np.array([noise[m] for m in metrics]),
-        trend=np.array([scenario.trend.get(m, 0.0) for m in metrics]),
-        fading=by_arm(scenario.fading),
-        bounds=np.array(bounds),
+        level=by_metric(levels(spec, scenario)),
+        effects=np.array([by_metric(scenario.effects.get(a)) for a in spec.arms]),
+        noise=by_metric(noise),
+        trend=by_metric(scenario.trend),
+        fading=np.array([by_metric(scenario.fading.get(a)) for a in spec.arms]),
+        bounds=np.array([(exact and metric.range) or (-np.inf, np.inf) for metric in spec.metrics.values()]),
         correlation=scenario.correlation,
         drift=scenario.drift,
         delay=scenario.delay,
         dropout=scenario.dropout,
-        **{name: deviations(name) for name in ("spread", *defaults, "covariate_effects")},
+        **{name: by_metric(getattr(scenario, name), defaults.get(name, 0.0)) for name in kinds},
     )
 
 
 @dataclass(frozen=True)
-class Population:
-    """Users of a rehearsed trial and their plots, season by season."""
+class SimulatedTrials:
+    """A batch of simulated trials: users and offers from the trial file, outcomes from a world for each seed."""
 
     state: TrialState  # with all users
-    seasons: tuple[tuple[Place, ...], ...]  # n plots of each season
-    states: tuple[TrialState, ...]  # with the users who have joined by each season
-
-    @staticmethod
-    def of(spec: TrialSpec, seasons: int, arriving: int) -> Population:
-        """The users of the file in every season and, where people join, so many more in each."""
-        state = started(spec)
-        cohorts: list[str | None] = [*spec.cohorts] or [None]
-        plots: list[tuple[Place, ...]] = []
-        states: list[TrialState] = []
-        rng = streams.generator(0, "people who join")  # the same in all simulated trials
-        for season in range(seasons):
-            new = [f"person {season * arriving + i + 1}" for i in range(arriving)]
-            joining = (
-                User(cohort=cohorts[i % len(cohorts)], attributes=_attributes(spec, rng)) for i in range(len(new))
-            )
-            state = state.with_users(list(zip(new, joining, strict=True)))
-            plots.append(tuple(place for user in (*spec.users, *new) for place in places(state, user)))
-            states.append(state)
-        named = (block_key(p.user, p.block) for season in plots for p in season if p.block is not None)
-        return Population(replace(state, numbers=state.numbers.with_blocks(named)), tuple(plots), tuple(states))
-
-    @property
-    def users(self) -> list[str]:
-        """H names, in the order of their slots."""
-        return list(self.state.users)
-
-    @cached_property
-    def sites(self) -> dict[tuple[bool, str], int]:
-        """Numbers of groups, and of users without one, who are sites of their own."""
-        keys = dict.fromkeys(_site(p) for p in self.state.profiles.values())
-        return {key: number for number, key in enumerate(keys)}
-
-    def site_of(self, profile: Profile) -> int:
-        """The number of a user's site; -1: of a typical person."""
-        return -1 if profile.unit.number < 0 else self.sites[_site(profile)]
-
-    def profiles(self, season: int) -> list[Profile]:
-        """Of the decisions of a season: (n,)."""
-        return [self.state.profile(p.user) for p in self.seasons[season]]
-
-    def user(self, season: int) -> IntArray:
-        """The number of the user of each decision: (n,)."""
-        return np.array([self.state.users[p.user] for p in self.seasons[season]])
-
-    def block(self, season: int) -> IntArray:
-        """The number of the block of each decision, 0 for none: (n,)."""
-        return np.array([self.state.numbers.block(p.user, p.block) for p in self.seasons[season]])
-
-    @cached_property
-    def looked_at(self) -> list[Profile]:
-        """Users whose effects are estimated: those of the file, or a typical person of each cohort."""
-        state = self.state
-        if state.spec.users:
-            return [state.profile(u) for u in state.spec.users]
-        cohorts: Sequence[str | None] = [*state.spec.cohorts] or [None]
-        return [state.problem.profile(c or "a typical person", User(cohort=c), h) for h, c in enumerate(cohorts)]
-
-
-@dataclass(frozen=True)
-class SimulatedTrials:
-    """A batch of simulated trials: offers from the trial file, outcomes from a world for each seed."""
-
-    population: Population
+    states: Sequence[TrialState]  # with the users who have joined by each season
+    places: Sequence[Sequence[Place]]  # n plots of each season
     setting: TrialSetting
     seeds: Sequence[int]
     past: Past | None = None
@@ -382,80 +312,125 @@ class SimulatedTrials:
         past: Past | None = None,
         design: TrialSpec | None = None,
     ) -> SimulatedTrials:
-        """Trials in a scenario of `spec`, run by its own file or by that of another design."""
-        sizes = setting(spec, scenario, seasons)
+        """Trials in a scenario of `spec`, run by its own file or by that of another design.
+
+        The users of the file are there in every season and, where people join, so many more come in each.
+        """
+        sizes, own = setting(spec, scenario, seasons), design or spec
         arriving = (scenario.users or PEOPLE) if spec.enrols else 0
-        population = Population.of(design or spec, sizes.seasons, arriving)
-        return SimulatedTrials(population, sizes, seeds, past if scenario.history else None)
+        cohorts: Sequence[str | None] = [*own.cohorts] or [None]
+        state = started(own)
+        plots: list[list[Place]] = []
+        states: list[TrialState] = []
+        rng = streams.generator(0, "people who join")  # the same in all simulated trials
+        for season in range(sizes.seasons):
+            new = {
+                f"person {season * arriving + i + 1}": User(
+                    cohort=cohorts[i % len(cohorts)], attributes=_attributes(own, rng)
+                )
+                for i in range(arriving)
+            }
+            state = state.with_users(list(new.items()))
+            plots.append([place for user in (*own.users, *new) for place in places(state, user)])
+            states.append(state)
+        named = (block_key(p.user, p.block) for season in plots for p in season if p.block is not None)
+        state = replace(state, numbers=state.numbers.with_blocks(named))
+        return SimulatedTrials(state, states, plots, sizes, seeds, past if scenario.history else None)
+
+    @property
+    def users(self) -> list[str]:
+        """H names, in the order of their slots."""
+        return list(self.state.users)
+
+    def profiles(self, season: int) -> list[Profile]:
+        """Of the decisions of a season: (n,)."""
+        return [self.state.profile(p.user) for p in self.places[season]]
+
+    def user(self, season: int) -> IntArray:
+        """The number of the user of each decision: (n,)."""
+        return np.array([self.state.users[p.user] for p in self.places[season]])
+
+    def block(self, season: int) -> IntArray:
+        """The number of the block of each decision, 0 for none: (n,)."""
+        return np.array([self.state.numbers.block(p.user, p.block) for p in self.places[season]])
+
+    @cached_property
+    def looked_at(self) -> list[Profile]:
+        """Users whose effects are estimated: those of the file, or a typical person of each cohort."""
+        spec = self.state.spec
+        cohorts: Sequence[str | None] = [*spec.cohorts] or [None]
+        if spec.users:
+            return [self.state.profile(u) for u in spec.users]
+        return [self.state.problem.profile(c or "a typical person", User(cohort=c), h) for h, c in enumerate(cohorts)]
+
+    @cached_property
+    def sites(self) -> dict[tuple[bool, str], int]:
+        """Numbers of groups, and of users without one, who are sites of their own."""
+        keys = dict.fromkeys(_site(p) for p in self.state.profiles.values())
+        return {key: number for number, key in enumerate(keys)}
 
     @cached_property
     def world(self) -> TrialWorld:
         """The truth."""
-        people, L = self.population, range(self.setting.seasons)
-        covariates, _ = people.state.problem.covariates.counted
-        whole = (p.control for p in people.state.profiles.values())
+        L, (covariates, _) = range(self.setting.seasons), self.state.problem.covariates.counted
+        whole = (p.control for p in self.state.profiles.values())
         return TrialWorld(
             setting=self.setting,
             seeds=self.seeds,
-            sites=[name for _, name in people.sites],
-            site=[np.array([people.site_of(p) for p in people.profiles(season)]) for season in L],
-            block=[people.block(season) for season in L],
+            sites=[name for _, name in self.sites],
+            site=[np.array([self.sites[_site(p)] for p in self.profiles(season)]) for season in L],
+            block=[self.block(season) for season in L],
             references=sorted({int(c.argmax()) for c in whole if c.max() == 1.0}),
             on_level=np.array(["level" in v.roles for v in covariates], bool),
             on_effects=np.array(["effects" in v.roles for v in covariates], bool),
             past=self.past,
         )
 
-    def contexts(self, season: int) -> list[FloatArray | None]:
-        """The context of each decision in each trial: n of (S, D). All plots of a user share it."""
-        return self._contexts(season, self.population.user(season))
-
-    def _contexts(self, season: int, user: IntArray) -> list[FloatArray | None]:
-        fields = self.population.state.problem.covariates.fields
-        if not fields:
+    def contexts(self, season: int, user: IntArray | None = None) -> list[FloatArray | None]:
+        """The context of each decision, or each of these users, in each trial: n of (S, D); a user's plots share it."""
+        user = self.user(season) if user is None else user
+        if self._contexts is None:
             return [None] * len(user)
-        typical, spread = (np.array([getattr(f, name) for f in fields.values()]) for name in ("typical", "spread"))
-        levels = np.array([len(f.levels or ()) for f in fields.values()])
-        draws = self._drawn_contexts[:, season]
-        numbers = typical + spread * (draws + self.setting.drift * season)
-        return list(np.swapaxes(np.where(levels > 0, draws, numbers)[:, user], 0, 1))
+        return list(np.swapaxes(self._contexts[:, season, user], 0, 1))
 
     @cached_property
-    def _drawn_contexts(self) -> FloatArray:
-        """Standard normal numbers, or levels: (S, L, H, D)."""
-        fields = self.population.state.problem.covariates.fields
-        levels = np.array([len(f.levels or ()) for f in fields.values()])
-        shape = (self.setting.seasons, len(self.population.users), len(levels))
+    def _contexts(self) -> FloatArray | None:
+        """Normal numbers around the typical ones, or levels: (S, L, H, D)."""
+        fields = self.state.problem.covariates.fields.values()
+        if not fields:
+            return None
+        typical, spread = np.array([(f.typical, f.spread) for f in fields]).T
+        levels, L = np.array([len(f.levels or ()) for f in fields]), self.setting.seasons
+        shape, drift = (L, len(self.users), len(fields)), self.setting.drift * np.arange(L)[:, None, None]
 
         def draw(rng: np.random.Generator) -> FloatArray:
             z, u = rng.standard_normal(shape), rng.random(shape)
-            return np.where(levels > 0, np.floor(u * levels), z)
+            return np.where(levels > 0, np.floor(u * levels), typical + spread * (z + drift))
 
-        return np.asarray(self.world.per_seed("contexts", draw))
+        return np.asarray(per_seed(self.seeds, "contexts", draw))
 
     def offers(self, season: int) -> Offer:
         """Offers of a season: (S, n)."""
-        people = self.population
-        problem, profiles, blocks = people.state.problem, people.profiles(season), people.block(season).tolist()
-        masks = [problem.available(p, ()) for p in profiles]
-        return self._batch(problem.offer(profiles, self.contexts(season), masks, blocks), len(blocks))
+        return self._offer(self.profiles(season), self.contexts(season), self.block(season).tolist())
 
     def opening(self, season: int) -> Offer:
         """Offers to all users who have joined, when a season opens: (S, users)."""
-        state = self.population.states[season]
-        profiles = [state.profile(user) for user in state.users]
-        contexts = self._contexts(season, np.arange(len(profiles)))
-        return self._batch(state.problem.offer(profiles, contexts, [None] * len(profiles)), len(profiles))
+        profiles = [self.state.profile(user) for user in self.states[season].users]
+        contexts = self.contexts(season, np.arange(len(profiles)))
+        offers = self.state.problem.offer(profiles, contexts, [None] * len(profiles))
+        return offers.broadcast((len(self.seeds), len(profiles)))
 
     @cached_property
     def typical(self) -> Offer:
         """To the users who are looked at, in a typical context: (S, H)."""
-        problem, looked = self.population.state.problem, self.population.looked_at
-        masks = [problem.available(p, ()) for p in looked]
-        return self._batch(problem.offer(looked, [problem.covariates.typical] * len(looked), masks), len(looked))
+        return self._offer(self.looked_at, [self.state.problem.covariates.typical] * len(self.looked_at))
 
-    def _batch(self, offers: Offer, n: int) -> Offer:
-        return offers.broadcast((len(self.seeds), n))
+    def _offer(
+        self, profiles: list[Profile], contexts: Sequence[FloatArray | None], blocks: list[int] | None = None
+    ) -> Offer:
+        masks = [self.state.problem.available(p, ()) for p in profiles]
+        offers = self.state.problem.offer(profiles, contexts, masks, blocks)
+        return offers.broadcast((len(self.seeds), len(profiles)))
 
     def means(self, season: int, offers: Offer) -> FloatArray:
         """Mean outcome of each arm for each decision, in an average season like this one: (S, n, K, M)."""
@@ -463,21 +438,21 @@ class SimulatedTrials:
 
     def respond(self, season: int, action: IntArray, means: FloatArray) -> Response:
         """Outcomes where these arms are given: (S, n)."""
-        control = np.stack([p.control[: means.shape[-2]] for p in self.population.profiles(season)]).argmax(-1)
+        control = np.stack([p.control[: means.shape[-2]] for p in self.profiles(season)]).argmax(-1)
         return self.world.respond(season, action, means, control)
 
     @cached_property
     def effects(self) -> FloatArray:
         """Of each arm for the users who are looked at, at the end, on the reward and each metric: (S, H, K, 1 + M)."""
-        s, looked = self.setting, self.population.looked_at
-        site = np.array([self.population.site_of(p) for p in looked])
+        s, looked = self.setting, self.looked_at
+        site = np.array([-1 if p.unit.number < 0 else self.sites[_site(p)] for p in looked])
         means = self.world.lasting[:, np.maximum(site, 0)]
         if (site < 0).any():  # a typical person has no effects of a site
             typical = s.level + s.effects if self.past is None else self.past.lasting.mean(0)
             means = np.where((site < 0)[:, None, None], typical, means)
         z = _covariates(self.typical)
         means = means + s.fading * (s.seasons - 1) + self.world.of_covariates(z, means.shape[:-2])
-        sizes = self.population.state.problem.sizes
+        sizes = self.state.problem.sizes
         reward = np.einsum("shkm,hm->shk", means, np.stack([p.preference for p in looked]) / sizes)
         control = np.stack([p.control[: means.shape[-2]] for p in looked])
         both = np.concatenate([reward[..., None], means], -1)
@@ -485,7 +460,7 @@ class SimulatedTrials:
 
     def policy_draws(self, width: int) -> FloatArray:
         """Uniforms of all decisions of the trial: (S, n of all seasons, width)."""
-        n = sum(map(len, self.population.seasons))
+        n = sum(map(len, self.places))
         return np.stack([streams.uniforms(int(seed), "policy", 0, n, width) for seed in self.seeds])
 
 

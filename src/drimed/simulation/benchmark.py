@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,13 +28,11 @@ from drimed.simulation.instances import (
     mixed_control,
     quantile_control,
 )
-from drimed.simulation.mhealth import MobileHealth
-from drimed.simulation.runner import LOOK, Run, RunRecord, Scenario
-from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
-from drimed.simulation.worlds import Setting, World
+from drimed.simulation.runner import LOOK, Run, RunRecord
+from drimed.simulation.trial_world import Deviations, FieldSetting, HealthSetting
+from drimed.simulation.worlds import Scenario, Setting, World
 
 FAMILIES = ("authors", "random", "lonely")
-SEEDS_PER_BLOCK = 64
 AFTER = (3, 5, 10, 30)  # seasons after which a field trial is looked at
 PER_10K = {"expected_violations_per_10k": "violations.safe.expected", "violations_per_10k": "violations.safe.realised"}
 RESAMPLES = 2000  # of the bootstrap over instances
@@ -49,7 +47,7 @@ RATIO_TO_THE_BEST = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperScenario:
+class PaperScenario(Scenario):
     """The paper's world: instances, their control, and how contexts and noise behave."""
 
     # authors: their one instance for all seeds; random: one of the paper's generator for each seed; lonely: one of the
@@ -61,8 +59,6 @@ class PaperScenario:
     quantile: float = 0.5  # of the control's arm among each user's arms
     judged_by: str = "preferences"
     setting: Setting = field(default_factory=Setting)
-
-    seeds_per_block: ClassVar[int] = SEEDS_PER_BLOCK
 
     def __post_init__(self) -> None:
         if self.instances not in FAMILIES:
@@ -77,16 +73,11 @@ class PaperScenario:
         """The name of the drift."""
         return str(self.setting.drift)
 
-    @property
-    def numbers(self) -> int:
-        """Size of one user's features."""
-        return self.shape.K * self.shape.d
-
-    def under(self, drift: str) -> PaperScenario:
+    def under(self, drift: str) -> Self:
         """The same with another drift."""
         return replace(self, setting=replace(self.setting, drift=drift))
 
-    def lasting(self, episodes: int) -> PaperScenario:
+    def lasting(self, episodes: int) -> Self:
         """The same for so many episodes."""
         return replace(self, setting=replace(self.setting, episodes=episodes))
 
@@ -103,63 +94,6 @@ class PaperScenario:
         else:
             controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
         return World(instances=instances, seeds=seeds, controls=controls, setting=self.setting)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FieldScenario:
-    """Sites, season after season."""
-
-    setting: FieldSetting = field(default_factory=FieldSetting)
-
-    seeds_per_block: ClassVar[int] = SEEDS_PER_BLOCK
-    drift: ClassVar[str] = "none"
-
-    @property
-    def numbers(self) -> int:
-        """Size of the means of one site."""
-        return self.setting.arms * self.setting.metrics
-
-    def under(self, drift: str) -> FieldScenario:
-        """The same: there is no drift."""
-        del drift
-        return self
-
-    def lasting(self, episodes: int) -> FieldScenario:
-        """The same for so many seasons."""
-        return self.having(seasons=episodes)
-
-    def having(self, **changes: Any) -> FieldScenario:
-        """The same with other sizes."""
-        return replace(self, setting=replace(self.setting, **changes))
-
-    def world(self, seeds: Sequence[int]) -> FieldWorld:
-        """A field for each seed."""
-        return FieldWorld(self.setting, seeds)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HealthScenario:
-    """People who join one by one and decide again and again."""
-
-    setting: str = "homogeneous"
-    stages: int = 200
-
-    seeds_per_block: ClassVar[int] = 5  # every outcome of every person is kept
-    drift: ClassVar[str] = "none"
-    numbers: ClassVar[int] = 12
-
-    def under(self, drift: str) -> HealthScenario:
-        """The same: there is no drift."""
-        del drift
-        return self
-
-    def lasting(self, episodes: int) -> HealthScenario:
-        """The same for so many stages."""
-        return replace(self, stages=episodes)
-
-    def world(self, seeds: Sequence[int]) -> MobileHealth:
-        """A study for each seed."""
-        return MobileHealth(self.setting, seeds, self.stages)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +144,7 @@ class Benchmark:
         for drift in self.drifts:
             if drift not in choices:
                 raise UnknownNameError("drift" if drift not in self.suite.drifts else "cell", drift, choices)
-        if self.changes and not isinstance(self.suite.scenario, FieldScenario):
+        if self.changes and not isinstance(self.suite.scenario, FieldSetting):
             raise ConfigError(f"suite {self.suite.id} has no {min(self.changes)} to choose; `field` has")
         if not self.cells:
             raise ConfigError(f"suite {self.suite.id} has no cell under {', '.join(self.drifts)}")
@@ -228,8 +162,8 @@ class Benchmark:
         return [c if c.axis == "L" else replace(c, scenario=self._sized(c.scenario)) for c in chosen]
 
     def _sized(self, scenario: Scenario) -> Scenario:
-        if isinstance(scenario, FieldScenario):
-            scenario = scenario.having(**self.changes)
+        if isinstance(scenario, FieldSetting):
+            scenario = replace(scenario, **self.changes)
         return scenario.lasting(self.episodes)
 
     def plan(self) -> dict[tuple[str, str], Run]:
@@ -353,7 +287,7 @@ def by_season(record: RunRecord) -> dict[str, Any]:
     return {
         "stage_regret": float(regret.mean()),
         "stage_regret_error": _standard_error(regret),
-        "seconds_per_run": record.seconds / len(regret),
+        "seconds_per_run": float(record.seconds.mean()),
         "after": [_after(record, season) for season in seasons],
     }
 
@@ -428,13 +362,13 @@ def _field(*, cells: Any, floor: float) -> dict[str, Any]:
     made = []
     for label, sizes in cells.items():
         sizes = {"floor": floor} | sizes | {"deviations": Deviations(**sizes.get("deviations", {}))}
-        made.append(Cell(label=label, scenario=FieldScenario(setting=FieldSetting(**sizes))))
+        made.append(Cell(label=label, scenario=FieldSetting(**sizes)))
     return {"scenario": made[0].scenario, "special": tuple(made), "drifts": tuple(cells)}
 
 
 def _mhealth(*, cells: Any) -> dict[str, Any]:
     """Of mobile health: a setting for each cell."""
-    made = tuple(Cell(label=label, scenario=HealthScenario(setting=label)) for label in cells)
+    made = tuple(Cell(label=label, scenario=HealthSetting(kind=label)) for label in cells)
     return {"scenario": made[0].scenario, "special": made, "drifts": tuple(cells)}
 
 

@@ -19,63 +19,35 @@ from drimed.models.offer import Shape
 from drimed.numerics import arrays, probability
 from drimed.numerics.arrays import FloatArray
 
-# How the contexts drift: f(episode) >= 0, by name or by any function of the user's own.
-
-# (episodes from 0, their number L, magnitude kappa) -> f, one value per episode.
+# f(episode) >= 0 by which contexts drift: (episodes from 0, their number L, magnitude kappa) -> one value per episode.
 Drift = Callable[[FloatArray, int, float], FloatArray]
 
 
-def none(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
-    """f = 0."""
-    del L, magnitude
-    return np.zeros_like(episode)
-
-
-def gradual(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
-    """A straight climb."""
-    return magnitude * episode / L
-
-
-def periodic(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
-    """Fifty waves; their length is a whole number of episodes, as coded."""
-    return magnitude * 0.5 * (1 + np.sin(2 * np.pi * episode / max(L // 50, 1)))
-
-
-def abrupt(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
-    """One jump at L/3."""
-    return magnitude * (episode >= L // 3).astype(np.float64)
-
-
-def abrupt_growing(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
-    """Jumps of once and twice the magnitude at L/3 and 2L/3."""
-    return magnitude * ((episode >= L // 3) + 2.0 * (episode >= 2 * L // 3))
-
-
-def decaying(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
-    """Loudest at the start, when nothing is known yet."""
-    return magnitude * np.exp(-5 * episode / L)
-
-
-def burst(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
+def _burst(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
     """Three bells, at a fifth, a half and four fifths."""
     at = episode[:, None] / L - np.array([0.2, 0.5, 0.8])
     return magnitude * np.exp(-0.5 * (at / 0.05) ** 2).sum(-1)
 
 
-def regime_shift(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
+def _regime_shift(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
     """Five stretches, each at a level of its own, up or down; the levels are part of the definition."""
     levels = np.random.default_rng(0).uniform(0, 1, size=5)
     stretch = np.searchsorted(np.linspace(0, L, 6).astype(int)[1:-1], episode, side="right")
     return magnitude * levels[stretch]
 
 
-def sawtooth(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
-    """Five ramps with a sharp fall after each."""
-    return magnitude * ((5 * episode / L) % 1.0)
-
-
 DRIFTS: dict[str, Drift] = {
-    f.__name__: f for f in (none, gradual, periodic, abrupt, abrupt_growing, decaying, burst, regime_shift, sawtooth)
+    "none": lambda e, *_: np.zeros_like(e),
+    "gradual": lambda e, L, kappa: kappa * e / L,
+    # Fifty waves; their length is a whole number of episodes, as coded.
+    "periodic": lambda e, L, kappa: kappa * 0.5 * (1 + np.sin(2 * np.pi * e / max(L // 50, 1))),
+    "abrupt": lambda e, L, kappa: kappa * (e >= L // 3).astype(np.float64),
+    # Jumps of once and twice the magnitude.
+    "abrupt_growing": lambda e, L, kappa: kappa * ((e >= L // 3) + 2.0 * (e >= 2 * L // 3)),
+    "decaying": lambda e, L, kappa: kappa * np.exp(-5 * e / L),  # loudest at the start, when nothing is known yet
+    "burst": _burst,
+    "regime_shift": _regime_shift,
+    "sawtooth": lambda e, L, kappa: kappa * ((5 * e / L) % 1.0),  # five ramps with a sharp fall after each
 }
 
 

@@ -166,13 +166,7 @@ def by_part(records: dict[tuple[Any, ...], RunRecord]) -> Records:
 
 def results(records: Records) -> dict[str, Any]:
     """The numbers of every part, as they stand in results.json."""
-    return {
-        "main": _nested(records["main"]),
-        "ablations": _nested(records["ablations"]),
-        "allocation": _allocation_numbers(records["allocation"]),
-        "discount": dict(sorted(_nested(records["discount"]).items())),
-        "random": _nested(records["random"]),
-    }
+    return {part: (_allocation_numbers if part == "allocation" else _nested)(some) for part, some in records.items()}
 
 
 def late_rate(record: RunRecord, name: str) -> float:
@@ -240,41 +234,28 @@ Verdict = tuple[bool, str]
 Judge = Callable[[Records], Verdict]
 Table = dict[str, dict[str, float]]  # drift -> policy -> number
 
-CLAIMS: list[Claim] = []
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement, where the paper makes it, and how it is judged."""
-
-    id: str
-    text: str
-    source: str
-    part: str  # of the plan that must have been measured
-    judge: Judge
-
-    def verdict(self, records: Records) -> dict[str, Any]:
-        """As it stands in results.json."""
-        statement = {"id": self.id, "text": self.text, "source": self.source}
-        if not records[self.part]:
-            return statement | {"holds": None, "evidence": f"part {self.part!r} was not measured in this run"}
-        holds, evidence = self.judge(records)
-        return statement | {"holds": bool(holds), "evidence": evidence}
+CLAIMS: list[tuple[str, str, str, Judge]] = []  # id, place in the paper, part that must be measured, judge
 
 
 def claim(id: str, source: str, part: str = "main") -> Callable[[Judge], Judge]:
     """Add a judge to the list; its docstring is the statement."""
 
     def add(judge: Judge) -> Judge:
-        CLAIMS.append(Claim(id, " ".join((judge.__doc__ or "").split()), source, part, judge))
+        CLAIMS.append((id, source, part, judge))
         return judge
 
     return add
 
 
 def judge_all(records: Records) -> list[dict[str, Any]]:
-    """Every claim's verdict."""
-    return [each.verdict(records) for each in CLAIMS]
+    """Every claim's verdict, as it stands in results.json."""
+    verdicts = []
+    for id, source, part, judge in CLAIMS:
+        holds, evidence = judge(records) if records[part] else (None, f"part {part!r} was not measured in this run")
+        text = " ".join((judge.__doc__ or "").split())
+        holds = None if holds is None else bool(holds)
+        verdicts.append({"id": id, "text": text, "source": source, "holds": holds, "evidence": evidence})
+    return verdicts
 
 
 def _table(records: dict[Any, RunRecord], policies: Iterable[str], number: Callable[[RunRecord], float]) -> Table:

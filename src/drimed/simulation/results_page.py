@@ -126,7 +126,7 @@ def _effort(plan: dict[Any, Run], records: dict[Any, RunRecord], start: float) -
     different = {run.key(): records[name] for name, run in plan.items()}.values()
     return {
         "simulated decisions": sum(len(r.allocation) * r.decisions for r in different),
-        "processor seconds": round(sum(r.seconds for r in different), 1),
+        "processor seconds": round(float(sum(r.seconds.sum() for r in different)), 1),
         "drimed": version("drimed"),
         "code": code_digest(),
         "seconds of this run": round(time.perf_counter() - start, 1),

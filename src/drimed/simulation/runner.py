@@ -18,14 +18,13 @@ Shapes: S seeds, n episodes of a block, H users, K arms; logs are (n, H, S, ...)
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy.special import ndtri
@@ -41,59 +40,36 @@ from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import PolicySpec, find
-from drimed.simulation.sweep import code_digest
+from drimed.simulation.sweep import Record, Task, code_digest
 from drimed.simulation.trial_world import FieldWorld
-from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, World, side_by_side
+from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, Scenario, World
 
 CURVE_POINTS = 100  # of each stored curve
-MOST_FEATURES = 100_000  # numbers of one user in all worlds: a larger batch falls out of the cache and gains nothing
 LOOK = "look."  # begins the names of metrics of looks
 LEVELS = (0.95, 0.99)
 LIKELY, CERTAIN = 0.95, 0.99  # levels at which an arm is called better
 Z_LIKELY = float(ndtri(0.5 + LIKELY / 2))
 
 
-class Scenario(Protocol):
-    """A family of worlds as plain data: a frozen dataclass."""
-
-    @property
-    def drift(self) -> str: ...
-
-    @property
-    def seeds_per_block(self) -> int:
-        """Seeds that are computed and stored together: fixed, so that no result depends on who ran it."""
-
-    @property
-    def numbers(self) -> int:
-        """Size of one user in one world: large worlds run in small batches."""
-
-    def under(self, drift: str) -> Scenario:
-        """The same with another drift, where there are any."""
-
-    def lasting(self, episodes: int) -> Scenario:
-        """The same for so many episodes."""
-
-    def world(self, seeds: Sequence[int]) -> AnyWorld:
-        """A world for each seed."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Task["RunRecord"]):
     """One policy in one scenario: everything that a result depends on, besides the code."""
 
     policy: str  # as on the command line: dri_med:guard=certain+confidence=anytime
     scenario: Scenario
     tolerance: Tolerance = field(default_factory=Tolerance)  # beyond it is a violation
-    seeds: tuple[int, ...] = (0,)
 
-    def key(self) -> str:
-        """The same for the same run and the same code, and for nothing else."""
-        described = json.dumps([type(self.scenario).__name__, asdict(self)], sort_keys=True)
-        return hashlib.sha256(f"{policy_digest(self.policy)} {described}".encode()).hexdigest()[:32]
+    def described(self) -> Any:
+        """The run as plain data."""
+        return [type(self.scenario).__name__, asdict(self)]
+
+    def code(self) -> str:
+        """Fingerprint of all code behind the policy."""
+        return policy_digest(self.policy)
 
     @property
     def label(self) -> str:
-        """Beside a progress bar."""
+        """Policy and drift."""
         return f"{self.policy}, {self.scenario.drift}"
 
     @property
@@ -101,28 +77,15 @@ class Run:
         """Of its result."""
         return RunRecord
 
-    def blocks(self) -> list[Run]:
-        """The run in blocks of seeds: each can be computed, stored and repeated alone."""
-        n = self.scenario.seeds_per_block
-        return [replace(self, seeds=self.seeds[i : i + n]) for i in range(0, len(self.seeds), n)]
+    @property
+    def block_size(self) -> int:
+        """That of the scenario."""
+        return self.scenario.seeds_per_block
 
-    def group(self) -> tuple[str, int]:
-        """Runs that differ in nothing but their drift are computed together, as many as fit into the cache."""
-        same = replace(self, scenario=self.scenario.under("none")).key()
-        return same, max(1, MOST_FEATURES // (len(self.seeds) * self.scenario.numbers))
-
-    def run_with(self, others: Sequence[Run] = ()) -> list[RunRecord]:
-        """The records of this run and of others of its group, computed as one batch.
-
-        A step of a batch costs about as much Python for 64 members as for 600, and each member is computed alone, so
-        the numbers are the same to the last bit as of runs on their own. Time is shared: each gets the mean.
-        """
-        world = self.scenario.world(self.seeds)
-        if others and isinstance(world, World):
-            world = side_by_side(world, [run.scenario.drift for run in (self, *others)])
+    def run(self) -> RunRecord:
+        """Simulate it."""
         policy = PolicySpec.parse(self.policy).build()
-        record = simulate(policy, world, tolerance=self.tolerance, points=CURVE_POINTS)
-        return record.split(1 + len(others))
+        return simulate(policy, self.scenario.world(self.seeds), tolerance=self.tolerance, points=CURVE_POINTS)
 
 
 @cache
@@ -140,7 +103,7 @@ def policy_digest(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunRecord(Record):
     """Results of a run: metrics after some episodes, per seed.
 
     Metrics are summed from the first episode on, over all users; parameter_error and looks are taken as they are.
@@ -150,7 +113,9 @@ class RunRecord:
     episodes: IntArray  # (T,), numbers of finished episodes
     allocation: FloatArray  # (S, H, K), share of pulls
     decisions: int  # per seed
-    seconds: float  # wall time, environment included
+    seconds: FloatArray  # (S,), each seed's share of the wall time, environment included
+
+    shared: ClassVar[tuple[str, ...]] = ("episodes", "decisions")
 
     def curve(self, name: str) -> FloatArray:
         """A metric after each of `episodes`: (S, T)."""
@@ -174,40 +139,7 @@ class RunRecord:
     @property
     def microseconds_per_decision(self) -> float:
         """Wall time of one decision, averaged over the batch."""
-        return 1e6 * self.seconds / (self.decisions * len(self.allocation))
-
-    def split(self, parts: int) -> list[RunRecord]:
-        """Equal parts of the seeds; each takes its share of the time."""
-        n, seconds = len(self.allocation) // parts, self.seconds / parts
-        rows = [slice(i * n, (i + 1) * n) for i in range(parts)]
-        curves = [{name: values[some] for name, values in self.curves.items()} for some in rows]
-        return [
-            replace(self, curves=c, allocation=self.allocation[some], seconds=seconds)
-            for c, some in zip(curves, rows, strict=True)
-        ]
-
-    @classmethod
-    def concatenate(cls, records: Sequence[Self]) -> Self:
-        """One record of all seeds, from records that differ in nothing else."""
-        first = records[0]
-        return replace(
-            first,
-            curves={name: np.concatenate([r.curves[name] for r in records]) for name in first.curves},
-            allocation=np.concatenate([r.allocation for r in records]),
-            seconds=sum(r.seconds for r in records),
-        )
-
-    def arrays(self) -> dict[str, Any]:
-        """Everything, by name."""
-        own = {name: getattr(self, name) for name in ("episodes", "allocation", "decisions", "seconds")}
-        return own | {f"curve.{name}": values for name, values in self.curves.items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Inverse of `arrays`."""
-        curves = {k.removeprefix("curve."): values for k, values in arrays.items() if k.startswith("curve.")}
-        decisions, seconds = int(arrays["decisions"]), float(arrays["seconds"])
-        return cls(curves, arrays["episodes"], arrays["allocation"], decisions, seconds)
+        return 1e6 * float(self.seconds.mean()) / self.decisions
 
 
 @dataclass(slots=True)
@@ -263,7 +195,7 @@ def simulate(
         as_is = name == "parameter_error" or name.startswith(LOOK)
         curves[name] = (values if as_is else values.cumsum(-1))[:, episodes - 1]
     shares = pulls / pulls.sum(-1, keepdims=True)
-    return RunRecord(curves, episodes, shares, decisions, time.perf_counter() - start)
+    return RunRecord(curves, episodes, shares, decisions, np.full(S, (time.perf_counter() - start) / S))
 
 
 def play(policy: AnyPolicy, state: Any, block: AnyBlock, *, at_once: bool = False) -> tuple[Any, BlockLog]:
@@ -330,7 +262,7 @@ class Judge:
         if not isinstance(block, Block):
             own = {"stage_regret": regret / block.users, "control": pick(control, log.action)}
             return {name: over_users(values) for name, values in (sums | own).items()}
-        best = _at(means[one], self.published_best[None])
+        best = _at(means[one], self._published[0][None])
         sums["regret_as_published"] = np.maximum(best - got, 0.0)
         sums |= self._estimated(block, log, one)
         totals = {name: over_users(values) for name, values in sums.items()}
@@ -354,7 +286,7 @@ class Judge:
         own = {"safe": mu0 - tolerance.allowed(mu0), "strict": mu0 - tolerance.relative * np.abs(mu0)}
         if not isinstance(self.world, World):
             return own
-        return own | {"equation": (1 - tolerance.relative) * mu0, "published": self.published_threshold}
+        return own | {"equation": (1 - tolerance.relative) * mu0, "published": self._published[1]}
 
     def _estimated(self, block: Block, log: BlockLog, one: slice) -> dict[str, FloatArray | BoolArray]:
         """Violations as the policy itself estimates them: (n, H, S)."""
@@ -367,26 +299,14 @@ class Judge:
         return {f"violations.{name}.estimated": estimate < threshold for name, threshold in believed.items()}
 
     @cached_property
-    def published_best(self) -> IntArray:
-        """The arm that the authors' code takes for the best: (H, S)."""
-        return self._per_seed([means.argmax(-1) for means in self._published_means]).T
-
-    @cached_property
-    def published_threshold(self) -> FloatArray:
-        """(S,)."""
-        controls = self.world.controls if isinstance(self.world, World) else ()
-        pairs = zip(controls, self._published_means, strict=True)
-        return self._per_seed([(1 - self.tolerance.relative) * (c * means).sum(-1).mean() for c, means in pairs])
-
-    @cached_property
-    def _published_means(self) -> list[FloatArray]:
-        """Of the arms under each user's mean preference, for each instance: (H, K)."""
-        instances = self.world.instances if isinstance(self.world, World) else ()
-        return [i.means(i.preference_means) for i in instances]
-
-    def _per_seed(self, values: list[Any]) -> Any:
-        """One value for each instance -> one for each seed, as the first axis."""
-        return np.array(values * len(self.world.seeds) if len(values) == 1 else values)
+    def _published(self) -> tuple[IntArray, FloatArray]:
+        """The best arm (H, S) and the threshold (S,) of the authors' code: by each user's mean preference."""
+        if not isinstance(self.world, World):
+            raise ConfigError("the published threshold is of the paper's worlds alone")
+        means = [i.means(i.preference_means) for i in self.world.instances]  # (H, K) each
+        mu0 = [float((c * m).sum(-1).mean()) for c, m in zip(self.world.controls, means, strict=True)]
+        each = len(self.world.seeds) if len(means) == 1 else 1
+        return np.array([m.argmax(-1) for m in means] * each).T, (1 - self.tolerance.relative) * np.array(mu0 * each)
 
 
 def over_users(values: FloatArray | BoolArray) -> FloatArray:

@@ -11,20 +11,27 @@ Shapes: S seeds, L seasons, n plots of a season, G sites, K arms, M metrics, c c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 
 from drimed import streams
 from drimed.errors import ConfigError
 from drimed.models.offer import Floor, Offer, Outcome, Shape, Unit
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-from drimed.simulation.worlds import Stage
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.simulation.worlds import Scenario, Stage
 
 RANGE = 100.0  # the range that a trialist would declare for a metric; learners are told outcomes in units of it
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
+
+HEALTH = ("homogeneous", "heterogeneous", "nonlinear")
+THETA = (1.0, 0.5, -4.0)  # mobile health: effect of acting, constant, s1, s2
+BASELINE = (2.0, -2.0, 3.0)
+BUMPS, STEPS = 8, 4  # of the nonlinear baseline
+WIDTH = 0.4  # of a bump
+WEARS_OFF, WOBBLE = 6.0, 0.2
 
 
 @final
@@ -53,28 +60,26 @@ class TrialSetting:
     dropout: float = 0.0  # share of outcomes that never come
 
 
-class Past(Protocol):
-    """Outcomes of earlier seasons, from which seasons are drawn again: Y seasons, G' sites."""
+@dataclass(frozen=True)
+class Past:
+    """Measured outcomes of earlier seasons, from which seasons are drawn again: Y seasons, G' sites."""
 
-    @property
-    def seasons(self) -> Sequence[str]: ...
-    @property
-    def sites(self) -> Sequence[str]: ...
-    @property
-    def mean(self) -> FloatArray:
-        """(Y, G', K, M)."""
+    seasons: tuple[str, ...]
+    sites: tuple[str, ...]
+    mean: FloatArray  # (Y, G', K, M), of all plots; filled in where nothing was measured
+    measured: BoolArray  # (Y, G', K, M)
+    repeats: FloatArray  # (R, M), residuals of plots of one arm at one site in one season from their mean
 
     @property
     def present(self) -> BoolArray:
-        """(Y, G')."""
+        """Whether anything was measured: (Y, G')."""
+        return np.asarray(self.measured.any((-2, -1)))
 
-    @property
+    @cached_property
     def lasting(self) -> FloatArray:
-        """Mean over seasons: (G', K, M)."""
-
-    @property
-    def repeats(self) -> FloatArray:
-        """Residuals of plots of one arm at one site in one season: (R, M)."""
+        """The mean of each arm at each site over the seasons it was there: (G', K, M)."""
+        present = self.present[..., None, None]
+        return np.asarray((self.mean * present).sum(0) / present.sum(0))
 
 
 class Response(NamedTuple):
@@ -170,16 +175,14 @@ class TrialWorld:
         s, n, M = self.setting, len(self.site[season]), len(self.setting.noise)
         if self.past is not None:
             left = self.past.repeats if len(self.past.repeats) else np.zeros((1, M))
-            at = self.per_seed(f"noise {season}", lambda rng: rng.integers(len(left), size=(2, n))).astype(np.intp)
+            at = per_seed(self.seeds, f"noise {season}", lambda rng: rng.integers(len(left), size=(2, n))).astype(
+                np.intp
+            )
             return left[at[:, 0]], left[at[:, 1]]
-        z = self.per_seed(f"noise {season}", lambda rng: rng.standard_normal((2, n, M + 1)))
+        z = per_seed(self.seeds, f"noise {season}", lambda rng: rng.standard_normal((2, n, M + 1)))
         own, shared = (1.0, 0.0) if M == 1 else (np.sqrt(1 - s.correlation), np.sqrt(s.correlation))
         noise = s.noise * (own * z[..., :M] + shared * z[..., M:])
         return noise[:, 0], noise[:, 1]
-
-    def per_seed(self, name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
-        """A draw from the stream of that name of each seed: (S, ...)."""
-        return np.stack([draw(streams.generator(int(seed), name)) for seed in self.seeds])
 
     def _of_season(self, season: int) -> FloatArray:
         """Effects of a season in each plot: (S, n, K, M)."""
@@ -198,7 +201,7 @@ class TrialWorld:
     def _past_sites(self) -> IntArray:
         """The site of the past that each site is: the one of its name, or any: (S, G)."""
         past = [] if self.past is None else list(self.past.sites)
-        drawn = self.per_seed("past sites", lambda rng: rng.integers(len(past), size=len(self.sites)))
+        drawn = per_seed(self.seeds, "past sites", lambda rng: rng.integers(len(past), size=len(self.sites)))
         named = np.array([past.index(n) if n in past else -1 for n in self.sites])
         return np.where(named >= 0, named, drawn).astype(np.intp)
 
@@ -206,13 +209,13 @@ class TrialWorld:
     def _past_order(self) -> IntArray:
         """(S, L, Y)."""
         Y, L = 0 if self.past is None else len(self.past.seasons), self.setting.seasons
-        order = self.per_seed("past seasons", lambda rng: np.stack([rng.permutation(Y) for _ in range(L)]))
+        order = per_seed(self.seeds, "past seasons", lambda rng: np.stack([rng.permutation(Y) for _ in range(L)]))
         return order.astype(np.intp)
 
     def _normal(self, name: str, sd: FloatArray, *shape: int) -> FloatArray:
         if not sd.any():
             return np.zeros((len(self.seeds), *shape, len(sd)))
-        return sd * self.per_seed(name, lambda rng: rng.standard_normal((*shape, len(sd))))
+        return sd * per_seed(self.seeds, name, lambda rng: rng.standard_normal((*shape, len(sd))))
 
 
 @final
@@ -235,8 +238,8 @@ class Deviations:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldSetting:
+@dataclass(frozen=True, kw_only=True)
+class FieldSetting(Scenario):
     """The shape of a field; all metrics count alike.
 
     >>> FieldSetting(seasons=3).plots
@@ -264,6 +267,14 @@ class FieldSetting:
             raise ConfigError(f"correlation must be in [0, 1), got {self.correlation}")
         if not 0 <= self.floor < 1:
             raise ConfigError(f"floor must be in [0, 1), got {self.floor}")
+
+    def lasting(self, episodes: int) -> Self:
+        """The same for so many seasons."""
+        return replace(self, seasons=episodes)
+
+    def world(self, seeds: Sequence[int]) -> FieldWorld:
+        """A field for each seed."""
+        return FieldWorld(self, seeds)
 
 
 def maps_by_name(arms: int, metrics: int) -> FloatArray:
@@ -358,3 +369,126 @@ class FieldWorld:
             unit=Unit(user=sites, group=sites),
             floor=Floor(control=np.full(lead, s.floor), arms=np.zeros(lead)) if s.floor else None,
         )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HealthSetting(Scenario):
+    """Mobile health: people who join one by one and decide again and again."""
+
+    kind: str = "homogeneous"
+    stages: int = 200
+
+    seeds_per_block: ClassVar[int] = 5  # every outcome of every person is kept
+
+    def __post_init__(self) -> None:
+        if self.kind not in HEALTH:
+            raise ConfigError(f"setting must be one of {HEALTH}, got {self.kind!r}")
+        if self.stages < 1:
+            raise ConfigError(f"stages must be at least 1, got {self.stages}")
+
+    def lasting(self, episodes: int) -> Self:
+        """The same for so many stages."""
+        return replace(self, stages=episodes)
+
+    def world(self, seeds: Sequence[int]) -> MobileHealth:
+        """A study for each seed."""
+        return MobileHealth(self, seeds)
+
+
+@final
+@dataclass(frozen=True)
+class MobileHealth:
+    """The settings of Huch et al. (2024), appendix A.1, one study for each seed; n users decide at stage n.
+
+        reward = g(s) + a (1, s1, s2) . theta_user + N(0, 1),   s uniform on [-1, 1]^2,   a = 0 or 1
+
+    Homogeneous: one theta for all. Heterogeneous: each user's theta has N(0, I) added. Nonlinear: a baseline of bumps
+    and steps besides, drawn for each seed, and an effect that wears off with the time since joining. The control is
+    not to act. Features are each arm's own constant and slopes; s are covariates of the user.
+    """
+
+    setting: HealthSetting
+    seeds: Sequence[int]
+
+    at_once: ClassVar[bool] = True
+
+    @property
+    def shape(self) -> Shape:
+        """Two arms with a constant and two slopes each; as many users as stages."""
+        return Shape(d=6, K=2, M=1, H=self.episodes)
+
+    @property
+    def episodes(self) -> int:
+        """As many as stages."""
+        return self.setting.stages
+
+    def blocks(self) -> Iterator[Stage]:
+        """Stage by stage."""
+        for stage in range(self.episodes):
+            states = self.states(stage)
+            effect = self.effects(stage, states)
+            means = self._baseline(states)[..., None] + effect[..., None] * np.arange(2.0)
+            drawn = (streams.generator(int(s), f"noise {stage}").standard_normal(stage + 1) for s in self.seeds)
+            noise = np.stack(list(drawn))
+
+            def outcomes(action: IntArray, means: FloatArray = means, noise: FloatArray = noise) -> Outcome:
+                reward = pick(means, action) + noise
+                return Outcome(reward, reward[..., None])
+
+            yield Stage(stage, stage * (stage + 1) // 2, self._offers(states), means, outcomes, self)
+
+    @cached_property
+    def theta(self) -> FloatArray:
+        """Effects by user: (S, users, 3)."""
+        own = per_seed(self.seeds, "users", lambda rng: rng.standard_normal((self.episodes, 3)))
+        return np.asarray(THETA + (0.0 if self.setting.kind == "homogeneous" else 1.0) * own)
+
+    @cached_property
+    def wearing(self) -> FloatArray:
+        """Additions to theta, by stages since joining: (S, stages, 3)."""
+        L = self.episodes
+        if self.setting.kind != "nonlinear":
+            return np.zeros((len(self.seeds), L, 3))
+        decay = 1 / (1 + WEARS_OFF * np.arange(L)[:, None] / L)
+
+        def draw(rng: np.random.Generator) -> FloatArray:
+            return decay * rng.standard_normal(3) + WOBBLE * rng.standard_normal((L, 3))
+
+        return np.asarray(per_seed(self.seeds, "wearing off", draw))
+
+    def states(self, stage: int) -> FloatArray:
+        """s of the users who decide at stage `stage` (from 0): (S, stage + 1, 2)."""
+        return 2 * np.stack([streams.uniforms(int(s), f"states {stage}", 0, stage + 1, 2) for s in self.seeds]) - 1
+
+    def effects(self, stage: int, states: FloatArray) -> FloatArray:
+        """The mean difference that acting makes: (S, stage + 1)."""
+        users = np.arange(stage + 1)
+        theta = self.theta[:, users] + self.wearing[:, stage - users]
+        return theta[..., 0] + np.vecdot(states, theta[..., 1:])
+
+    def _baseline(self, states: FloatArray) -> FloatArray:
+        mean = BASELINE[0] + states @ np.asarray(BASELINE[1:])
+        for i, seed in enumerate(self.seeds if self.setting.kind == "nonlinear" else ()):
+            g = streams.generator(int(seed), "baseline")
+            centres, heights = g.uniform(-1, 1, (BUMPS, 2)), 3 * g.standard_normal(BUMPS)
+            cuts, rises = g.uniform(-1, 1, STEPS), g.standard_normal(STEPS)
+            distance = ((states[i, :, None, :] - centres) ** 2).sum(-1)
+            mean[i] += np.exp(-distance / (2 * WIDTH**2)) @ heights + (states[i, :, :1] > cuts) @ rises
+        return np.asarray(mean)
+
+    def _offers(self, states: FloatArray) -> Offer:
+        """Offers to the users of a stage in states (S, n, 2): batch (S, n)."""
+        lead, users = states.shape[:-1], np.arange(states.shape[-2])
+        features = np.zeros((*lead, 2, 6))
+        features[..., 0, 0] = features[..., 1, 3] = 1.0
+        features[..., 0, 1:3] = features[..., 1, 4:] = states
+        return Offer(
+            features=features, control=np.broadcast_to([1.0, 0.0], (*lead, 2)), maps=features[..., None, :],
+            preference=np.ones((*lead, 1)), user=users, unit=Unit(user=users, group=users, covariates=states),
+        )  # fmt: skip
+
+
+def per_seed(seeds: Sequence[int], name: str, draw: Callable[[np.random.Generator], Any]) -> Any:
+    """A draw from the stream of that name of each seed: (S, ...)."""
+    return np.stack([draw(streams.generator(int(seed), name)) for seed in seeds])

@@ -10,9 +10,9 @@ are (n, H, S, ...), so that the slice of one decision is contiguous.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Protocol, final
+from typing import ClassVar, Protocol, Self, final
 
 import numpy as np
 
@@ -44,6 +44,31 @@ class AnyWorld(Protocol):
 
     def blocks(self) -> Iterator[AnyBlock]:
         """The whole run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A family of worlds as plain data."""
+
+    seeds_per_block: ClassVar[int] = 64  # computed and stored together
+
+    @property
+    def drift(self) -> str:
+        """Its name."""
+        return "none"
+
+    def under(self, drift: str) -> Self:
+        """The same with another drift, where there are any."""
+        del drift
+        return self
+
+    def lasting(self, episodes: int) -> Self:
+        """The same for so many episodes."""
+        raise NotImplementedError
+
+    def world(self, seeds: Sequence[int]) -> AnyWorld:
+        """A world for each seed."""
+        raise NotImplementedError
 
 
 @final
@@ -174,7 +199,6 @@ class World:
     seeds: Sequence[int]
     controls: Sequence[FloatArray]  # (H, K) for each instance
     setting: Setting
-    drifts: Sequence[str | Drift] = ()  # one per seed, where they differ; else the setting's
 
     at_once: ClassVar[bool] = False
 
@@ -185,8 +209,6 @@ class World:
             raise ConfigError(f"give one instance, or one per seed ({len(self.seeds)}), got {len(self.instances)}")
         if len(self.controls) != len(self.instances):
             raise ConfigError(f"give one control per instance ({len(self.instances)}), got {len(self.controls)}")
-        if len(self.drifts) not in (0, len(self.seeds)):
-            raise ConfigError(f"give no drifts, or one per seed ({len(self.seeds)}), got {len(self.drifts)}")
         if any(i.shape != self.shape for i in self.instances):
             raise ShapeError(f"all instances must have the shape {self.shape}")
         for control in self.controls:
@@ -287,10 +309,9 @@ class World:
 
     @cached_property
     def _levels(self) -> FloatArray:
-        """The drift in each episode: (L, 1, S or 1, 1)."""
-        names = self.drifts or [self.setting.drift]
-        by_name = {name: levels(name, self.setting.episodes, self.setting.magnitude) for name in names}
-        return np.stack([by_name[name] for name in names], axis=-1)[:, None, :, None]
+        """The drift in each episode: (L, 1, 1, 1)."""
+        s = self.setting
+        return levels(s.drift, s.episodes, s.magnitude)[:, None, None, None]
 
     def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
         setting, episode = self.setting, np.arange(start, start + n)[:, None, None]
@@ -310,22 +331,6 @@ class World:
         features = np.matvec(np.swapaxes(self.maps, -1, -2), preferences[..., None, :])
         covariance = self._per_seed([c for _, c in self._noise])
         return features, np.sqrt(quadratic(covariance, preferences))
-
-
-def side_by_side(world: World, drifts: Sequence[str | Drift]) -> World:
-    """The worlds under each of these drifts, as one batch: all of the first drift, all of the second, and so on.
-
-    A member meets the same contexts and noise as in a batch of its drift alone.
-    """
-    n = len(drifts)
-    copies = 1 if len(world.instances) == 1 else n
-    return replace(
-        world,
-        instances=list(world.instances) * copies,
-        seeds=list(world.seeds) * n,
-        controls=list(world.controls) * copies,
-        drifts=[drift for drift in drifts for _ in world.seeds],
-    )
 
 
 class _Draws:
