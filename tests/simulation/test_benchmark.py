@@ -149,11 +149,9 @@ def test_senseless_plans_are_refused() -> None:
 
 def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
     told: list[bool] = []
-    plan = small(
-        "paper-random", "oful", drifts=("none", "periodic", "decaying", "burst", "sawtooth", "abrupt", "gradual")
-    )
+    plan = small("paper-random", "oful", drifts=("none", "periodic", "decaying"))
     first = bench(plan, tmp_path, jobs=1, on_done=lambda done: told.append(done.stored))
-    assert told == [False] * 7
+    assert told == [False] * 3
     assert {p.stem for p in (tmp_path / "runs").glob("*.npz")} == {r.key() for r in plan.plan().values()}
     more = small("paper-random", "oful,greedy", drifts=("none", "periodic", "regime_shift"))
     told.clear()

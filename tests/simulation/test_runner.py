@@ -182,18 +182,12 @@ AUTHORS = authors_instance()
 INSTANCES = [draw_instance(s) for s in range(8)]
 POLICIES: list[tuple[str, dict[str, Any]]] = [
     ("oful", {}),
-    ("lin_ts", {}),
     ("w_ts", {}),
-    ("lin_med", {}),
     ("lin_imed", {}),
-    ("med", {}),
     ("dri_med", {}),
-    ("dri_imed", {}),
     ("dri_med", {"guard": "penalty"}),
     ("w_oful", {"discount": 0.95}),
     ("published_dri_med", {"reading": "code"}),
-    ("published_dri_med", {"reading": "printed"}),
-    ("published_dri_imed", {"reading": "code"}),
     ("published_dri_imed", {"reading": "printed"}),
 ]
 
@@ -222,8 +216,8 @@ def assert_same(whole: RunRecord, parts: list[RunRecord]) -> None:
 )
 def test_results_do_not_depend_on_how_seeds_are_batched(name: str, settings: dict[str, Any], shared: bool) -> None:
     policy = make(name, **settings)
-    whole = simulate(policy, eight(range(5), shared=shared))
-    assert_same(whole, [simulate(policy, eight(part, shared=shared)) for part in ([0], [1], range(2, 5))])
+    whole = simulate(policy, eight(range(4), shared=shared))
+    assert_same(whole, [simulate(policy, eight(part, shared=shared)) for part in ([0], range(1, 4))])
 
 
 @pytest.mark.parametrize("setting", [{"preferences": "per episode"}, {"drift_by": "mean", "drift": "periodic"}])

@@ -116,7 +116,7 @@ THIRD_PARTY_WARNINGS = pytest.mark.filterwarnings(
 )
 LONG = {
     seed: Run(
-        policy="lin_med", scenario=PaperScenario(instances="random", setting=Setting(episodes=400)), seeds=(seed,)
+        policy="lin_med", scenario=PaperScenario(instances="random", setting=Setting(episodes=120)), seeds=(seed,)
     )
     for seed in range(12)
 }

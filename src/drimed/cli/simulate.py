@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -117,7 +118,6 @@ def bench(
     OUT/runs, so an interrupted benchmark continues where it stopped, and more policies, drifts or instances cost only
     what is new.
     """
-    from drimed.policies.guards.margin import Tolerance
     from drimed.policies.registry import parse_list
     from drimed.simulation.benchmark import RATIO_TO_THE_BEST, SUITES, Benchmark, suite
 
@@ -130,19 +130,18 @@ def bench(
         return
     chosen = suite(name)
 
-    def own(value: Any, default: Any) -> Any:
-        return default if value is None else value
+    def given(**options: Any) -> dict[str, Any]:
+        return {option: value for option, value in options.items() if value is not None}
 
-    tolerance = chosen.tolerance
+    sizes: dict[str, Any] = {"instances": chosen.instances, "episodes": chosen.episodes}
     benchmark = Benchmark(
         suite=chosen,
         specs=parse_list(policies or chosen.policies),
         drifts=chosen.drifts if drifts is None else tuple(names("--drifts", drifts)),
-        instances=own(instances, chosen.instances),
         instance_seed=instance_seed,
-        episodes=own(episodes, chosen.episodes),
-        tolerance=Tolerance(relative=own(relative, tolerance.relative), absolute=own(absolute, tolerance.absolute)),
-        changes={k: v for k, v in (("sites", sites), ("floor", floor)) if v is not None},
+        tolerance=replace(chosen.tolerance, **given(relative=relative, absolute=absolute)),
+        changes=given(sites=sites, floor=floor),
+        **sizes | given(instances=instances, episodes=episodes),
     )
     for spec in benchmark.specs:
         if spec.note():

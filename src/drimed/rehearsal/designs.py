@@ -80,8 +80,13 @@ class Plan:
 
     @property
     def main(self) -> str:
-        """The scenario that is shown first."""
-        return scenarios.main_scenario(self.scenarios)
+        """The scenario that is shown first: one in which an arm differs from the control, if there is any."""
+        differ = (
+            name
+            for name, s in self.scenarios.items()
+            if s.history or any(any(own.values()) for own in (s.spread, *s.effects.values()))
+        )
+        return next(differ, next(iter(self.scenarios)))
 
     def simulated(self, scenario: str) -> SimulatedTrials:
         """A scenario in numbers, and the users of its trials, without any seed."""
@@ -117,29 +122,22 @@ def own(spec: TrialSpec) -> Design:
 
 def without_learning(spec: TrialSpec) -> list[Design]:
     """Designs whose decisions do not depend on outcomes."""
-    return [
-        Design("uniform allocation", spec, UNIFORM),
-        Design("fixed randomised design", spec, FIXED),
-        Design("always the control", spec, CONTROL),
-    ]
+    names = {UNIFORM: "uniform allocation", FIXED: "fixed randomised design", CONTROL: "always the control"}
+    return [Design(name, spec, allocation) for allocation, name in names.items()]
 
 
 def variants(spec: TrialSpec) -> list[Design]:
     """The same policy with half and twice the tolerance, with floors, and with other guards."""
-    designs = [
-        Design("half the tolerance", tolerating(spec, 0.5)),
-        Design("twice the tolerance", tolerating(spec, 2.0)),
-    ]
+    specs = {"half the tolerance": tolerating(spec, 0.5), "twice the tolerance": tolerating(spec, 2.0)}
     if spec.floors is None:
-        designs += [Design(f"a floor of {percent(f)} for the control", with_floor(spec, f)) for f in CONTROL_FLOORS]
+        specs |= {f"a floor of {percent(f)} for the control": with_floor(spec, f) for f in CONTROL_FLOORS}
     policy = make(spec.policy.name, **spec.policy.settings)
-    if not isinstance(policy, Policy) or "guard" not in policy.traits.settings:
-        return designs
-    for guard, name in (("certain", "guard on every arm"), ("off", "no guard")):
-        if guard != spec.policy.settings.get("guard", "expected") and not (guard == "off" and spec.guardrails):
-            changed = PolicyPart(name=spec.policy.name, **spec.policy.settings | {"guard": guard})
-            designs.append(Design(name, spec.model_copy(update={"policy": changed})))
-    return designs
+    if isinstance(policy, Policy) and "guard" in policy.traits.settings:
+        for guard, name in (("certain", "guard on every arm"), ("off", "no guard")):
+            if guard != spec.policy.settings.get("guard", "expected") and not (guard == "off" and spec.guardrails):
+                changed = PolicyPart(name=spec.policy.name, **spec.policy.settings | {"guard": guard})
+                specs[name] = spec.model_copy(update={"policy": changed})
+    return [Design(name, changed) for name, changed in specs.items()]
 
 
 def tolerating(spec: TrialSpec, times: float) -> TrialSpec:
@@ -257,17 +255,16 @@ def quick(spec: TrialSpec, given: dict[str, Scenario] | None = None) -> tuple[Re
     m = measures(record)
     frozen, control = (m[k] or Number(0.0, 0.0) for k in ("trials that stand on the control", "share of control"))
     power = m[f"power, {record.first_claim}"]
-    notes = []
+    notes, rehearsed = [], f"a quick rehearsal ({name}, {seasons} seasons)"
     if frozen.value > WEAK:
         notes.append(
-            f"a quick rehearsal ({name}, {seasons} seasons) stands on the control in {percent(frozen.value)} of "
-            "simulated trials: the guard never lets another arm be tried; widen the tolerance, or see "
-            "`drimed trial rehearse`"
+            f"{rehearsed} stands on the control in {percent(frozen.value)} of simulated trials: the guard never lets "
+            "another arm be tried; widen the tolerance, or see `drimed trial rehearse`"
         )
     elif control.value > STANDS:
         notes.append(
-            f"a quick rehearsal ({name}, {seasons} seasons) plays the control in {percent(control.value)} of "
-            "decisions; `drimed trial rehearse` says what other tolerances would do"
+            f"{rehearsed} plays the control in {percent(control.value)} of decisions; `drimed trial rehearse` says "
+            "what other tolerances would do"
         )
     if power is not None and power.value < WEAK:
         sought = f"what is better in the scenario {name!r} of the file" if given and name in given else (
@@ -276,8 +273,8 @@ def quick(spec: TrialSpec, given: dict[str, Scenario] | None = None) -> tuple[Re
         )  # fmt: skip
         notes.append(
             f"a quick rehearsal finds {sought} in {percent(power.value)} of simulated trials after {seasons} seasons: "
-            "too few to count on an answer; `drimed trial rehearse FILE --find seasons "
-            '--for "power 0.8"` says how many are needed'
+            'too few to count on an answer; `drimed trial rehearse FILE --find seasons --for "power 0.8"` says how '
+            "many are needed"
         )
     kept: Rehearsed = {
         "hash": plan.hash(), "scenario": name, "seasons": seasons, "trials": QUICK_TRIALS, "control": control.value,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -356,7 +356,11 @@ class StoppingMonitor:
     def _look(self, s: int, seasons: Sequence[Season], learned: Any, met: BoolArray, wrong: BoolArray) -> None:
         """Of one trial, before its next season, or by hand at its end."""
         trials, now = self.trials, seasons[-1].number
-        observed = np.concatenate([one.response.observed[s] & self._is_told(one, now) for one in seasons])
+        last = now == trials.setting.seasons - 1
+        told = [last or one.number <= now - trials.setting.delay for one in seasons]
+        observed = np.concatenate(
+            [one.response.observed[s] & is_told for one, is_told in zip(seasons, told, strict=True)]
+        )
         state = replace(
             trials.states[now],
             learned=_member(learned, self._state.learned, s),
@@ -364,7 +368,6 @@ class StoppingMonitor:
             episode=Episode(now + 1),
             looked=self.history[s],
         )
-        last = now == self.trials.setting.seasons - 1
         cause = BY_HAND if last else due(state, opens=True)
         done: set[str] = set()
         while cause is not None and cause not in done:
@@ -384,10 +387,6 @@ class StoppingMonitor:
         most = most_decisions(state)
         if not last and most is not None and state.counts.decisions + len(trials.places[now + 1]) > most:
             self.played[s] = now + 1  # no room for a whole season
-
-    def _is_told(self, season: Season, now: int) -> bool:
-        L = self.trials.setting.seasons
-        return now == L - 1 or season.number <= now - self.trials.setting.delay
 
     def _dataset(self, state: TrialState, seasons: Sequence[Season], s: int, observed: BoolArray) -> Dataset:
         """The decisions of one trial, as a live one reads its own."""
@@ -425,16 +424,11 @@ class StoppingMonitor:
 
     def _truth(self, by: str, who: str) -> FloatArray:
         """The effects for the users of a claim; for all, where no user who is looked at is one: (S, K, 1 + M)."""
-        if (by, who) not in self._truths:
-            looked_at = self.trials.looked_at
-            mine = np.array([by == "all" or who == (p.group if by == "group" else p.user) for p in looked_at])
-            w = weights(self.trials.typical, mine if mine.any() else None)
-            self._truths[by, who] = np.einsum("hk,shko->sko", w, self.trials.effects)
-        return self._truths[by, who]
-
-    @cached_property
-    def _truths(self) -> dict[tuple[str, str], FloatArray]:
-        return {}
+        looked_at = self.trials.looked_at
+        mine = np.array([by == "all" or who == (p.group if by == "group" else p.user) for p in looked_at])
+        return np.einsum(
+            "hk,shko->sko", weights(self.trials.typical, mine if mine.any() else None), self.trials.effects
+        )
 
 
 def _member(batch: Any, like: Any, s: int) -> Any:
@@ -448,56 +442,34 @@ def _member(batch: Any, like: Any, s: int) -> Any:
 def propensity_ranges(
     trials: SimulatedTrials, seasons: Sequence[Season], looks: Sequence[int], alpha: float = ALPHA
 ) -> FloatArray:
-    """Ranges at all times of each arm's effect on the reward of all users, from the propensities: (S, T, K, 2).
-
-    A range is computed for every decision at once, so that one pass serves all looks. Only a look that has seen one
-    user or one season so far predicts in another way, and has a pass of its own.
-    """
+    """Ranges at all times of each arm's effect on the reward of all users, from the propensities: (S, T, K, 2)."""
     S, K, last = len(trials.seeds), seasons[0].means.shape[-1], trials.setting.seasons - 1
-    ranges = np.empty((S, len(looks), K, 2))
-    ranges[..., 0], ranges[..., 1] = -np.inf, np.inf
-    if not all(s.exact for s in seasons):
-        return ranges
-    until = [now if now == last else now - trials.setting.delay for now in looks]  # the last season that is told
-    passes: dict[tuple[bool, bool], list[int]] = {}
-    for t, end in enumerate(until):
-        users = {int(u) for s in seasons if s.number <= end for u in trials.user(s.number)}
-        passes.setdefault((len(users) > 1, end > 0), []).append(t)
-    for some in passes.values():
-        told = [s for s in seasons if s.number <= until[some[-1]]]
-        if told:
-            _propensity_pass(trials, told, [until[t] for t in some], alpha, ranges[:, some[0] : some[-1] + 1])
-    return ranges
-
-
-def _propensity_pass(
-    trials: SimulatedTrials, told: Sequence[Season], until: Sequence[int], alpha: float, ranges: FloatArray
-) -> None:
-    """Fill in the ranges after each of the seasons `until`: (S, T, K, 2)."""
-    S, _, K, _ = ranges.shape
-    action, reward, p = (
-        np.concatenate([getattr(s, k) for s in told], 1) for k in ("action", "reward", "probabilities")
-    )
-    control = np.concatenate([s.control for s in told])
-    user = np.concatenate([trials.user(s.number) for s in told])
-    season = np.concatenate([np.full(s.action.shape[1], s.number) for s in told])
-    for some in [slice(None)] if np.isfinite(reward).all() else [slice(s, s + 1) for s in range(S)]:
-        at = np.flatnonzero(np.isfinite(reward[some]).all(0))
-        # Nothing predicted the first decision of all, so it is left out; then place i is after decision i + 2.
-        place = np.searchsorted(season[at], until, "right") - 2
-        after = np.flatnonzero(place >= 0)
-        if not len(after):
+    ranges = np.broadcast_to([-np.inf, np.inf], (S, len(looks), K, 2)).copy()
+    for t, now in enumerate(looks if all(s.exact for s in seasons) else ()):
+        told = [s for s in seasons if s.number <= (now if now == last else now - trials.setting.delay)]
+        if not told:
             continue
-        a, r, e = action[some][:, at], reward[some][:, at], p[some][:, at]
-        q = arm_effects.running_predictions(a, r, K, user=user[at], season=season[at])
-        for k in range(K):
-            g = np.eye(K)[k] - control[at]
-            if g.any():
-                scored = arm_effects.effect_scores(
-                    action=a[:, 1:], reward=r[:, 1:], probabilities=e[:, 1:], contrast=g[1:], predictions=q[:, 1:]
-                )
-                band = arm_effects.asymptotic_band(scored, alpha)
-                ranges[some, after, k] = np.stack([band.low[:, place[after]], band.high[:, place[after]]], -1)
+        action, reward, p = (
+            np.concatenate([getattr(s, k) for s in told], 1) for k in ("action", "reward", "probabilities")
+        )
+        control = np.concatenate([s.control for s in told])
+        user = np.concatenate([trials.user(s.number) for s in told])
+        season = np.concatenate([np.full(s.action.shape[1], s.number) for s in told])
+        for some in [slice(None)] if np.isfinite(reward).all() else [slice(s, s + 1) for s in range(S)]:
+            at = np.flatnonzero(np.isfinite(reward[some]).all(0))
+            if len(at) < 2:
+                continue
+            a, r, e = action[some][:, at], reward[some][:, at], p[some][:, at]
+            q = arm_effects.running_predictions(a, r, K, user=user[at], season=season[at])
+            for k in range(K):
+                g = np.eye(K)[k] - control[at]
+                if g.any():  # nothing predicted the first decision of all, so it is left out
+                    scored = arm_effects.effect_scores(
+                        action=a[:, 1:], reward=r[:, 1:], probabilities=e[:, 1:], contrast=g[1:], predictions=q[:, 1:]
+                    )
+                    band = arm_effects.asymptotic_band(scored, alpha)
+                    ranges[some, t, k] = np.stack([band.low[:, -1], band.high[:, -1]], -1)
+    return ranges
 
 
 def record_trials(trials: SimulatedTrials, design: Design, tolerance: Tolerance) -> Record:

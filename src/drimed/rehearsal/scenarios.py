@@ -184,37 +184,25 @@ def usual(spec: TrialSpec, seasons: int | None = None) -> dict[str, Scenario]:
     arms = [a for a in spec.arms if a not in control_arms(spec)]
     if not arms:
         raise InputError("every arm of the trial is the control of a user: give scenarios with the effects of arms")
-    matters = {arms[0]: pull}
-    more = {m: NOISY * sd for m, sd in sizes.items()}
-    worse = {arms[-1]: {m: -HARM * e for m, e in pull.items()}}
-    none = dict.fromkeys(spec.metrics, 0.0)
-
-    def made(about: str, **given: Any) -> Scenario:
-        return Scenario(about=about, seasons=seasons, **given)
-
-    return {
-        "no difference": made("all arms do the same", site_arm=none),
-        "a difference that matters": made(
-            f"{arms[0]} is better by as much as the tolerance lets a decision lose", effects=matters
+    matters, before = {"effects": {arms[0]: pull}}, f"{arms[0]} is better as before, and"
+    tables: dict[str, tuple[str, dict[str, Any]]] = {
+        "no difference": ("all arms do the same", {"site_arm": dict.fromkeys(spec.metrics, 0.0)}),
+        "a difference that matters": (
+            f"{arms[0]} is better by as much as the tolerance lets a decision lose", matters,
         ),
-        "a harmful arm": made(f"{arms[-1]} is worse by twice what the tolerance lets a decision lose", effects=worse),
-        "a trend": made(
-            f"{arms[0]} is better as before, and everything rises from season to season",
-            effects=matters,
-            trend={m: TREND * sd for m, sd in sizes.items()},
+        "a harmful arm": (
+            f"{arms[-1]} is worse by twice what the tolerance lets a decision lose",
+            {"effects": {arms[-1]: {m: -HARM * e for m, e in pull.items()}}},
         ),
-        "pessimistic noise": made(
-            f"{arms[0]} is better as before, and outcomes scatter twice as much", effects=matters, noise=more
+        "a trend": (
+            f"{before} everything rises from season to season",
+            matters | {"trend": {m: TREND * sd for m, sd in sizes.items()}},
         ),
-    }
-
-
-def main_scenario(scenarios: Mapping[str, Scenario]) -> str:
-    """The first in which an arm differs from the control, or the first."""
-    for name, s in scenarios.items():
-        if s.history or any(any(own.values()) for own in s.effects.values()) or any(s.spread.values()):
-            return name
-    return next(iter(scenarios))
+        "pessimistic noise": (
+            f"{before} outcomes scatter twice as much", matters | {"noise": {m: NOISY * sd for m, sd in sizes.items()}},
+        ),
+    }  # fmt: skip
+    return {name: Scenario(about=about, seasons=seasons, **own) for name, (about, own) in tables.items()}
 
 
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
@@ -319,7 +307,9 @@ class SimulatedTrials:
         sizes, own = setting(spec, scenario, seasons), design or spec
         arriving = (scenario.users or PEOPLE) if spec.enrols else 0
         cohorts: Sequence[str | None] = [*own.cohorts] or [None]
-        state = started(own)
+        draft = Draft(Created(own.plain(), 0, np.__version__))
+        (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
+        state = TrialState.start(created)
         plots: list[list[Place]] = []
         states: list[TrialState] = []
         rng = streams.generator(0, "people who join")  # the same in all simulated trials
@@ -462,13 +452,6 @@ class SimulatedTrials:
         """Uniforms of all decisions of the trial: (S, n of all seasons, width)."""
         n = sum(map(len, self.places))
         return np.stack([streams.uniforms(int(seed), "policy", 0, n, width) for seed in self.seeds])
-
-
-def started(spec: TrialSpec, seed: int = 0) -> TrialState:
-    """A trial before its first decision, in no store."""
-    draft = Draft(Created(spec.plain(), seed, np.__version__))
-    (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
-    return TrialState.start(created)
 
 
 def _covariates(offers: Offer) -> FloatArray | None:

@@ -65,8 +65,7 @@ FEWEST = 0.02  # violations per 10,000 that a logarithmic axis still shows: none
 
 def bench(benchmark: Benchmark, out: Path, **how: Any) -> dict[str, Any]:
     """Measure a benchmark, write it to `out` and return the results; `how` is that of `sweep`."""
-    start = time.perf_counter()
-    plan = benchmark.plan()
+    start, plan = time.perf_counter(), benchmark.plan()
     records = sweep(plan, out / "runs", **how)
     measured = Measured(benchmark, records)
     reference = next((s for s in benchmark.specs if s.name in REFERENCES), benchmark.specs[0])
@@ -90,19 +89,22 @@ def bench(benchmark: Benchmark, out: Path, **how: Any) -> dict[str, Any]:
     for row in sorted(results["rows"], key=lambda row: (row["learner"], row["rule"], row["guard"])):
         grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
     with mpl.rc_context(STYLE):
-        pictures = _saved(_bench_figures(measured), out)
-    _write(
-        out, results, "bench.html", pictures, cells=[cell.label for cell in benchmark.cells], grid=grid,
-        learner_text=learner_text, by_season=any("after" in row for row in results["rows"]),
-        ratio_to_the_best=RATIO_TO_THE_BEST,
-    )  # fmt: skip
+        figures = {"curves": _curves(measured), "trade_off": _trade_off(measured)}
+        if measured.by_axis():
+            figures["growth"] = _growth(measured)
+        if any(f"{LOOK}holds.0.95" in record.curves for record in records.values()):
+            figures["seasons"] = _seasons(measured)
+        _write(
+            out, results, "bench.html", figures, cells=[cell.label for cell in benchmark.cells], grid=grid,
+            learner_text=learner_text, by_season=any("after" in row for row in results["rows"]),
+            ratio_to_the_best=RATIO_TO_THE_BEST,
+        )  # fmt: skip
     return results
 
 
 def reproduce(reproduction: Reproduction, out: Path, **how: Any) -> dict[str, Any]:
     """Measure the paper's experiments, write them to `out` and return the results; `how` is that of `sweep`."""
-    start = time.perf_counter()
-    plan = reproduction.plan()
+    start, plan = time.perf_counter(), reproduction.plan()
     runs = sweep(plan, out / "runs", **how)
     records = paper.by_part(runs)
     results = paper.results(records)
@@ -116,8 +118,7 @@ def reproduce(reproduction: Reproduction, out: Path, **how: Any) -> dict[str, An
         **_effort(plan, runs, start),
     }
     with mpl.rc_context(STYLE):
-        pictures = _saved(_paper_figures(records), out)
-    _write(out, results, "paper.html", pictures, labels=paper.LABELS, drifts=DRIFTS)
+        _write(out, results, "paper.html", _paper_figures(records), labels=paper.LABELS, drifts=DRIFTS)
     return results
 
 
@@ -136,8 +137,15 @@ def _effort(plan: dict[Any, Run], records: dict[Any, RunRecord], start: float) -
     }
 
 
-def _write(out: Path, results: dict[str, Any], template: str, pictures: dict[str, str], **context: Any) -> None:
+def _write(out: Path, results: dict[str, Any], template: str, figures: dict[str, Figure], **context: Any) -> None:
+    """Numbers, figures as PNG and PDF without dates inside (the same numbers give the same files), and the page."""
     (out / "results.json").write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    pictures = {}
+    for name, figure in figures.items():
+        for kind, meta in {"png": {"Software": None}, "pdf": {"CreationDate": None}}.items():
+            figure.savefig(f"{out / name}.{kind}", dpi=130, bbox_inches="tight", metadata=meta)
+        data = Path(f"{out / name}.png").read_bytes()
+        pictures[name] = "data:image/png;base64," + base64.b64encode(data).decode()
     loader = PackageLoader("drimed.simulation", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["short"] = short
@@ -145,15 +153,11 @@ def _write(out: Path, results: dict[str, Any], template: str, pictures: dict[str
     (out / "index.html").write_text(page, encoding="utf-8")
 
 
-def _saved(figures: dict[str, Figure], out: Path) -> dict[str, str]:
-    """Write PNG and PDF, without dates inside: the same numbers give the same files. Returns PNGs as data URLs."""
-    urls = {}
-    for name, figure in figures.items():
-        for kind, meta in {"png": {"Software": None}, "pdf": {"CreationDate": None}}.items():
-            figure.savefig(f"{out / name}.{kind}", dpi=130, bbox_inches="tight", metadata=meta)
-        data = Path(f"{out / name}.png").read_bytes()
-        urls[name] = "data:image/png;base64," + base64.b64encode(data).decode()
-    return urls
+def _panels(title: str, down: int, across: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, list[Any]]:
+    """A figure and its panels."""
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(title, fontweight="bold")
+    return figure, figure.subplots(down, across, squeeze=False, **shared).ravel().tolist()
 
 
 def _legend_below(figure: Figure, columns: int, size: int = 9) -> None:
@@ -162,73 +166,51 @@ def _legend_below(figure: Figure, columns: int, size: int = 9) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=size)
 
 
-def _bench_figures(measured: Measured) -> dict[str, Figure]:
-    """Every figure, by name."""
-    figures = {"curves": _curves(measured), "trade_off": _trade_off(measured)}
-    if measured.by_axis():
-        figures["growth"] = _growth(measured)
-    if any(f"{LOOK}holds.0.95" in record.curves for record in measured.records.values()):
-        figures["seasons"] = _seasons(measured)
-    return figures
-
-
 def _style(i: int) -> dict[str, Any]:
-    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-
-
-def _leaders(measured: Measured) -> list[int]:
-    """The policies worth a curve: those of least regret over all cells, and the landmarks."""
-    specs = measured.bench.specs
-    order = np.argsort([measured.over_cells(spec) for spec in specs])[:SHOWN_CURVES]
-    return sorted({*order.tolist(), *(i for i, spec in enumerate(specs) if spec.name in LANDMARKS)})
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "ms": 4}
 
 
 def _curves(measured: Measured) -> Figure:
-    cells = measured.bench.cells[:SHOWN_CELLS]
+    """Regret over time, of the policies of least regret over all cells and of landmarks."""
+    cells, specs = measured.bench.cells[:SHOWN_CELLS], measured.bench.specs
+    order = np.argsort([measured.over_cells(spec) for spec in specs])[:SHOWN_CURVES]
+    leaders = sorted({*order.tolist(), *(i for i, spec in enumerate(specs) if spec.name in LANDMARKS)})
     across = min(4, len(cells))
     down = -(-len(cells) // across)
-    fig = Figure(figsize=(3.1 * across, 2.5 * down + 0.9), layout="constrained")
-    axes = fig.subplots(down, across, squeeze=False).ravel()
-    leaders = [measured.bench.specs[i] for i in _leaders(measured)]
+    title = f"{measured.bench.suite.id}: mean regret of the leading policies and of landmarks"
+    fig, axes = _panels(title, down, across, (3.1 * across, 2.5 * down + 0.9))
     for ax, cell in zip(axes, cells, strict=False):
-        for i, spec in enumerate(leaders):
+        for i, spec in enumerate(specs[at] for at in leaders):
             record = measured.record(cell, spec)
             mean = np.maximum(record.curve("regret").mean(0), SMALLEST_REGRET)
-            ax.plot(record.episodes, mean, lw=1.4, ms=4, markevery=0.2, label=spec.text, **_style(i))
+            ax.plot(record.episodes, mean, lw=1.4, markevery=0.2, label=spec.text, **_style(i))
         ax.set(title=cell.label, yscale="log", xlabel="Episode")
     for ax in axes[len(cells) :]:
         ax.set_visible(False)
     axes[0].set_ylabel("Mean regret so far")
     _legend_below(fig, columns=3, size=8)
-    title = f"{measured.bench.suite.id}: mean regret of the leading policies and of landmarks"
-    fig.suptitle(title, fontweight="bold")
     return fig
 
 
 def _trade_off(measured: Measured) -> Figure:
     """Regret against violations, averaged over the cells; the lower left corner is where one wants to be."""
-    fig = Figure(figsize=(9.5, 6.2), layout="constrained")
-    ax = fig.subplots()
+    title = f"{measured.bench.suite.id}: regret against violations; dashed: the Pareto front"
+    fig, (ax,) = _panels(title, 1, 1, (9.5, 6.2))
     specs, cells = measured.bench.specs, measured.bench.cells
     # More policies than distinct symbols: the symbol is the learner, the number the policy.
     information = [learner_text(spec.parts()["learner"]) for spec in specs]
     learners = list(dict.fromkeys(information))
-    looks = [_style(learners.index(learner)) for learner in information]
     points = []
     for i, spec in enumerate(specs):
+        look = _style(learners.index(information[i]))
         rates = [1e4 * measured.record(cell, spec).rate("violations.safe.realised") for cell in cells]
         points.append((measured.over_cells(spec), max(float(np.mean(rates)), FEWEST)))
-        ax.plot(*points[i], ls="", ms=6, alpha=0.8, label=f"{i + 1}  {spec.text}", **looks[i])
-        ax.annotate(str(i + 1), points[i], (4, 4), textcoords="offset points", color=looks[i]["color"], fontsize=7)
+        ax.plot(*points[i], ls="", alpha=0.8, label=f"{i + 1}  {spec.text}", **look)
+        ax.annotate(str(i + 1), points[i], (4, 4), textcoords="offset points", color=look["color"], fontsize=7)
     front = sorted(p for p in points if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points))
     ax.step(*np.transpose(front), where="post", color="grey", lw=1, ls="--", zorder=0)
-    ax.set(
-        xscale="log",
-        yscale="log",
-        xlabel="Mean regret, geometric mean over the cells",
-        ylabel=f"Violations per 10,000 decisions ({FEWEST:g}: none)",
-        title=f"{measured.bench.suite.id}: regret against violations; dashed: the Pareto front",
-    )
+    ax.set(xscale="log", yscale="log", xlabel="Mean regret, geometric mean over the cells")
+    ax.set_ylabel(f"Violations per 10,000 decisions ({FEWEST:g}: none)")
     symbols = [ax.plot([], [], ls="", **_style(i))[0] for i in range(len(learners))]
     ax.legend(symbols, learners, loc="best", fontsize=8, title="Feedback and noise", title_fontsize=8)
     fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=7)
@@ -238,37 +220,32 @@ def _trade_off(measured: Measured) -> Figure:
 def _seasons(measured: Measured) -> Figure:
     """Coverage and width of 95 % ranges, season by season, in the first cell."""
     cell = measured.bench.cells[0]
-    fig = Figure(figsize=(9.5, 3.9), layout="constrained")
-    axes = fig.subplots(1, 2)
+    fig, axes = _panels(f"{measured.bench.suite.id}, {cell.label}: ranges of effects by site", 1, 2, (9.5, 3.9))
     for i, spec in enumerate(measured.bench.specs):
         record = measured.record(cell, spec)
         for ax, name in zip(axes, ("holds.0.95", "width.0.95"), strict=True):
             if LOOK + name in record.curves:
                 mean = record.curve(LOOK + name).mean(0)
-                ax.plot(record.episodes, mean, lw=1.4, ms=4, markevery=0.2, label=spec.text, **_style(i))
+                ax.plot(record.episodes, mean, lw=1.4, markevery=0.2, label=spec.text, **_style(i))
     axes[0].axhline(0.95, color="grey", lw=1, ls="--", zorder=0)
     axes[0].set(xlabel="Season", ylabel="Share of 95 % ranges that hold")
     axes[1].set(xlabel="Season", ylabel="Width of a 95 % range", yscale="log")
     _legend_below(fig, columns=1, size=8)
-    fig.suptitle(f"{measured.bench.suite.id}, {cell.label}: ranges of effects by site", fontweight="bold")
     return fig
 
 
 def _growth(measured: Measured) -> Figure:
     varied = measured.by_axis()
-    fig = Figure(figsize=(3.3 * len(varied), 3.6), layout="constrained")
-    axes = fig.subplots(1, len(varied), squeeze=False).ravel()
+    fig, axes = _panels("Growth of regret, one size varied at a time", 1, len(varied), (3.3 * len(varied), 3.6))
     for ax, (name, cells) in zip(axes, varied.items(), strict=True):
         values = [cell.value for cell in cells]
         for i, spec in enumerate(measured.bench.specs):
-            y = [measured.mean_regret(cell, spec) for cell in cells]
-            ax.plot(values, y, lw=1.3, ms=5, label=spec.text, **_style(i))
+            ax.plot(values, [measured.mean_regret(cell, spec) for cell in cells], label=spec.text, **_style(i))
         ax.set(xscale="log", yscale="log", xlabel=name)
         ax.set_xticks(values, [f"{value:g}" for value in values])
         ax.set_xticks([], minor=True)
     axes[0].set_ylabel("Mean regret")
     _legend_below(fig, columns=5, size=8)
-    fig.suptitle("Growth of regret, one size varied at a time", fontweight="bold")
     return fig
 
 
@@ -292,82 +269,62 @@ def _paper_figures(records: Records) -> dict[str, Figure]:
 
 def _results(records: dict[Any, RunRecord], drift: str) -> Figure:
     """Regret and violation rates over the episodes, with 5 to 95 % bands: the paper's Figure for one drift."""
-    fig = Figure(figsize=(11, 3.6), layout="constrained")
-    axes = fig.subplots(1, 3)
-    panels = [
-        ("regret_as_published", "Cumulative regret (authors' metric)"),
-        ("violations.published.estimated", "Estimated violation rate"),
-        ("violations.published.realised", "True violation rate"),
-    ]
-    for c in (*paper.BASELINES, *PUBLISHED):
-        record = records[drift, c.key]
-        colour, line, marker = MARKS[c.key]
-        for ax, (metric, title) in zip(axes, panels, strict=True):
+    title = "No drift" if drift == "none" else f"{drift.capitalize()} drift"
+    n = len(records[drift, "oful"].allocation)
+    fig, axes = _panels(f"{title}: median and 5 to 95 % band over {n} seeds", 1, 3, (11, 3.6))
+    panels = {
+        "regret_as_published": "Cumulative regret (authors' metric)",
+        "violations.published.estimated": "Estimated violation rate",
+        "violations.published.realised": "True violation rate",
+    }
+    for ax, (metric, title) in zip(axes, panels.items(), strict=True):
+        for c in (*paper.BASELINES, *PUBLISHED):
+            record, (colour, line, marker) = records[drift, c.key], MARKS[c.key]
             values = record.curve(metric) if metric.startswith("regret") else record.windows(metric)
             low, middle, high = np.quantile(values, [0.05, 0.5, 0.95], axis=0)
             ax.plot(record.episodes, middle, line, color=colour, marker=marker, markevery=0.12, ms=4, label=c.label)
             ax.fill_between(record.episodes, low, high, color=colour, alpha=0.13, lw=0)
-            ax.set(title=title, xlabel="Episode")
-    axes[0].set_ylim(bottom=0)
-    for ax in axes[1:]:
-        ax.set_ylim(-0.02, 1.02)
-    n = len(records[drift, "oful"].allocation)
-    title = "No drift" if drift == "none" else f"{drift.capitalize()} drift"
-    fig.suptitle(f"{title}: median and 5 to 95 % band over {n} seeds", fontweight="bold")
+        ax.set(title=title, xlabel="Episode", ylim=(0, None) if metric.startswith("regret") else (-0.02, 1.02))
     _legend_below(fig, columns=6)
     return fig
 
 
 def _final(records: dict[Any, RunRecord], contenders: Sequence[Contender], title: str, height: float) -> Figure:
     """Final true regret of every policy for each drift."""
-    fig = Figure(figsize=(11, height), layout="constrained")
-    axes = fig.subplots(1, 4, sharey=True, sharex=True)
+    fig, axes = _panels(title, 1, 4, (11, height), sharey=True, sharex=True)
     for ax, drift in zip(axes, DRIFTS, strict=True):
-        for i, c in enumerate(contenders):
-            look = MARKS.get(c.key) or MARKS.get(c.policy.partition(":")[0]) or (BLACK, "-", "D")
-            _dot(ax, i, records[drift, c.key].total("regret"), look)
+        for y, c in enumerate(contenders):
+            colour, _, marker = MARKS.get(c.key) or MARKS.get(c.policy.partition(":")[0]) or (BLACK, "-", "D")
+            values = records[drift, c.key].total("regret")
+            # A logarithmic axis has no room for a regret of zero.
+            low, middle, high, mean = np.maximum([*np.quantile(values, [0.05, 0.5, 0.95]), values.mean()], 0.05)
+            ax.plot([low, high], [y, y], color=colour, lw=3, alpha=0.35, solid_capstyle="round")
+            ax.plot(middle, y, marker=marker, color=colour, ms=7)
+            ax.plot(mean, y, marker="|", color="black", ms=9)
         ax.set(title=drift, xscale="log", xlabel="True regret")
     axes[0].set_yticks(range(len(contenders)), [c.label for c in contenders])
     axes[0].invert_yaxis()
-    fig.suptitle(title, fontweight="bold")
     return fig
-
-
-def _dot(ax: Any, y: float, values: Any, style: tuple[str, str, str]) -> None:
-    colour, _, marker = style
-    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
-    floor = 0.05  # a logarithmic axis has no room for a regret of zero
-    ax.plot([max(low, floor), max(high, floor)], [y, y], color=colour, lw=3, alpha=0.35, solid_capstyle="round")
-    ax.plot(max(middle, floor), y, marker=marker, color=colour, ms=7)
-    ax.plot(max(values.mean(), floor), y, marker="|", color="black", ms=9)
 
 
 def _ablation(records: dict[Any, RunRecord]) -> Figure:
     """Final regret against the control's quantile and the tolerance: the paper's ablation figure."""
-    fig = Figure(figsize=(9.5, 3.4), layout="constrained")
-    axes = fig.subplots(1, 2)
+    n = len(records["quantile", paper.QUANTILES[0], DRI_MED].allocation)
+    fig, axes = _panels(f"Ablations, abrupt drift, {n} seeds", 1, 2, (9.5, 3.4))
     panels = [("quantile", paper.QUANTILES, "Quantile of the control"), ("tolerance", paper.TOLERANCES, "Tolerance")]
     for ax, (kind, values, label) in zip(axes, panels, strict=True):
         for offset, c in zip((-0.17, 0.17), PUBLISHED, strict=True):
-            data = [records[kind, v, c.key].total("regret_as_published") for v in values]
-            colour = MARKS[c.key][0]
+            data, colour = [records[kind, v, c.key].total("regret_as_published") for v in values], MARKS[c.key][0]
             ax.boxplot(
-                data,
-                positions=np.arange(len(values)) + offset,
-                widths=0.28,
-                patch_artist=True,
-                boxprops={"facecolor": colour, "alpha": 0.6, "edgecolor": colour},
-                medianprops={"color": "black"},
-                whiskerprops={"color": colour},
-                capprops={"color": colour},
+                data, positions=np.arange(len(values)) + offset, widths=0.28, patch_artist=True,
+                boxprops={"facecolor": colour, "alpha": 0.6, "edgecolor": colour}, medianprops={"color": "black"},
+                whiskerprops={"color": colour}, capprops={"color": colour},
                 flierprops={"marker": ".", "markersize": 3, "markerfacecolor": colour, "markeredgecolor": colour},
-            )
+            )  # fmt: skip
             ax.plot([], [], color=colour, lw=7, alpha=0.6, label=c.label)
         ax.set_xticks(range(len(values)), [f"{v:g}" for v in values])
         ax.set(xlabel=label, ylabel="Final regret (authors' metric)", ylim=(0, None))
     axes[0].legend(frameon=False)
-    n = len(records["quantile", paper.QUANTILES[0], DRI_MED].allocation)
-    fig.suptitle(f"Ablations, abrupt drift, {n} seeds", fontweight="bold")
     return fig
 
 
@@ -377,19 +334,17 @@ def _allocation(records: dict[Any, RunRecord]) -> Figure:
     means = instance.means(instance.preferences)
     control = quantile_control(instance, judged_by="preference_means")
     bars = [(paper.LABELS[key], record.allocation.mean(0), MARKS[key]) for key, record in records.items()]
-    fig = Figure(figsize=(9, 10), layout="constrained")
-    axes = fig.subplots(5, 2, sharey=True).ravel()
-    K = means.shape[1]
+    title = "Share of pulls per user, abrupt drift; ★ the user's best arm, mean reward below"
+    fig, axes = _panels(title, 5, 2, (9, 10), sharey=True)
+    at = np.arange(means.shape[1])
     for h, ax in enumerate(axes[: len(means)]):
         for i, (label, share, (colour, line, _)) in enumerate(bars):
             hatch = "///" if line == ":" else None
-            ax.bar(np.arange(K) + 0.2 * (i - 1.5), share[h], 0.19, color=colour, alpha=0.75, hatch=hatch, label=label)
-        ax.bar(np.arange(K) + 0.3, control[h], 0.19, color="#555555", alpha=0.75, label="control")
-        best = means[h].argmax()
-        ticks = [f"{'★ ' if a == best else ''}arm {a + 1}\n{means[h, a]:.2f}" for a in range(K)]
-        ax.set_xticks(range(K), ticks, fontsize=7)
+            ax.bar(at + 0.2 * (i - 1.5), share[h], 0.19, color=colour, alpha=0.75, hatch=hatch, label=label)
+        ax.bar(at + 0.3, control[h], 0.19, color="#555555", alpha=0.75, label="control")
+        stars = np.where(at == means[h].argmax(), "★ ", "")
+        ax.set_xticks(at, [f"{stars[a]}arm {a + 1}\n{means[h, a]:.2f}" for a in at], fontsize=7)
         ax.set_title(f"User {h + 1}", fontsize=9)
         ax.set_ylim(0, 1.05)
     _legend_below(fig, columns=4)
-    fig.suptitle("Share of pulls per user, abrupt drift; ★ the user's best arm, mean reward below", fontweight="bold")
     return fig

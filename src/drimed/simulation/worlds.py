@@ -181,9 +181,9 @@ class Block:
 
     def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
         """The outcomes of playing `action` (S, n): vectors and their rewards."""
-        at, arm = (episode, users), self.world.arm(action.T)  # (n, S)
-        noise = np.matvec(self.world.noise_roots.take(arm, 0), self.noise[at])
-        mean = np.matvec(self.world.map_table.take(arm, 0), self.theta[episode])
+        at, arm = (episode, users), (np.arange(self.world.batch), action.T)  # (n, S)
+        noise = np.matvec(self.world.noise_roots[arm], self.noise[at])
+        mean = np.matvec(self.world.maps[arm], self.theta[episode])
         vector = mean + np.sqrt(self.scale[at])[..., None] * noise  # (n, S, M)
         return Outcome(np.vecdot(self.preferences[at], vector).T, np.swapaxes(vector, 0, 1))
 
@@ -251,19 +251,8 @@ class World:
 
     @cached_property
     def noise_roots(self) -> FloatArray:
-        """(instances K, M, M): a root of each covariance, for drawing noise."""
-        return np.concatenate([np.linalg.inv(w) for w, _ in self._noise])
-
-    @cached_property
-    def map_table(self) -> FloatArray:
-        """(instances K, M, d): Phi(a)."""
-        return np.concatenate([i.maps for i in self.instances])
-
-    def arm(self, action: IntArray) -> IntArray:
-        """The row of the arm chosen in each world in tables over instances and arms."""
-        if len(self.instances) == 1:
-            return action
-        return action + np.arange(self.batch) * self.shape.K
+        """(S, K, M, M): a root of each covariance, for drawing noise."""
+        return np.asarray(np.linalg.inv(self.whitening), np.float64)
 
     @cached_property
     def _noise(self) -> list[tuple[FloatArray, FloatArray]]:
@@ -287,7 +276,7 @@ class World:
     def _block(self, start: int, n: int, draw: _Draws) -> Block:
         setting = self.setting
         z = draw.contexts(n)  # (n, H, S, D)
-        f = self._levels[start : start + n]
+        f = levels(setting.drift, setting.episodes, setting.magnitude)[start : start + n, None, None, None]
         if setting.drift_by == "scale":
             contexts = setting.context_noise * (1 + f) * z
         else:
@@ -306,12 +295,6 @@ class World:
             means = np.matvec(features, theta[:, None])
         sigma = np.sqrt(scale)[..., None] * base
         return Block(start, n, features, sigma, scale, preferences, contexts, draw.noise(n), means, theta, self)
-
-    @cached_property
-    def _levels(self) -> FloatArray:
-        """The drift in each episode: (L, 1, 1, 1)."""
-        s = self.setting
-        return levels(s.drift, s.episodes, s.magnitude)[:, None, None, None]
 
     def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
         setting, episode = self.setting, np.arange(start, start + n)[:, None, None]
