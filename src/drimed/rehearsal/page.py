@@ -73,11 +73,14 @@ class Results:
     answer: Answer | None = None
 
     @cached_property
+    def rules(self) -> list[str]:
+        """Names of the stopping rules."""
+        return [] if self.plan.spec.stopping is None else list(self.plan.spec.stopping.rules)
+
+    @cached_property
     def measured(self) -> dict[tuple[str, str], Measures]:
         """By scenario and design."""
-        stopping = self.plan.spec.stopping
-        rules = [] if stopping is None else list(stopping.rules)
-        return {name: measures(record, rules) for name, record in self.records.items()}
+        return {name: measures(record, self.rules) for name, record in self.records.items()}
 
     @cached_property
     def own(self) -> dict[str, Record]:
@@ -96,28 +99,61 @@ class Results:
 
     def sentences(self, scenario: str) -> list[Sentence]:
         """The results of the trial in one scenario."""
-        m, claim, unit = self.measured[scenario, OWN], self.own[scenario].first_claim, self.unit
-        harmed, false = m["users harmed beyond the tolerance"] or NONE, m[f"false claims, {claim}"] or NONE
-        gain, regret = m["gain against the control"] or NONE, m["regret against the best arm"]
-        worst = _side(m["expected loss of the worst user"] or NONE, "below", "above", unit)
-        brings = (
-            f"A decision brings {_side(gain, 'more', 'less', unit)} than the control would, and "
-            f"{amount(regret, share=False, unit=unit)} less than the best arm for each user."
-        )
+        m, claim, seasons = self.measured[scenario, OWN], self.own[scenario].first_claim, self.seasons[scenario]
+        told: list[Sentence] = []
+
+        def say(text: str, warns: bool = False) -> None:
+            told.append(Sentence(text, warns))
+
+        def number(name: str) -> Number:
+            return m[name] or NONE
+
+        power, harm, false = m[f"power, {claim}"], m[f"harm found, {claim}"], number(f"false claims, {claim}")
+        control, frozen = number("share of control"), number("trials that stand on the control")
+        if power is not None and frozen.value > WEAK:  # where no arm is better, the control is where it should be
+            say(
+                f"The trial is frozen: in {percent(frozen.value)} of simulated trials every user has the control in "
+                f"all of {seasons} seasons. A wider tolerance, a lower confidence or more users would let it learn.",
+                True,
+            )
+        elif power is not None and control.value > STANDS:
+            never = f"{percent(frozen.value)} of simulated trials never leave it"
+            say(f"The trial stays on the control: {amount(control)} of decisions, and {never}.", True)
+        else:
+            say(f"{amount(control)} of decisions are for the control.")
+        if power is not None:
+            at_all_times = m.get(f"power, {ALL_TIMES}")
+            more = "" if at_all_times is None else f", in {amount(at_all_times)} by ranges that hold at all times"
+            few = f" {seasons} seasons are too few to count on an answer." if power.value < WEAK else ""
+            text = f"After {seasons} seasons a better arm is called better in {amount(power)} of trials"
+            say(f"{text} ({CLAIM_TEXT[claim]}){more}.{few}", power.value < WEAK)
+        if harm is not None:
+            costs = amount(m["decisions harmful beyond the tolerance"])
+            say(
+                f"A harmful arm is called worse in {amount(harm)} of trials; {costs} of decisions give an arm that "
+                "costs its user more than the tolerance."
+            )
+        say(f"An arm that is not better is called better in {amount(false)} of trials.", false.value > OFTEN)
+        for rule in self.rules:
+            met, wrong = m[f"rule {rule} met"], number(f"rule {rule} met by a false claim")
+            text = f"Stopping rule {rule!r} is met in {amount(met)} of trials, by a false claim in {amount(wrong)}."
+            say(text, wrong.value > OFTEN)
+        if number("seasons").value < seasons:
+            say(f"A trial ends after {amount(m['seasons'], share=False)} of {seasons} seasons on average.")
+        gain, regret = number("gain against the control"), number("regret against the best arm")
         if gain == regret == NONE:
-            brings = "A decision brings what the control would: all arms do the same."
-        return [
-            _control_sentence(self.seasons[scenario], m, claim),
-            *_power_sentences(self.seasons[scenario], m, claim),
-            Sentence(f"An arm that is not better is called better in {amount(false)} of trials.", false.value > OFTEN),
-            *_rule_sentences(self.seasons[scenario], m),
-            Sentence(brings),
-            Sentence(
-                f"{amount(harmed)} of users lose more than the tolerance over the trial; the worst one is expected to "
-                f"end {worst} the control with a decision.",
-                harmed.value > HARMED,
-            ),
-        ]
+            say("A decision brings what the control would: all arms do the same.")
+        else:
+            least = amount(regret, share=False, unit=self.unit)
+            brings = _side(gain, "more", "less", self.unit)
+            say(f"A decision brings {brings} than the control would, and {least} less than the best arm for each user.")
+        harmed, worst = number("users harmed beyond the tolerance"), number("expected loss of the worst user")
+        say(
+            f"{amount(harmed)} of users lose more than the tolerance over the trial; the worst one is expected to end "
+            f"{_side(worst, 'below', 'above', self.unit)} the control with a decision.",
+            harmed.value > HARMED,
+        )
+        return told
 
     def verdict(self) -> list[Sentence]:
         """All warnings, each with its scenario."""
@@ -263,55 +299,6 @@ def _side(number: Number, more: str, less: str, unit: str) -> str:
     """A size, and the side of zero."""
     size = amount(Number(abs(number.value), number.error), share=False, unit=unit)
     return f"{size} {less if number.value < 0 else more}"
-
-
-def _control_sentence(seasons: int, m: Measures, claim: str) -> Sentence:
-    control, frozen = m["share of control"] or NONE, m["trials that stand on the control"] or NONE
-    seeks = m[f"power, {claim}"] is not None  # where no arm is better, the control is where it should be
-    if seeks and frozen.value > WEAK:
-        return Sentence(
-            f"The trial is frozen: in {percent(frozen.value)} of simulated trials every user has the control in all of "
-            f"{seasons} seasons. A wider tolerance, a lower confidence or more users would let it learn.",
-            True,
-        )
-    if seeks and control.value > STANDS:
-        return Sentence(
-            f"The trial stays on the control: {amount(control)} of decisions, and {percent(frozen.value)} of "
-            "simulated trials never leave it.",
-            True,
-        )
-    return Sentence(f"{amount(control)} of decisions are for the control.")
-
-
-def _power_sentences(seasons: int, m: Measures, claim: str) -> list[Sentence]:
-    power, at_all_times, harm = m[f"power, {claim}"], m.get(f"power, {ALL_TIMES}"), m[f"harm found, {claim}"]
-    sentences = []
-    if power is not None:
-        more = "" if at_all_times is None else f", in {amount(at_all_times)} by ranges that hold at all times"
-        few = f" {seasons} seasons are too few to count on an answer." if power.value < WEAK else ""
-        text = f"After {seasons} seasons a better arm is called better in {amount(power)} of trials"
-        sentences.append(Sentence(f"{text} ({CLAIM_TEXT[claim]}){more}.{few}", power.value < WEAK))
-    if harm is not None:
-        costs = amount(m["decisions harmful beyond the tolerance"])
-        sentences.append(
-            Sentence(
-                f"A harmful arm is called worse in {amount(harm)} of trials; {costs} of decisions give an arm that "
-                "costs its user more than the tolerance."
-            )
-        )
-    return sentences
-
-
-def _rule_sentences(seasons: int, m: Measures) -> list[Sentence]:
-    sentences = []
-    for name in (key.removeprefix("rule ").removesuffix(" met") for key in m if re.fullmatch("rule .+ met", key)):
-        met, wrong = m[f"rule {name} met"], m[f"rule {name} met by a false claim"] or NONE
-        text = f"Stopping rule {name!r} is met in {amount(met)} of trials, by a false claim in {amount(wrong)}."
-        sentences.append(Sentence(text, wrong.value > OFTEN))
-    lasts = m["seasons"]
-    if lasts is not None and lasts.value < seasons:
-        sentences.append(Sentence(f"A trial ends after {amount(lasts, share=False)} of {seasons} seasons on average."))
-    return sentences
 
 
 def _tables(results: Results) -> list[Table]:

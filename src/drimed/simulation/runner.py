@@ -175,7 +175,10 @@ def simulate(
     if isinstance(policy, str):
         raise ConfigError(f"expected a policy, such as make('dri_med'), got {policy!r}")
     start = time.perf_counter()
-    judge, looks = Judge(world, tolerance or Tolerance()), Looks.at(world)
+    judge, looks = Judge(world, tolerance or Tolerance()), None
+    if isinstance(world, FieldWorld):
+        effects_by_site = world.rewards[..., 1:] - world.rewards[..., :1]
+        looks = Looks(world.offers(np.arange(world.setting.sites)), effects_by_site)
     S, shape, L = len(world.seeds), world.shape, world.episodes
     state = policy.init(shape, (S,))
     pieces: list[dict[str, FloatArray]] = []
@@ -337,14 +340,6 @@ class Looks:
         self._held = np.ones(true.shape, bool)  # at all looks so far, by the ranges at all times
         self._certainly_wrong = np.zeros(len(true), bool)  # at any look so far
 
-    @staticmethod
-    def at(world: AnyWorld) -> Looks | None:
-        """Looks at a field; other worlds have none."""
-        if not isinstance(world, FieldWorld):
-            return None
-        means = world.rewards
-        return Looks(world.offers(np.arange(world.setting.sites)), means[..., 1:] - means[..., :1])
-
     def take(self, policy: AnyPolicy, state: Any) -> dict[str, FloatArray]:
         """One look, at a state that was settled: name -> (S, 1), none from a policy that learns no noise."""
         if not isinstance(policy, Policy) or policy.learner.weighting != "learned":
@@ -357,23 +352,18 @@ class Looks:
             values[f"width.{level:g}"] = (2 * half).reshape(len(half), -1).mean(-1)
             beyond = mean - half > 0  # of the last one, LIKELY
         learner: Any = policy.learner
-        confirmed = np.broadcast_to(
-            effects.has_enough_seasons(learner, state.evidence, self._offers), self._offers.control.shape
-        )
-        confirmed = confirmed[..., 1:]
+        control, enough = self._offers.control, effects.has_enough_seasons(learner, state.evidence, self._offers)
+        confirmed = np.broadcast_to(enough, control.shape)[..., 1:]
         called = beyond & confirmed
         if hasattr(learner, "beliefs"):
-            model = effects.extend_to(
-                learner if isinstance(learner, Field) else learner.inner, state.evidence, self._offers
-            )
+            field_learner = learner if isinstance(learner, Field) else learner.inner
+            model = effects.extend_to(field_learner, state.evidence, self._offers)
             own = effects.effects_of_users(model, self._offers).at((..., slice(1, None), 0))
-            if isinstance(learner, Field):
-                control = self._offers.control
+            if learner is field_learner:
                 together = effects.effects_together(model, self._offers, np.ones(control.shape, bool))
                 together = together.at((slice(None), None, slice(1, None), 0))
-                called = called & effects.is_significant(
-                    own, together, effects.compared_arms(control), control.shape[-2]
-                )
+                arms, sites = effects.compared_arms(control), control.shape[-2]
+                called = called & effects.is_significant(own, together, arms, sites)
             values |= self._at_all_times(own, confirmed)
         values |= _judged("likely", called, self._true)
         return {LOOK + name: np.asarray(each, np.float64)[:, None] for name, each in values.items()}
