@@ -13,65 +13,47 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote
 
-from drimed.errors import (
-    AccessError,
-    BatchError,
-    ConfigError,
-    ConflictError,
-    DrimedError,
-    InputError,
-    MissingExtraError,
-    ServiceError,
-    SpecError,
-    StoreError,
-    UnconfirmedError,
-    UnknownNameError,
-)
-from drimed.records import (
-    LONGEST_KEY,
-    AskRequest,
-    Checks,
-    Context,
-    Decision,
-    Effect,
-    Event,
-    Fault,
-    Head,
-    Look,
-    Member,
-    Opening,
-    Page,
-    Proof,
-    Receipt,
-    Report,
-    Status,
-    read,
-)
+from drimed import errors, records
+from drimed.errors import AccessError, DrimedError, InputError, ServiceError
+from drimed.records import Context, Decision, Effect, Event, Look, Page, Receipt, Report, Status, Values, read
 
 try:
     import httpx
 except ModuleNotFoundError as error:
-    raise MissingExtraError(str(error.name), "client") from error
+    raise errors.MissingExtraError(str(error.name), "client") from error
 
 __all__ = ["AccessError", "AsyncClient", "Client", "ServiceError"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Values = Mapping[str, float | None]
 
 ATTEMPTS = 8  # the last after some fifteen seconds of waiting: a worker that died is replaced by then
 TIMEOUT = 60.0  # seconds
 AGAIN = (429, 502, 503, 504)  # answers after which the same request is worth another try
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds
+TRIALS = "/v1/trials"
 TOML = {"Content-Type": "application/toml"}
-LISTS = {"spec": SpecError, "batch": BatchError, "unconfirmed": UnconfirmedError}  # problems that consist of faults
+# Problems that consist of faults.
+LISTS = {"spec": errors.SpecError, "batch": errors.BatchError, "unconfirmed": errors.UnconfirmedError}
+
+
+class Once(TypedDict, total=False):
+    """Options of every write."""
+
+    key: str | None  # its Idempotency-Key; None: one is made
+
+
+class Sure(Once, total=False):
+    """Options of writes that can be tried, and that refuse unlikely values until they are confirmed."""
+
+    confirm: bool
+    dry_run: bool
 
 
 @dataclass(frozen=True)
@@ -113,19 +95,36 @@ class Method(Generic[P, T]):
 
 
 class Methods:
-    """The methods of both clients: each makes a call, which the client sends."""
+    """Both clients: each method makes a call, which the client sends."""
+
+    _connect: ClassVar[Callable[..., Any]]
+    _wait: ClassVar[Callable[[float], Any]]
+
+    def __init__(
+        self,
+        address: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        timeout: float = TIMEOUT,
+        attempts: int = ATTEMPTS,
+        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Any] | None = None,
+    ) -> None:
+        self._http = self._connect(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
+        self._attempts, self._sleep = attempts, sleep or self._wait
 
     @Method
-    def create(self, spec: Mapping[str, Any] | str, *, key: str | None = None) -> Call[Status]:
+    def create(self, spec: Mapping[str, Any] | str, **options: Unpack[Once]) -> Call[Status]:
         """Create a trial from its file: as data, or as the text of a TOML file."""
+        key = _key(options.get("key"))
         if isinstance(spec, str):
-            return Call("POST", "/v1/trials", _status, content=spec, headers=TOML | _key(key))
-        return Call("POST", "/v1/trials", _status, json=_plain(spec), headers=_key(key))
+            return Call("POST", TRIALS, _status, content=spec, headers=TOML | key)
+        return Call("POST", TRIALS, _status, json=_plain(spec), headers=key)
 
     @Method
     def trials(self, *, limit: int = 50, after: str | None = None) -> Call[Page[Status]]:
         """Some trials, in the order of their creation."""
-        return Call("GET", "/v1/trials", _page(_status), _given(limit=limit, after=after))
+        return Call("GET", TRIALS, _page(_status), _given(limit=limit, after=after))
 
     @Method
     def status(self, trial: str) -> Call[Status]:
@@ -138,65 +137,38 @@ class Methods:
         return _get(trial, "spec", dict)
 
     @Method
-    def users(self, trial: str, *, limit: int = 100, after: str | None = None) -> Call[Page[Member]]:
+    def users(self, trial: str, *, limit: int = 100, after: str | None = None) -> Call[Page[records.Member]]:
         """Some users, in the order in which they joined."""
-        return _get(trial, "users", _page(partial(read, Member)), limit=limit, after=after)
+        return _get(trial, "users", _page(partial(read, records.Member)), limit=limit, after=after)
 
     @Method
-    def open_episode(
-        self, /, trial: str, contexts: Mapping[str, Context] | None = None, *, key: str | None = None, **fields: Any
-    ) -> Call[int]:
-        """Start the next episode and return its number: number, name, date, unavailable, confirm, dry_run."""
-        given = fields | ({"contexts": contexts} if contexts else {})
-        return _post(trial, "episodes", lambda d: int(d["episode"]), key, **given)
+    def open_episode(self, /, trial: str, contexts: Mapping[str, Context] | None = None, **fields: Any) -> Call[int]:
+        """Start the next episode and return its number: number, name, date, unavailable, confirm, dry_run, key."""
+        return _post(trial, "episodes", lambda d: int(d["episode"]), fields, contexts=contexts or None)
 
     @Method
-    def ask(
-        self,
-        /,
-        trial: str,
-        users: str | Sequence[str] | None = None,
-        *,
-        dry_run: bool = False,
-        key: str | None = None,
-        **fields: Any,
-    ) -> Call[list[Decision]]:
-        """Decide for one user, some, or (None) all; `fields` are those of an AskRequest, as in `Trial.ask_many`."""
-        request = AskRequest(users=[users] if isinstance(users, str) else users, **fields)
-        given = {name: value for name, value in vars(request).items() if value or name == "users"}
+    def ask(self, /, trial: str, users: str | Sequence[str] | None = None, **fields: Any) -> Call[list[Decision]]:
+        """Decide for one user, some, or (None) all; `fields`: dry_run, and those of an AskRequest as in `ask_many`."""
+        named = [users] if isinstance(users, str) else users
+        records.AskRequest(users=named, **{name: value for name, value in fields.items() if name != "dry_run"})
         answer: Callable[[Any], list[Decision]] = lambda d: [Decision.read(one) for one in d["decisions"]]  # noqa: E731
-        return _post(trial, "ask", answer, key, **given, **({"dry_run": True} if dry_run else {}))
+        return _post(trial, "ask", answer, fields, users=named)
 
     @Method
     def tell(
-        self,
-        trial: str,
-        decision: int,
-        outcome: Values,
-        *,
-        control: Values | None = None,
-        confirm: bool = False,
-        dry_run: bool = False,
-        key: str | None = None,
+        self, trial: str, decision: int, outcome: Values, *, control: Values | None = None, **options: Unpack[Sure]
     ) -> Call[Receipt]:
         """Report the outcome of a decision; an unlikely value is refused until `confirm` is set."""
-        body = {"outcome": outcome, "control": control, "confirm": confirm, "dry_run": dry_run}
-        return _post(trial, f"decisions/{decision}/outcome", _receipt, key, **body)
+        return _post(trial, f"decisions/{decision}/outcome", _receipt, options, outcome=outcome, control=control)
 
     @Method
     def tell_many(
-        self,
-        trial: str,
-        reports: Sequence[Report | Mapping[str, Any]],
-        *,
-        confirm: bool = False,
-        dry_run: bool = False,
-        key: str | None = None,
+        self, trial: str, reports: Sequence[Report | Mapping[str, Any]], **options: Unpack[Sure]
     ) -> Call[list[Receipt]]:
         """Many outcomes, all or none: Report(17, {"yield": 5.2}) or {"decision": 17, "outcome": {"yield": 5.2}}."""
         rows = [_given(**vars(r)) if isinstance(r, Report) else dict(r) for r in reports]
         answer: Callable[[Any], list[Receipt]] = lambda d: [_receipt(one) for one in d["receipts"]]  # noqa: E731
-        return _post(trial, "tell", answer, key, reports=rows, confirm=confirm, dry_run=dry_run)
+        return _post(trial, "tell", answer, options, reports=rows)
 
     @Method
     def amend(
@@ -208,92 +180,91 @@ class Methods:
         reason: str,
         control: Values | None = None,
         saw: Values | None = None,
-        confirm: bool = False,
-        dry_run: bool = False,
-        key: str | None = None,
+        **options: Unpack[Sure],
     ) -> Call[Receipt]:
         """Correct an outcome; None takes a value back.
 
         Given the decision itself and not its number, the correction is refused if its outcome has changed since.
         `saw` says so for some values.
         """
-        seen: dict[str, Any] = {"saw": saw}
+        body: dict[str, Any] = {"outcome": outcome, "reason": reason, "control": control, "saw": saw}
         if isinstance(decision, Decision):
             if saw is None:  # also of values that were not there
-                seen = {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
+                body |= {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
             decision = decision.id
-        body = {"outcome": outcome, "reason": reason, "control": control, "confirm": confirm, "dry_run": dry_run}
-        return _post(trial, f"decisions/{decision}/amend", _receipt, key, **seen, **body)
+        return _post(trial, f"decisions/{decision}/amend", _receipt, options, **body)
 
     @Method
     def mark_missing(
-        self, trial: str, decision: int, *, reason: str, dry_run: bool = False, key: str | None = None
+        self, trial: str, decision: int, *, reason: str, dry_run: bool = False, **options: Unpack[Once]
     ) -> Call[Receipt]:
         """Mark an outcome, or the rest of it, as missing."""
-        return _post(trial, f"decisions/{decision}/missing", _receipt, key, reason=reason, dry_run=dry_run)
+        return _post(trial, f"decisions/{decision}/missing", _receipt, options, reason=reason, dry_run=dry_run)
 
     # Changes to a trial: each returns its status afterwards
 
     @Method
-    def pause(self, trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    def pause(self, trial: str, *, reason: str, **options: Unpack[Once]) -> Call[Status]:
         """Decide nothing until it is resumed."""
-        return _post(trial, "pause", _status, key, reason=reason)
+        return _post(trial, "pause", _status, options, reason=reason)
 
     @Method
-    def resume(self, trial: str, *, reason: str = "", key: str | None = None) -> Call[Status]:
+    def resume(self, trial: str, *, reason: str = "", **options: Unpack[Once]) -> Call[Status]:
         """Decide again."""
-        return _post(trial, "resume", _status, key, reason=reason)
+        return _post(trial, "resume", _status, options, reason=reason)
 
     @Method
-    def stop(self, trial: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    def stop(self, trial: str, *, reason: str, **options: Unpack[Once]) -> Call[Status]:
         """Decide nothing more, for good."""
-        return _post(trial, "stop", _status, key, reason=reason)
+        return _post(trial, "stop", _status, options, reason=reason)
 
     @Method
-    def add_user(self, /, trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
+    def add_user(self, /, trial: str, name: str, **definition: Any) -> Call[Status]:
         """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
-        return _post(trial, "users", _status, key, name=name, **definition)
+        return _post(trial, "users", _status, definition, name=name)
 
     @Method
-    def add_arm(self, /, trial: str, name: str, *, key: str | None = None, **definition: Any) -> Call[Status]:
+    def add_arm(self, /, trial: str, name: str, **definition: Any) -> Call[Status]:
         """Offer one more arm: about, attributes or map, noise."""
-        return _post(trial, "arms", _status, key, name=name, **definition)
+        return _post(trial, "arms", _status, definition, name=name)
 
     @Method
-    def retire_arm(self, trial: str, arm: str, *, reason: str, key: str | None = None) -> Call[Status]:
+    def retire_arm(self, trial: str, arm: str, *, reason: str, **options: Unpack[Once]) -> Call[Status]:
         """Never give an arm again."""
-        return _post(trial, "retire", _status, key, arm=arm, reason=reason)
+        return _post(trial, "retire", _status, options, arm=arm, reason=reason)
 
     @Method
     def change_preference(
-        self, trial: str, user: str, preference: Mapping[str, float], *, reason: str, key: str | None = None
+        self, trial: str, user: str, preference: Mapping[str, float], *, reason: str, **options: Unpack[Once]
     ) -> Call[Status]:
         """Change how a user weighs the metrics from now on."""
-        return _post(trial, "preference", _status, key, user=user, preference=preference, reason=reason)
+        return _post(trial, "preference", _status, options, user=user, preference=preference, reason=reason)
 
     @Method
     def change_control(
-        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
+        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, **options: Unpack[Once]
     ) -> Call[Status]:
         """Compare a user with another control from now on: an arm, or arms with shares."""
-        return _post(trial, "control", _status, key, user=user, control=control, reason=reason)
+        return _post(trial, "control", _status, options, user=user, control=control, reason=reason)
 
     @Method
     def change_rules(
-        self, trial: str, stopping: Mapping[str, Any], *, reason: str, key: str | None = None
+        self, trial: str, stopping: Mapping[str, Any], *, reason: str, **options: Unpack[Once]
     ) -> Call[Status]:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""
-        return _post(trial, "rules", _status, key, stopping=stopping, reason=reason)
+        return _post(trial, "rules", _status, options, stopping=stopping, reason=reason)
 
     @Method
-    def look(self, trial: str, *, dry_run: bool = False, key: str | None = None) -> Call[Look]:
+    def look(self, trial: str, *, dry_run: bool = False, **options: Unpack[Once]) -> Call[Look]:
         """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
-        return _post(trial, "looks", Look.read, key, dry_run=dry_run)
+        return _post(trial, "looks", Look.read, options, dry_run=dry_run)
 
     @Method
-    def reveal(self, trial: str, decision: int | None = None, *, reason: str, key: str | None = None) -> Call[Opening]:
+    def reveal(
+        self, trial: str, decision: int | None = None, *, reason: str, **options: Unpack[Once]
+    ) -> Call[records.Opening]:
         """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
-        return _post(trial, "reveal", partial(read, Opening), key, decision=decision, reason=reason)
+        return _post(trial, "reveal", partial(read, records.Opening), options, decision=decision, reason=reason)
 
     # Looking back
 
@@ -314,22 +285,12 @@ class Methods:
 
     @Method
     def decisions(
-        self,
-        trial: str,
-        *,
-        user: str | None = None,
-        arm: str | None = None,
-        state: str | None = None,
-        plot: str | None = None,
-        block: str | None = None,
-        limit: int = 25,
-        before: str | None = None,
+        self, trial: str, *, limit: int = 25, before: str | None = None, **search: str | None
     ) -> Call[Page[Decision]]:
-        """Decisions, newest first: of a user, a plot or a block, for an arm, or in a state.
+        """Decisions, newest first: of a `user`, a `plot` or a `block`, for an `arm`, or in a `state`.
 
         States are pending, partial, complete, missing and amended.
         """
-        search: dict[str, Any] = {"user": user, "arm": arm, "state": state, "plot": plot, "block": block}
         return _get(trial, "decisions", _page(Decision.read), limit=limit, before=before, **search)
 
     @Method
@@ -355,36 +316,25 @@ class Methods:
         return _get(trial, "effects", _page(partial(read, Effect)), user=user, limit=limit, after=after)
 
     @Method
-    def checks(self, trial: str) -> Call[Checks]:
+    def checks(self, trial: str) -> Call[records.Checks]:
         """The results of a trial's checks, and the promise that they withdraw."""
-        return _get(trial, "checks", Checks.read)
+        return _get(trial, "checks", records.Checks.read)
 
     @Method
-    def head(self, trial: str) -> Call[Head]:
+    def head(self, trial: str) -> Call[records.Head]:
         """The number and the hash of the log's last event, to be kept elsewhere."""
-        return _get(trial, "head", partial(read, Head))
+        return _get(trial, "head", partial(read, records.Head))
 
     @Method
-    def verify(self, trial: str, *, expect: str | None = None) -> Call[Proof]:
+    def verify(self, trial: str, *, expect: str | None = None) -> Call[records.Proof]:
         """Prove the log; a long trial takes longer than the usual timeout."""
-        return _get(trial, "verify", partial(read, Proof), patient=True, expect=expect)
+        return _get(trial, "verify", partial(read, records.Proof), patient=True, expect=expect)
 
 
 class Client(Methods):
     """A service by its address. Threads may share it."""
 
-    def __init__(
-        self,
-        address: str = "http://127.0.0.1:8000",
-        *,
-        token: str | None = None,
-        timeout: float = TIMEOUT,
-        attempts: int = ATTEMPTS,
-        transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._http = httpx.Client(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
-        self._attempts, self._sleep = attempts, sleep
+    _connect, _wait = httpx.Client, staticmethod(time.sleep)
 
     def __enter__(self) -> Self:
         return self
@@ -399,36 +349,26 @@ class Client(Methods):
     def send(self, call: Call[T]) -> T:
         """Make a request, again if it fails on the way."""
         for attempt in range(self._attempts):
-            result: httpx.Response | httpx.TransportError
             try:
-                result = self._http.send(_request(self._http, call))
+                response: httpx.Response = self._http.send(_request(self._http, call))
+                if response.is_success:
+                    return call.read(_data(response))
+                self._sleep(_pause(response, attempt, self._attempts))
             except httpx.TransportError as error:
-                result = error
-            if isinstance(result, httpx.Response) and result.is_success:
-                return call.read(_data(result))
-            self._sleep(_wait(result, attempt, self._attempts))
+                self._sleep(_pause(error, attempt, self._attempts))
         raise ServiceError("no attempt was made")
 
-    def log(
-        self,
-        trial: str,
-        *,
-        kinds: Sequence[str] = (),
-        user: str | None = None,
-        newest_first: bool = False,
-        page: int = 500,
-    ) -> Iterator[Event]:
-        """The events, fetched page by page."""
-        cursor: str | None = None
-        while True:
-            some = self.log_page(trial, kinds=kinds, user=user, newest_first=newest_first, limit=page, cursor=cursor)
+    def log(self, trial: str, *, page: int = 500, **search: Any) -> Iterator[Event]:
+        """The events, fetched page by page: of some `kinds`, of a `user`, `newest_first`."""
+        cursor: str | None = ""
+        while cursor is not None:
+            some = self.log_page(trial, limit=page, cursor=cursor or None, **search)
             yield from some.items
-            if (cursor := some.next) is None:
-                return
+            cursor = some.next
 
     def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
         """Write every decision with its outcome to a file: csv, json or xlsx."""
-        with closing(self._http.send(_request(self._http, _export(trial, form)), stream=True)) as response:
+        with self._http.stream("GET", _address(trial, "export"), params={"format": form}, timeout=None) as response:
             if not response.is_success:
                 response.read()
                 raise _error(response.status_code, _data(response))
@@ -440,18 +380,7 @@ class Client(Methods):
 class AsyncClient(Methods):
     """A service by its address, for asyncio. Tasks of one loop may share it."""
 
-    def __init__(
-        self,
-        address: str = "http://127.0.0.1:8000",
-        *,
-        token: str | None = None,
-        timeout: float = TIMEOUT,
-        attempts: int = ATTEMPTS,
-        transport: httpx.AsyncBaseTransport | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._http = httpx.AsyncClient(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
-        self._attempts, self._sleep = attempts, sleep
+    _connect, _wait = httpx.AsyncClient, staticmethod(asyncio.sleep)
 
     async def __aenter__(self) -> Self:
         return self
@@ -466,39 +395,28 @@ class AsyncClient(Methods):
     async def send(self, call: Call[T]) -> T:
         """Make a request, again if it fails on the way."""
         for attempt in range(self._attempts):
-            result: httpx.Response | httpx.TransportError
             try:
-                result = await self._http.send(_request(self._http, call))
+                response: httpx.Response = await self._http.send(_request(self._http, call))
+                if response.is_success:
+                    return call.read(_data(response))
+                await self._sleep(_pause(response, attempt, self._attempts))
             except httpx.TransportError as error:
-                result = error
-            if isinstance(result, httpx.Response) and result.is_success:
-                return call.read(_data(result))
-            await self._sleep(_wait(result, attempt, self._attempts))
+                await self._sleep(_pause(error, attempt, self._attempts))
         raise ServiceError("no attempt was made")
 
-    async def log(
-        self,
-        trial: str,
-        *,
-        kinds: Sequence[str] = (),
-        user: str | None = None,
-        newest_first: bool = False,
-        page: int = 500,
-    ) -> AsyncIterator[Event]:
-        """The events, fetched page by page."""
-        cursor: str | None = None
-        while True:
-            search: dict[str, Any] = {"kinds": kinds, "user": user, "newest_first": newest_first, "limit": page}
-            some = await self.log_page(trial, cursor=cursor, **search)
+    async def log(self, trial: str, *, page: int = 500, **search: Any) -> AsyncIterator[Event]:
+        """The events, fetched page by page: of some `kinds`, of a `user`, `newest_first`."""
+        cursor: str | None = ""
+        while cursor is not None:
+            some = await self.log_page(trial, limit=page, cursor=cursor or None, **search)
             for event in some.items:
                 yield event
-            if (cursor := some.next) is None:
-                return
+            cursor = some.next
 
     async def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
         """Write every decision with its outcome to a file: csv, json or xlsx."""
-        request = _request(self._http, _export(trial, form))
-        async with aclosing(await self._http.send(request, stream=True)) as response:
+        address, params = _address(trial, "export"), {"format": form}
+        async with self._http.stream("GET", address, params=params, timeout=None) as response:
             if not response.is_success:
                 await response.aread()
                 raise _error(response.status_code, _data(response))
@@ -522,17 +440,13 @@ def _get(trial: str, path: str, answer: Callable[[Any], T], *, patient: bool = F
     return Call("GET", _address(trial, path), answer, _given(**params), patient=patient)
 
 
-def _post(trial: str, path: str, answer: Callable[[Any], T], key: str | None, **body: Any) -> Call[T]:
-    return Call("POST", _address(trial, path), answer, json=_plain(_given(**body)), headers=_key(key))
-
-
-def _export(trial: str, form: str) -> Call[None]:
-    return _get(trial, "export", lambda _: None, patient=True, format=form)
+def _post(trial: str, path: str, answer: Callable[[Any], T], options: Mapping[str, Any], /, **body: Any) -> Call[T]:
+    given = _given(**body | {name: value for name, value in options.items() if name != "key"})
+    return Call("POST", _address(trial, path), answer, json=_plain(given), headers=_key(options.get("key")))
 
 
 def _address(trial: str, path: str) -> str:
-    steps = [trial, *path.split("/")] if path else [trial]
-    return "/".join(["/v1/trials", *(quote(step, safe="") for step in steps)])
+    return "/".join([TRIALS, *(quote(step, safe="") for step in [trial, *path.split("/")] if step)])
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -541,9 +455,9 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _key(key: str | None) -> dict[str, str]:
     key = uuid.uuid4().hex if key is None else key
-    if not 0 < len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
-        expected = f"an Idempotency-Key of 1 to {LONGEST_KEY} printable ASCII characters, or None to have one made"
-        raise InputError(f"key must be {expected}, got {key[:LONGEST_KEY]!r}", ("key",))
+    if not 0 < len(key) <= records.LONGEST_KEY or not key.isascii() or not key.isprintable():
+        expected = f"an Idempotency-Key of 1 to {records.LONGEST_KEY} printable ASCII characters, or None"
+        raise InputError(f"key must be {expected} to have one made, got {key[: records.LONGEST_KEY]!r}", ("key",))
     return {"Idempotency-Key": key}
 
 
@@ -573,9 +487,9 @@ def _bearer(token: str | None) -> dict[str, str]:
     """The header with a token; no message ever has it."""
     if token is None:
         return {}
-    text = token.strip()
+    text, one_line = token.strip(), "one line of printable ASCII characters"
     if not text or not text.isascii() or not text.isprintable():
-        raise ConfigError("token must be one line of printable ASCII characters, such as `drimed token create` shows")
+        raise errors.ConfigError(f"token must be {one_line}, such as `drimed token create` shows")
     return {"Authorization": f"Bearer {text}"}
 
 
@@ -592,7 +506,7 @@ def _data(response: httpx.Response) -> Any:
         return None
 
 
-def _wait(result: httpx.Response | httpx.TransportError, attempt: int, attempts: int) -> float:
+def _pause(result: httpx.Response | httpx.TransportError, attempt: int, attempts: int) -> float:
     """Seconds before another try: longer each time, never all clients at once, and as the service asked.
 
     Raises the error that ended the last try, and one that another try would not change.
@@ -613,17 +527,19 @@ def _error(status: int, data: object) -> DrimedError:
     problem: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
     detail = str(problem.get("detail") or f"the service answered with status {status}")
     kind = str(problem.get("type", "")).rpartition(":")[2]
-    listed = [e for e in problem.get("errors", ()) if isinstance(e, Mapping)]
-    faults = [Fault(tuple(e.get("path", ())), str(e.get("detail", "")), e.get("line"), e.get("row")) for e in listed]
+    faults = [
+        records.Fault(tuple(e.get("path", ())), str(e.get("detail", "")), e.get("line"), e.get("row"))
+        for e in problem.get("errors", ())
+    ]
     path = faults[0].path if faults else ()
     if kind in LISTS and faults:
         return LISTS[kind](faults)
     if problem.get("kind") is not None:
-        return UnknownNameError(str(problem["kind"]), str(problem.get("name")), (), path, message=detail)
+        return errors.UnknownNameError(str(problem["kind"]), str(problem.get("name")), (), path, message=detail)
     if status in (401, 403):
         return AccessError(detail)
     if status == 409:
-        return ConflictError(detail, path)
+        return errors.ConflictError(detail, path)
     if status in (400, 404, 413, 415, 422):
-        return InputError(detail, path) if len(faults) < 2 else BatchError(faults)
-    return StoreError(detail) if status == 503 else ServiceError(detail)
+        return InputError(detail, path) if len(faults) < 2 else errors.BatchError(faults)
+    return errors.StoreError(detail) if status == 503 else ServiceError(detail)
