@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Annotated, Any, Literal
 
@@ -16,51 +16,22 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from drimed import records
 from drimed.errors import InputError, SpecError, UnknownNameError
-from drimed.records import (
-    AmendRequest,
-    AskRequest,
-    Checks,
-    Decision,
-    Effect,
-    Event,
-    Fault,
-    Head,
-    Look,
-    Member,
-    Page,
-    Proof,
-    Receipt,
-    Report,
-    Status,
-    TellRequest,
-)
+from drimed.records import Decision, Effect, Event, Fault, Head, Look, Page, Receipt, Report, Status
 from drimed.reports.analysis import Analysis
 from drimed.reports.effects import Inference, own_effects
-from drimed.service import problems
+from drimed.service import problems, routing
 from drimed.service.auth import ANY, ASK_TELL, BLINDED, MANAGE, READ, TELL
 from drimed.service.problems import Problem, Refusal, unavailable
-from drimed.service.routing import (
-    JSON,
-    LARGE,
-    MEDIA,
-    ROLE,
-    Guarded,
-    answer,
-    caller_of,
-    media_of,
-    prometheus_text,
-    replied,
-    retry_of,
-    service_of,
-)
-from drimed.service.runtime import Reply, Service
+from drimed.service.routing import JSON, answer, caller_of, media_of, replied, retry_of, service_of
+from drimed.service.runtime import HEAVY, Reply, Service
 from drimed.trial import ask as asking
 from drimed.trial import queries, tables, template
 from drimed.trial import tell as telling
 from drimed.trial.blinding import blinded_decision, blinded_history, blinded_member, blinded_status
 from drimed.trial.changes import CHANGES, Body, Change, Label, Reason
-from drimed.trial.events import CREATED, KINDS, LOOK, to_json
+from drimed.trial.events import CREATED, KINDS, LOOK
 from drimed.trial.export import Export, in_workbook
 from drimed.trial.policy import notes
 from drimed.trial.problem import Problem as TrialProblem
@@ -77,13 +48,8 @@ LARGEST = 2**31 - 1  # number of a decision or an event
 LARGEST_TOML = 1024 * 1024  # bytes: faults are given their lines by reading the file again and again
 READY_WITHIN = 2.0  # seconds that the store has to answer
 TOML = "application/toml"
-TRIALS, DECIDING, CHANGING, LOOKING, HEALTH = (
-    "trials",
-    "asking and telling",
-    "changing a trial",
-    "looking back",
-    "health",
-)
+TRIALS, DECIDING, CHANGING, LOOKING = "trials", "asking and telling", "changing a trial", "looking back"
+HEALTH = "health"
 EXAMPLES: dict[str, Any] = json.loads((resources.files(__package__) / "examples.json").read_text(encoding="utf-8"))
 ERRORS = {
     400: "The body is not JSON, or a header cannot be read.",
@@ -102,7 +68,7 @@ ERRORS = {
 READING = (401, 403, 404, 422, 429, 500, 503)
 WRITING = (*READING, 400, 409, 413, 415)
 
-routes = APIRouter(route_class=Guarded, prefix="/v1")
+routes = APIRouter(route_class=routing.Guarded, prefix="/v1")
 health = APIRouter(tags=[HEALTH])
 Act = Callable[[Transaction], Any]  # returns the record to answer with
 
@@ -125,7 +91,7 @@ def _described(role: str, model: Any, example: Any, status: int, errors: tuple[i
         "status_code": status,
         "responses": {status: {"model": model, "content": content}} | {code: _problem(code) for code in errors},
         "response_model": None,
-        "openapi_extra": {ROLE: role},
+        "openapi_extra": {routing.ROLE: role},
     }
 
 
@@ -146,7 +112,7 @@ def _writing(role: str, model: Any, example: Any, status: int = 200) -> dict[str
 
 def _post(path: str, summary: str, name: str, model: Any, example: Any, *, role: str = TELL) -> Callable[[Any], Any]:
     described = _writing(role, model, example)
-    described["openapi_extra"][LARGE] = path in ("episodes", "ask", "tell")
+    described["openapi_extra"][routing.LARGE] = path in ("episodes", "ask", "tell")
     return routes.post(f"/trials/{{trial}}/{path}", summary=summary, operation_id=name, tags=[DECIDING], **described)
 
 
@@ -345,19 +311,10 @@ class DecisionHistory(Decision):
 
 
 @dataclass(frozen=True)
-class Effects:
-    """Every arm against the control, user by user."""
+class Effects(Page[Effect]):
+    """Every arm against the control, user by user; give `next` as `after` to get what follows."""
 
-    items: list[Effect]
-    next: str | None  # give it as `after` to get what follows; null: that was all
     events: int  # of the log that this rests on
-
-
-@dataclass(frozen=True)
-class Health:
-    """Whether the service can do its work."""
-
-    status: str
 
 
 # Asking and telling
@@ -369,11 +326,11 @@ async def _write(request: Request, trial: str, act: Act, *, dry_run: bool = Fals
 
     def try_it(opened: Trial) -> Any:
         with opened.writing(actor, dry_run=True) as tx:
-            return asdict(act(tx))
+            return act(tx)
 
     if dry_run:
         return answer(await service.read(trial, try_it))
-    work = lambda tx: Reply(200, to_json(asdict(act(tx))).encode(), tells=tells)  # noqa: E731
+    work = lambda tx: Reply(200, routing.encoded(act(tx)), tells=tells)  # noqa: E731
     return replied(await service.write(trial, work, actor=actor, retry=await retry_of(request)))
 
 
@@ -403,7 +360,7 @@ async def ask(request: Request, trial: TrialName, body: AskBody) -> Response:
     """
     retry = await retry_of(request)
     fields = {name: getattr(body, name) for name in AskBody.model_fields if name != "dry_run"}
-    wanted = AskRequest(**fields, key=None if retry is None or body.dry_run else retry.name)
+    wanted = records.AskRequest(**fields, key=None if retry is None or body.dry_run else retry.name)
     return await _write(request, trial, lambda tx: Decisions(asking.ask(tx, wanted)), dry_run=body.dry_run)
 
 
@@ -414,7 +371,9 @@ async def tell(request: Request, trial: TrialName, body: TellBody) -> Response:
     The same value may be reported again. A different one is refused: amend it. So is a value outside the range of its
     metric, unless you `confirm` it.
     """
-    told = TellRequest(reports=[Report(r.decision, r.outcome, r.control) for r in body.reports], confirm=body.confirm)
+    told = records.TellRequest(
+        reports=[Report(r.decision, r.outcome, r.control) for r in body.reports], confirm=body.confirm
+    )
     act = lambda tx: Receipts(telling.tell(tx, told))  # noqa: E731
     return await _write(request, trial, act, dry_run=body.dry_run, tells=True)
 
@@ -422,7 +381,7 @@ async def tell(request: Request, trial: TrialName, body: TellBody) -> Response:
 @_post("decisions/{decision}/outcome", "Report one outcome", "tell_one", Receipt, EXAMPLES["receipt"])
 async def tell_one(request: Request, trial: TrialName, decision: DecisionNumber, body: OutcomeBody) -> Response:
     """As `tell`, for the decision in the address; paths of errors are those of `tell`."""
-    told = TellRequest(reports=[Report(decision, body.outcome, body.control)], confirm=body.confirm)
+    told = records.TellRequest(reports=[Report(decision, body.outcome, body.control)], confirm=body.confirm)
     return await _write(request, trial, lambda tx: telling.tell(tx, told)[0], dry_run=body.dry_run, tells=True)
 
 
@@ -438,7 +397,7 @@ async def amend(request: Request, trial: TrialName, decision: DecisionNumber, bo
     """
     saw = None if body.saw is None and body.saw_control is None else Report(decision, body.saw or {}, body.saw_control)
     report = Report(decision, body.outcome, body.control)
-    amended = AmendRequest(report=report, reason=body.reason, saw=saw, confirm=body.confirm)
+    amended = records.AmendRequest(report=report, reason=body.reason, saw=saw, confirm=body.confirm)
     return await _write(request, trial, lambda tx: telling.amend(tx, amended), dry_run=body.dry_run, tells=True)
 
 
@@ -460,13 +419,8 @@ def _change_endpoint(change: Change) -> None:
     endpoint.__annotations__["body"] = change.body
     described = _writing(MANAGE, change.answer, EXAMPLES[change.answer.__name__.lower()])
     described["openapi_extra"]["requestBody"] = {"content": {JSON: {"example": change.example}}}
-    named: dict[str, Any] = {
-        "summary": change.title,
-        "operation_id": change.name,
-        "description": change.about,
-        "tags": [CHANGING],
-    }
-    routes.post(f"/trials/{{trial}}/{change.path}", **named, **described)(endpoint)
+    named: dict[str, Any] = {"summary": change.title, "operation_id": change.name, "description": change.about}
+    routes.post(f"/trials/{{trial}}/{change.path}", tags=[CHANGING], **named, **described)(endpoint)
 
 
 for _change in CHANGES.values():
@@ -480,7 +434,8 @@ _FILES = {
     TOML: {"schema": {"type": "string", "description": "A trial file as TOML."}, "example": template()},
 }
 _CREATE = _writing(MANAGE, Status, EXAMPLES["status"], 201)
-_CREATE["openapi_extra"] |= {MEDIA: list(_FILES), LARGE: True, "requestBody": {"required": True, "content": _FILES}}
+_CREATE["openapi_extra"] |= {routing.MEDIA: list(_FILES), routing.LARGE: True}
+_CREATE["openapi_extra"]["requestBody"] = {"required": True, "content": _FILES}
 _CREATE["responses"][200] = {"model": Checked, "description": "With `dry_run`: the file is valid, nothing was written."}
 _CREATE["responses"][201]["headers"] |= {"Location": {"schema": {"type": "string"}, "description": "The trial."}}
 
@@ -501,8 +456,8 @@ async def create(
     caller.must(MANAGE, spec.name)
     if dry_run:
         advice = await service.run(lambda: notes(spec, TrialProblem(spec).shape.d))
-        return answer(asdict(Checked(spec.name, advice)))
-    created = lambda tx: Reply(201, to_json(queries.status(tx.state).plain()).encode())  # noqa: E731
+        return answer(Checked(spec.name, advice))
+    created = lambda tx: Reply(201, routing.encoded(queries.status(tx.state)))  # noqa: E731
     reply = await service.create(spec, created, actor=caller.actor, retry=await retry_of(request))
     return replied(reply, {"Location": f"/v1/trials/{spec.name}"})
 
@@ -526,14 +481,14 @@ async def trials(request: Request, limit: Annotated[int, Query(ge=1, le=100)] = 
     page = queries.page_of(names, limit, after)
     statuses = [await service.read(name, lambda trial: trial.status()) for name in page.items]
     statuses = [blinded_status(s) for s in statuses] if caller.blinded else statuses
-    return answer(asdict(Page(statuses, page.next)))
+    return answer(Page(statuses, page.next))
 
 
 @_get("/trials/{trial}", "A trial at a glance", "trial_status", Status, tag=TRIALS, role=ANY)
 async def status(request: Request, trial: TrialName) -> Response:
     """Whether it runs, its episode, and how many decisions there are in each state."""
     found = await service_of(request).read(trial, lambda t: t.status())
-    return answer(asdict(blinded_status(found) if caller_of(request).blinded else found))
+    return answer(blinded_status(found) if caller_of(request).blinded else found)
 
 
 @_get("/trials/{trial}/spec", "The trial file", "trial_spec", dict[str, Any], tag=TRIALS, example=EXAMPLES["spec"])
@@ -542,13 +497,13 @@ async def spec(request: Request, trial: TrialName) -> Response:
     return answer(unseeded(await service_of(request).read(trial, lambda t: t.state().spec.plain())))
 
 
-@_get("/trials/{trial}/users", "List users", "list_users", Page[Member], tag=TRIALS, role=ANY)
+@_get("/trials/{trial}/users", "List users", "list_users", Page[records.Member], tag=TRIALS, role=ANY)
 async def users(request: Request, trial: TrialName, limit: Limit = 100, after: After = None) -> Response:
     """In the order in which they joined, as they were described last."""
     page = await service_of(request).read(trial, lambda t: queries.users(t.state(), limit=limit, after=after))
     if caller_of(request).blinded:
         page = Page([blinded_member(m) for m in page.items], page.next)
-    return answer(asdict(page))
+    return answer(page)
 
 
 # Decisions and the log
@@ -588,7 +543,7 @@ async def decisions(
         items = [blinded_decision(known, d) for d in found.decisions] if blind else found.decisions
         return Page(items, None if found.before is None else str(found.before))
 
-    return answer(asdict(await service_of(request).read(trial, look)))
+    return answer(await service_of(request).read(trial, look))
 
 
 @_get("/trials/{trial}/decisions/{decision}", "A decision", "decision", DecisionHistory, role=ANY)
@@ -636,7 +591,7 @@ async def log(
         following = str(events[limit].seq) if len(events) > limit else None
         return Page([_log_event(e, seed=seed) for e in events[:limit]], following)
 
-    return answer(asdict(await service_of(request).read(trial, look)))
+    return answer(await service_of(request).read(trial, look))
 
 
 def _log_event(event: Event, *, seed: bool) -> LogEvent:
@@ -662,7 +617,7 @@ async def looks(request: Request, trial: TrialName, limit: Limit = 100, before: 
         following = str(events[limit - 1].seq) if len(events) > limit else None
         return Page([look_record(event.body, event) for event in events[:limit]], following)
 
-    return answer(asdict(await service_of(request).read(trial, look)))
+    return answer(await service_of(request).read(trial, look))
 
 
 # Exports, proofs, effects
@@ -695,7 +650,7 @@ async def export(
     }
     if format == "xlsx":
         opened = await service.read(trial, lambda t: t)
-        return Response(await service.run_heavy(lambda: in_workbook(opened)), 200, headers, tables.MEDIA)
+        return Response(await service.run(lambda: in_workbook(opened), HEAVY), 200, headers, tables.MEDIA)
     pieces = await service.read(trial, lambda t: Export.of(t).pieces(f".{format}"))
     media = "text/csv; charset=utf-8" if format == "csv" else JSON
     return StreamingResponse(_pieces(service, pieces), 200, headers, media)
@@ -704,20 +659,20 @@ async def export(
 async def _pieces(service: Service, pieces: Iterator[tuple[bytes, int]]) -> AsyncIterator[bytes]:
     """Some decisions at a time; nothing is held for a slow reader."""
     yield next(pieces)[0]
-    while (piece := await service.run_heavy(lambda: next(pieces, None))) is not None:
+    while (piece := await service.run(lambda: next(pieces, None), HEAVY)) is not None:
         yield piece[0]
 
 
 @_get("/trials/{trial}/head", "Where the log stands", "head", Head)
 async def head(request: Request, trial: TrialName) -> Response:
     """The number and the hash of the last event. Kept elsewhere, they prove later that nothing before was changed."""
-    return answer(asdict(await service_of(request).read(trial, lambda t: t.head())))
+    return answer(await service_of(request).read(trial, lambda t: t.head()))
 
 
 _HASH = Query(pattern="^[0-9a-f]{64}$", description="A hash that was shown before: it must still be in the log.")
 
 
-@_get("/trials/{trial}/verify", "Prove the log", "verify", Proof)
+@_get("/trials/{trial}/verify", "Prove the log", "verify", records.Proof)
 async def verify(request: Request, trial: TrialName, expect: Annotated[str | None, _HASH] = None) -> Response:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
     there, and every decision must be reproduced.
@@ -726,7 +681,7 @@ async def verify(request: Request, trial: TrialName, expect: Annotated[str | Non
     """
     service = service_of(request)
     await service.read(trial, lambda opened: opened.name)  # whether there is such a trial
-    return answer(asdict(await service.proofs.get(trial, expect, request.is_disconnected)))
+    return answer(await service.proofs.get(trial, expect, request.is_disconnected))
 
 
 @_get("/trials/{trial}/effects", "Arms against the control", "effects", Effects)
@@ -761,10 +716,10 @@ async def effects(
         state, fit = analysis.data.state, analysis.fit
     names = [name for name in page.items if name in state.users]
     found = await service.run(lambda: own_effects(state, names, fit))
-    return answer(asdict(Effects([effect for effect in found if effect.is_known], page.next, state.seq)))
+    return answer(Effects([effect for effect in found if effect.is_known], page.next, state.seq))
 
 
-@_get("/trials/{trial}/checks", "What the checks found", "checks", Checks)
+@_get("/trials/{trial}/checks", "What the checks found", "checks", records.Checks)
 async def checks(request: Request, trial: TrialName) -> Response:
     """Whether the ranges of effects and the promise to users still hold, and what a person should look at.
 
@@ -772,7 +727,7 @@ async def checks(request: Request, trial: TrialName) -> Response:
     """
     state = await service_of(request).read(trial, lambda opened: opened.state())
     analysis = await _analysis(request, trial, state.hash)
-    return answer(asdict(Checks(analysis.checks.withdrawn, analysis.checks.alarms, analysis.status.events)))
+    return answer(records.Checks(analysis.checks.withdrawn, analysis.checks.alarms, analysis.status.events))
 
 
 async def _analysis(request: Request, trial: str, hash: str) -> Analysis:
@@ -785,7 +740,7 @@ async def _analysis(request: Request, trial: str, hash: str) -> Analysis:
 
 # Health
 
-_HEALTH: dict[int | str, dict[str, Any]] = {200: {"model": Health}}
+_HEALTH: dict[int | str, dict[str, Any]] = {200: {"model": dict[str, str]}}
 _METRICS: dict[int | str, dict[str, Any]] = {
     200: {"content": {PLAIN: {"schema": {"type": "string"}}}, "description": "In Prometheus' text format."},
     **{code: _problem(code) for code in (401, 403, 429)},
@@ -819,4 +774,4 @@ async def metrics(request: Request) -> Response:
     """Requests, their seconds, decisions and outcomes. Needs a token for all trials, where there are tokens."""
     service = service_of(request)
     (await service.identify(request)).must(READ)
-    return Response(await service.run(prometheus_text), media_type=PLAIN)
+    return Response(await service.run(routing.prometheus_text), media_type=PLAIN)

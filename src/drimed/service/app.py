@@ -128,7 +128,7 @@ def check_access(settings: Settings) -> bool:
     """Whether the store has tokens; refuse to serve other machines without any."""
     with closing(open_store(settings.store)) as store:
         guarded = auth.has_tokens(store)
-    if not guarded and not settings.local:
+    if not guarded and not auth.is_loopback(settings.host):
         raise ConfigError(
             f"{settings.host} can be reached from other machines, and the store has no tokens, so anybody could "
             f"decide; make one first:\n  {auth.how_to(settings.store)}\nor listen on 127.0.0.1 only"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import math
 import re
 import secrets
@@ -25,7 +26,7 @@ from starlette.requests import HTTPConnection
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.service.connections import origin
 from drimed.service.problems import Refusal
-from drimed.service.settings import Settings, is_loopback
+from drimed.service.settings import Settings
 from drimed.trial.events import now
 from drimed.trial.sql_store import SqlStore
 from drimed.trial.sql_store import tokens as table
@@ -47,7 +48,7 @@ HOW_TO = "drimed token create --role manage --label NAME"
 FAILURES = 5.0, 20  # unknown tokens from one address: a second, and at once
 TRUST = 2.0  # seconds for which a token is not looked up again: a revoked one works for so long
 MOST_KNOWN = 1000  # tokens in memory
-MOST_BUCKETS = 10_000  # then full buckets are forgotten: nothing is lost with them
+MOST_BUCKETS = 10_000  # callers; with more, all begin again
 # Headers that proxies add; besides, nginx speaks HTTP/1.0 to what is behind it, which browsers and clients do not.
 FORWARDED = ("x-forwarded-", "forwarded", "via", "x-real-ip", "x-client-ip")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,98}")
@@ -209,8 +210,6 @@ class RateLimit:
         if self._rate:
             moment = self._clock()
             if len(self._levels) >= MOST_BUCKETS:
-                self._levels = {w: at for w, at in self._levels.items() if self._level(w, moment) < self._burst}
-            if len(self._levels) >= MOST_BUCKETS:
                 self._levels.clear()
             self._levels[who] = self._level(who, moment) - 1, moment
         return 0.0
@@ -257,7 +256,7 @@ class Access:
 
     def check_open(self) -> bool:
         """Ask the store whether there are no tokens."""
-        is_open = self._settings.local and not has_tokens(self._store)
+        is_open = is_loopback(self._settings.host) and not has_tokens(self._store)
         self._open_until = self._clock() + TRUST if is_open else 0.0
         return is_open
 
@@ -283,6 +282,14 @@ def refuse_other_sites(connection: HTTPConnection) -> None:
     """Refuse writes from pages of other sites, which could use the browser's cookies."""
     if connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise Refusal(403, "forbidden", "writes from pages of other sites are refused")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _require_this_machine(connection: HTTPConnection) -> None:

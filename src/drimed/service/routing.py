@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any, cast
 
 from fastapi.exceptions import RequestValidationError
@@ -94,9 +95,14 @@ def media_of(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Data as JSON: equal answers are equal bytes."""
-    return Response(to_json(data).encode(), status, headers, JSON)
+def encoded(data: Any) -> bytes:
+    """Data or a record as JSON: equal answers are equal bytes."""
+    return to_json(data if isinstance(data, dict) else asdict(data)).encode()
+
+
+def answer(data: Any) -> Response:
+    """An answer to a request that changes nothing."""
+    return Response(encoded(data), media_type=JSON)
 
 
 def replied(reply: Reply, headers: dict[str, str] | None = None) -> Response:

@@ -47,9 +47,11 @@ from drimed.trial.verify import verify
 
 DECISIONS = Counter("drimed_decisions", "Decisions taken and recorded.")
 OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as missing.")
+FAILED = Counter("drimed_failures", "Times the model could not be computed: the control was given instead.")
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
-DOORS = 2  # tokens that are looked up at a time
-HEAVY = 2  # exports at a time
+# Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
+READS, WRITES, DOOR, HEAVY, PARSING = "read", "write", "door", "heavy", "parse"
+THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1}  # as many tokens, exports and large bodies at a time
 ANALYSES = 2  # analyses at a time
 MOST_TRIALS = 200  # in memory; the one that was not used for longest is read again
 PURGE_EVERY = 3600.0  # seconds
@@ -168,16 +170,13 @@ class Trials:
 
         A slow decision is taken outside the store's lock, perhaps more than once: `act` must change nothing else.
         """
-        decisions = outcomes = 0
+        before = after = None
 
         def counted(tx: Transaction) -> Reply:
-            nonlocal decisions, outcomes
-            before, first = tx.state.counts, tx.state.seq
+            nonlocal before, after
+            before = tx.state
             reply = act(tx)
-            decisions, outcomes = (
-                tx.state.counts.decisions - before.decisions,
-                tx.state.seq - first if reply.tells else 0,
-            )
+            after = tx.state
             return reply
 
         def find(ledger: Ledger) -> Reply | None:
@@ -190,9 +189,10 @@ class Trials:
         reply = self.read(name, lambda trial: trial.decide(counted, actor=actor, find=find, keep=keep))
         if reply.repeated:
             REPEATED.inc()
-        else:
-            DECISIONS.inc(decisions)
-            OUTCOMES.inc(outcomes)
+        elif before is not None and after is not None:
+            DECISIONS.inc(after.counts.decisions - before.counts.decisions)
+            FAILED.inc(after.counts.failures - before.counts.failures)
+            OUTCOMES.inc(after.seq - before.seq if reply.tells else 0)
         return reply
 
     def create(
@@ -201,18 +201,15 @@ class Trials:
         """Create a trial, once."""
         try:
             with Trial.creating(spec, self.store, actor=actor) as (_, tx):
-                connection, reply = tx.ledger.connection, answer(tx)
+                reply = answer(tx)
                 if retry is not None:
-                    if retry.find(connection) is not None:
-                        raise StoreError("the answer to this creation is stored but the trial is not; restore a backup")
-                    retry.keep(connection, reply)
+                    retry.keep(tx.ledger.connection, reply)
                 return reply
         except ConflictError:
             if retry is not None:
                 with self.store.transaction(write=False) as connection:
-                    before = retry.find(connection)
-                if before is not None:
-                    return before
+                    if (before := retry.find(connection)) is not None:
+                        return before
             raise
 
 
@@ -284,27 +281,24 @@ class Analyses:
         start, compiled = time.thread_time(), kernel.spent()
         done = self._done.get(name)
         before = done.analysis.data if done is not None and done.analysis is not None else None
+        hash, events = "", 0
 
         def look(trial: Trial) -> Analysed:
-            state = trial.state()
-            try:
-                analysis = analyse(trial, before)  # what was gathered before is not read again
-                return Analysed(analysis.status.hash, analysis.status.events, analysis)
-            except Exception as error:
-                return Analysed(state.hash, state.seq, None, _failure(name, error))
+            nonlocal hash, events
+            hash, events = trial.state().hash, trial.state().seq
+            analysis = analyse(trial, before)  # what was gathered before is not read again
+            return Analysed(analysis.status.hash, analysis.status.events, analysis)
 
         try:
             analysed = self._trials.read(name, look)
-        except Exception as error:  # the trial itself cannot be read
-            analysed = Analysed("", 0, None, _failure(name, error))
+        except Exception as error:
+            failure = "the service's log has the details"
+            if isinstance(error, DrimedError) and not isinstance(error, StoreError):
+                failure = str(error)
+            else:
+                log.error("trial %s cannot be analysed", name, exc_info=error)
+            analysed = Analysed(hash, events, None, failure)
         return analysed, time.thread_time() - start - kernel.spent().since(compiled).processor
-
-
-def _failure(name: str, error: Exception) -> str:
-    if isinstance(error, DrimedError) and not isinstance(error, StoreError):
-        return str(error)
-    log.error("trial %s cannot be analysed", name, exc_info=error)
-    return "the service's log has the details"
 
 
 class _Abandoned(BaseException):
@@ -355,35 +349,29 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        threads = 2 * settings.threads + DOORS + HEAVY + 1 + ANALYSES  # that may want a connection
-        self.store = open_store(settings.store, connections=threads)
+        sizes = {READS: settings.threads, WRITES: settings.threads} | THREADS
+        self.store = open_store(settings.store, connections=sum(sizes.values()) + ANALYSES)  # and a proof: none parses
         self.trials = Trials(self.store, Path(settings.anchors) if settings.anchors else None)
         self.access = auth.Access(self.store, settings)
         self.analyses, self.proofs = Analyses(self.trials), Proofs(self.store)
         self.stopping = False
-        # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
-        self._doors = ThreadPoolExecutor(DOORS, "door")
-        self._reads = ThreadPoolExecutor(settings.threads, "read")
-        self._writes = ThreadPoolExecutor(settings.threads, "write")
-        self._heavy = ThreadPoolExecutor(HEAVY, "heavy")
-        self._parsing = ThreadPoolExecutor(1, "parse")
+        self._pools = {name: ThreadPoolExecutor(size, name) for name, size in sizes.items()}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, work: Callable[[], T], pool: str = READS) -> T:
+        """Work in a thread; the text of a store's error is for the log, not for callers."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pools[pool], work)
+        except StoreError as error:
+            raise refusal(error) from error
 
     async def read(self, trial: str, look: Callable[[Trial], T]) -> T:
         """Read a trial."""
-        return await _in(self._reads, lambda: self.trials.read(trial, look))
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Short work on the store."""
-        return await _in(self._reads, work)
+        return await self.run(lambda: self.trials.read(trial, look))
 
     async def parse(self, work: Callable[[], T]) -> T:
         """Read a large body: one at a time, beside everything else."""
-        return await _in(self._parsing, work)
-
-    async def run_heavy(self, work: Callable[[], T]) -> T:
-        """Long work."""
-        return await _in(self._heavy, work)
+        return await self.run(work, PARSING)
 
     async def write(
         self, trial: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
@@ -393,23 +381,23 @@ class Service:
         if turn is None:
             turn = self._turns[trial] = asyncio.Lock()
         async with turn:
-            return await _in(self._writes, lambda: self.trials.write(trial, act, actor=actor, retry=retry))
+            return await self.run(lambda: self.trials.write(trial, act, actor=actor, retry=retry), WRITES)
 
     async def create(
         self, spec: TrialSpec, answer: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
     ) -> Reply:
         """Create a trial."""
-        return await _in(self._writes, lambda: self.trials.create(spec, answer, actor=actor, retry=retry))
+        return await self.run(lambda: self.trials.create(spec, answer, actor=actor, retry=retry), WRITES)
 
     async def identify(self, connection: HTTPConnection) -> auth.Caller:
         """The author of a request, or a refusal."""
-        return await self.access.identify(connection, lambda work: _in(self._doors, work))
+        return await self.access.identify(connection, lambda work: self.run(work, DOOR))
 
     async def purge(self) -> None:
         """Delete old answers, for as long as the service runs."""
         while True:
             with suppress(Exception):  # the next time will do
-                purged = await self.run_heavy(lambda: purge_answers(self.store, self.settings.keep_answers))
+                purged = await self.run(lambda: purge_answers(self.store, self.settings.keep_answers), HEAVY)
                 if purged:
                     log.info("deleted %d old answers", purged)
             await asyncio.sleep(PURGE_EVERY)
@@ -419,14 +407,6 @@ class Service:
         self.store.stop_waiting()
         self.proofs.close()
         self.analyses.close()
-        for pool in (self._doors, self._reads, self._writes, self._heavy, self._parsing):
+        for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
         self.store.close()
-
-
-async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    """Work in a thread; the text of a store's error is for the log, not for callers."""
-    try:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
-    except StoreError as error:
-        raise refusal(error) from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
-import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -31,14 +30,6 @@ MOST_KINDS = 1000
 def networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     """Addresses and networks, separated by commas."""
     return [ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip()]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or address is reachable from this machine only."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Settings(BaseModel):
@@ -95,11 +86,6 @@ class Settings(BaseModel):
         """The same settings as variables, for worker processes."""
         return {PREFIX + name.upper(): str(value) for name, value in self.model_dump().items()}
 
-    @property
-    def local(self) -> bool:
-        """Whether only this machine can connect."""
-        return is_loopback(self.host)
-
 
 class JsonFormatter(logging.Formatter):
     """Log lines with time, level, logger, message and the record's own fields."""
@@ -125,7 +111,7 @@ class OnePerSecond(logging.Filter):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._clock, self._lock = clock, threading.Lock()
+        self._clock = clock
         self._kinds: dict[tuple[Any, ...], tuple[float, int]] = {}  # time of the last line, and lines left out since
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -138,15 +124,14 @@ class OnePerSecond(logging.Filter):
             return True
         else:
             kind = record.name, record.levelno, str(record.msg)[:200], (record.exc_info or (None,))[0]
-        with self._lock:
-            now = self._clock()
-            last, left_out = self._kinds.get(kind, (float("-inf"), 0))
-            if now - last < EVERY:
-                self._kinds[kind] = last, left_out + 1
-                return False
-            if len(self._kinds) >= MOST_KINDS:
-                self._kinds.clear()
-            self._kinds[kind] = now, 0
+        now = self._clock()
+        last, left_out = self._kinds.get(kind, (float("-inf"), 0))
+        if now - last < EVERY:
+            self._kinds[kind] = last, left_out + 1
+            return False
+        if len(self._kinds) >= MOST_KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = now, 0
         if left_out:
             setattr(record, FIELDS, fields | {"left_out": left_out})
         return True

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
@@ -20,7 +21,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter
-from fastapi.routing import APIRoute
 from jinja2 import Environment
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
@@ -74,7 +74,9 @@ DONE = {
     "nothing": "That was recorded already; nothing has changed.",
 } | {change.path: change.done for change in CHANGES.values()}
 _ONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
+NOBODY = auth.Caller("", "")  # may do nothing
 T = TypeVar("T")
+Show = Callable[["Visit"], Awaitable[Response]]
 
 
 @dataclass
@@ -83,7 +85,7 @@ class Visit:
 
     request: Request
     service: Service
-    caller: auth.Caller | None  # None: on a public page
+    caller: auth.Caller = NOBODY  # on a public page
     form: FormData = field(default_factory=FormData)
 
     @property
@@ -92,18 +94,13 @@ class Visit:
         return str(self.request.path_params["trial"])
 
     @property
-    def actor(self) -> str:
-        """The actor in the log."""
-        return self.caller.actor if self.caller is not None else ""
-
-    @property
     def blinded(self) -> bool:
         """Whether arms are hidden from the visitor."""
-        return self.caller is not None and self.caller.blinded
+        return self.caller.blinded
 
     def may(self, role: str, trial: str | None = None) -> bool:
         """Whether something that needs a permission is shown."""
-        return self.caller is not None and self.caller.may(role, trial if trial is not None else self.caller.trial)
+        return self.caller.may(role, trial if trial is not None else self.caller.trial)
 
     def query(self, name: str, default: str = "") -> str:
         """A query parameter of the address."""
@@ -132,7 +129,7 @@ class Visit:
     async def act(self, act: Callable[[Transaction], str], *, tells: bool = False) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
         work = lambda tx: Reply(303, act(tx).encode(), tells=tells)  # noqa: E731
-        reply = await self.service.write(self.trial, work, actor=self.actor, retry=self.retry())
+        reply = await self.service.write(self.trial, work, actor=self.caller.actor, retry=self.retry())
         return go(reply.text.decode())
 
     def retry(self) -> Retry | None:
@@ -150,7 +147,7 @@ class Visit:
                 content = value.encode()
             if name not in (KEY, ONCE):
                 digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
-        return Retry(self.actor, f"form-{once}-{digest.hexdigest()[:32]}", digest.hexdigest())
+        return Retry(self.caller.actor, f"form-{once}-{digest.hexdigest()[:32]}", digest.hexdigest())
 
     def confirmed(self, act: Callable[[bool], T]) -> T:
         """Do it; unlikely values only if the form confirms exactly these."""
@@ -174,64 +171,45 @@ class Visit:
         """A sheet to save, CSV or .xlsx by the address; `empty` are its columns if it has no rows."""
         suffix = PurePosixPath(self.request.url.path).suffix
         headers = {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
+        data = tables.sheet(rows, suffix, empty)
         if suffix == tables.SUFFIX:
-            return Response(tables.sheet(rows, suffix, empty), headers=headers, media_type=tables.MEDIA)
-        text = tables.csv_text(rows, empty)
-        return Response(text.encode("utf-8-sig"), headers=headers, media_type="text/csv; charset=utf-8")
+            return Response(data, headers=headers, media_type=tables.MEDIA)
+        return Response(BOM_UTF8 + data, headers=headers, media_type="text/csv; charset=utf-8")
 
 
 # Routes
 
 
-class Paged(APIRoute):
-    """A route whose endpoint takes a Visit."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        role = str((self.openapi_extra or {})[ROLE])
-        show: Callable[[Visit], Awaitable[Response]] = self.endpoint.show  # type: ignore[attr-defined]
-
-        async def handler(request: Request) -> Response:
-            visit = Visit(request, service_of(request), None)
-            try:
-                if request.method == "POST":
-                    auth.refuse_other_sites(request)
-                if role != PUBLIC:
-                    visit.caller = await admit(request, role)
-                if request.method == "POST":
-                    await _read_form(visit, role)
-                response = await show(visit)
-            except Refusal as refusal:
-                response = refused_page(visit, refusal)
-            except HTTPException as error:
-                response = refused_page(visit, Refusal(error.status_code, "malformed", str(error.detail)))
-            except DrimedError as error:
-                response = refused_page(visit, problems.refusal(error, named=request.path_params))
-            finally:
-                await visit.form.close()
-            response.headers.update(HEADERS)
-            return response
-
-        return handler
-
-
 class Pages(APIRouter):
     """A router of pages."""
 
-    def __init__(self) -> None:
-        super().__init__(route_class=Paged, include_in_schema=False)
-
-    def page(
-        self, path: str, role: str, *, method: str = "GET"
-    ) -> Callable[[Callable[[Visit], Any]], Callable[[Visit], Any]]:
+    def page(self, path: str, role: str, *, method: str = "GET") -> Callable[[Show], Show]:
         """The page at an address, for visitors with a permission."""
 
-        def added(show: Callable[[Visit], Any]) -> Callable[[Visit], Any]:
-            async def endpoint() -> None:
-                """Answered by the route itself."""
+        def added(show: Show) -> Show:
+            async def endpoint(request: Request) -> Response:
+                visit = Visit(request, service_of(request))
+                try:
+                    if method == "POST":
+                        auth.refuse_other_sites(request)
+                    if role != PUBLIC:
+                        visit.caller = await admit(request, role)
+                    if method == "POST":
+                        await _read_form(visit, role)
+                    response = await show(visit)
+                except Refusal as refusal:
+                    response = refused_page(visit, refusal)
+                except HTTPException as error:
+                    response = refused_page(visit, Refusal(error.status_code, "malformed", str(error.detail)))
+                except DrimedError as error:
+                    response = refused_page(visit, problems.refusal(error, named=request.path_params))
+                finally:
+                    await visit.form.close()
+                response.headers.update(HEADERS)
+                return response
 
-            endpoint.show = show  # type: ignore[attr-defined]
-            endpoint.__name__ = show.__name__
-            self.add_api_route(path, endpoint, methods=[method], openapi_extra={ROLE: role})
+            described = {"openapi_extra": {ROLE: role}, "include_in_schema": False, "response_model": None}
+            self.add_api_route(path, endpoint, methods=[method], name=show.__name__, **described)
             return show
 
         return added
@@ -275,7 +253,7 @@ def set_cookie(request: Request, response: Response, name: str, value: str) -> N
 
 def no_such_page(request: Request, refusal: Refusal) -> Response:
     """The page for an address that does not exist."""
-    response = refused_page(Visit(request, service_of(request), None), refusal)
+    response = refused_page(Visit(request, service_of(request)), refusal)
     response.headers.update(HEADERS)
     return response
 
@@ -292,7 +270,7 @@ def refused_page(visit: Visit, refusal: Refusal) -> Response:
         return response
     caller, trial, tell = getattr(request.state, "caller", None), request.path_params.get("trial"), None
     if refusal.status == 403 and trial and TRIAL.fullmatch(trial) and caller and caller.may(auth.TELL, trial):
-        visit.caller, tell = visit.caller or caller, f"/trials/{trial}/tell"
+        visit.caller, tell = caller, f"/trials/{trial}/tell"
     response = visit.page("refused.html", refusal.status, title=TITLES[refusal.kind], detail=refusal.detail, tell=tell)
     if "Retry-After" in refusal.headers:
         response.headers["Retry-After"] = refusal.headers["Retry-After"]
@@ -337,15 +315,6 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class SheetRow:
-    """A row of a sheet as it came, with its errors."""
-
-    number: int
-    cells: list[str]
-    errors: list[str]
-
-
-@dataclass(frozen=True)
 class FormErrors:
     """Errors of a form."""
 
@@ -354,7 +323,7 @@ class FormErrors:
     mark: str = ""  # sent back to confirm the values; empty: there is nothing to confirm
     text: str = ""  # the sheet as it came, to correct it in place
     columns: list[str] = field(default_factory=list)
-    rows: list[SheetRow] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)  # of the sheet: number, cells and errors
     left_out: int = 0  # rows without errors that are not shown
 
     @property
@@ -391,12 +360,11 @@ def sheet_errors(sent: Sent, error: DrimedError) -> FormErrors:
     except DrimedError:  # of a sheet that cannot be read, its lines
         columns, rows = [], [(i, [line]) for i, line in enumerate(sent.text.split("\n"), 1)]
     near = {n + d for n in messages for d in (-1, 0, 1)}
-    shown = [SheetRow(n, row, messages.get(n, [])) for n, row in rows if n in near or len(rows) <= MOST_SHOWN]
-    numbers = {row.number for row in shown}
-    shown += [SheetRow(n, [], said) for n, said in sorted(messages.items()) if n not in numbers]
-    shown = shown[: 2 * MOST_SHOWN]
+    shown = {n: row for n, row in rows if n in near or len(rows) <= MOST_SHOWN}
+    shown |= {n: [] for n in sorted(messages) if n not in shown}
+    listed = [{"number": n, "cells": row, "errors": messages.get(n, [])} for n, row in shown.items()][: 2 * MOST_SHOWN]
     found = [(f"row-{n}", f"Row {n}: {'; '.join(said)}") for n, said in sorted(messages.items())]
-    return FormErrors("sheet", found, _mark(error), sent.text, columns, shown, len(rows) - len(shown))
+    return FormErrors("sheet", found, _mark(error), sent.text, columns, listed, len(rows) - len(listed))
 
 
 def _mark(error: DrimedError) -> str:

@@ -58,8 +58,7 @@ routes = Pages()
 async def trials(visit: Visit) -> Response:
     """Every trial that the caller may see, with alarms as far as computing budget and patience go."""
     service = visit.service
-    only = visit.caller.trial if visit.caller is not None else None
-    names = [n for n in await service.run(service.store.names) if only in (None, n)]
+    names = [n for n in await service.run(service.store.names) if visit.caller.trial in (None, n)]
     page = min(whole(visit.query("page"), 6) or 0, max(0, (len(names) - 1) // TRIALS))
     newest = names[::-1][page * TRIALS : (page + 1) * TRIALS]
     statuses = await asyncio.gather(*(service.read(name, lambda t: t.status()) for name in newest))
@@ -398,7 +397,10 @@ async def decision_page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: st
             found, events = queries.decision(ledger, state, wanted), queries.history(ledger, state, wanted)
             now = queries.status(state)
             if visit.blinded:
-                found, events = blinding.blinded_decision(state, found), blinding.blinded_history(events, visit.actor)
+                found, events = (
+                    blinding.blinded_decision(state, found),
+                    blinding.blinded_history(events, visit.caller.actor),
+                )
                 return {"s": blinding.blinded_status(now), **_recorded(state, found, events, saw)}
             told = possible_arms(state, found)
             return {

@@ -73,11 +73,10 @@ async def create(visit: Visit) -> Response:
         return _new_form(visit, text, list(error.faults) or [Fault((), str(error))], 422)
     except RecursionError:
         return _new_form(visit, text, [Fault((), "nested too deeply")], 422)
-    if visit.caller is not None:
-        visit.caller.must(MANAGE, spec.name)
+    visit.caller.must(MANAGE, spec.name)
     try:
         created = lambda _: Reply(303, f"/trials/{spec.name}?done=created".encode())  # noqa: E731
-        reply = await visit.service.create(spec, created, actor=visit.actor, retry=visit.retry())
+        reply = await visit.service.create(spec, created, actor=visit.caller.actor, retry=visit.retry())
     except ConflictError as error:
         keys = [line.split("=")[0].strip() for line in text.split("\n")]
         line = keys.index("name") + 1 if "name" in keys else None
@@ -151,31 +150,26 @@ def _typed_request(visit: Visit, state: TrialState) -> dict[str, Any]:
     faults: list[Fault] = []
     begins = state.episode.number == 0 or whole(visit.field("episode")) == state.episode.number + 1
 
-    def values(path: tuple[str, ...], name: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    def values(path: tuple[str, ...], texts: Mapping[str, str]) -> dict[str, Any]:
         found = {}
         for field, text in texts.items():
             try:
                 if text:
                     found[field] = sheets.covariate_value(state, field, text, TYPED)
             except InputError as error:
-                faults.append(Fault((*path, field), f"user {name!r}: {error}"))
+                faults.append(Fault((*path, field), f"user {path[1]!r}: {error}"))
         return found
 
     for at, chosen in _chosen(visit):
         name = asking.resolve_user(state, chosen)
         users.append(name)
-        if name not in state.users and not (at == "one" and state.spec.enrols):
-            faults.append(Fault(("users", name), str(UnknownNameError("user", name, state.users))))
-            continue
+        if name not in state.users and not state.spec.enrols:
+            continue  # it is refused as unknown
         if at == "one":
             texts = {a: visit.field(f"a:{a}") for a in state.problem.covariates.attributes}
-            about: dict[str, Any] = {"attributes": values(("enrol", name, "attributes"), name, texts)}
-            about |= {word: visit.field(word) for word in ("cohort", "group")}
-            if name in state.users and about.pop("group") not in ("", own := state.profile(name).group):
-                joined = f"user {name!r} joined in {f'group {own}' if own else 'no group'}"
-                faults.append(Fault(("enrol", name, "group"), joined))
-            if about := {word: value for word, value in about.items() if value}:
-                tables["enrol"][name] = about
+            about = {word: visit.field(word) for word in ("cohort", "group")}
+            joins = about | {"attributes": values(("enrol", name, "attributes"), texts)}
+            tables["enrol"][name] = {word: value for word, value in joins.items() if value}
             plot, block = visit.field("plot"), visit.field("block")
             if plot:
                 tables["plots"][name] = {block: [plot]} if block else [plot]
@@ -185,8 +179,7 @@ def _typed_request(visit: Visit, state: TrialState) -> dict[str, Any]:
         places = asking.places(state, name, tables["plots"].get(name)) if name in state.users and not begins else []
         decided = bool(places) and all(place.key in state.episode.asked for place in places)
         if not decided or any(texts.values()):
-            context = values(("contexts", name), name, texts)
-            opened = state.episode.contexts.get(name)
+            context, opened = values(("contexts", name), texts), state.episode.contexts.get(name)
             # The context that the form showed says nothing about a decision that was taken with another one.
             if context and not (decided and opened is not None and context == state.context_of(opened)):
                 tables["contexts"][name] = context
@@ -201,21 +194,20 @@ def _typed_request(visit: Visit, state: TrialState) -> dict[str, Any]:
 
 def _ask_input(visit: Visit, fault: Fault) -> str:
     """The input that a fault of an AskRequest belongs to."""
-    what, name, field, last = (*map(str, fault.path), "", "", "", "")[:4]
+    what, name, field, last = (*fault.path, "", "", "", "")[:4]
     if what in ("season", "date"):
-        return what
-    at = next((at for at, chosen in _chosen(visit) if name in (chosen, tidy(chosen))), None)
-    if at is None:
-        return ""
-    if what == "contexts" and field:
+        return str(what)
+    chosen = _chosen(visit)
+    if what == "users" and isinstance(name, int):
+        name = chosen[name][1]
+    at = next((at for at, user in chosen if name in (user, tidy(user))), "")
+    if what == "contexts" and field and at:
         return f"c:{at}:{field}"
     if at != "one":
-        return f"user:{at}"
-    if what == "plots":
-        return "plot"
+        return at and f"user:{at}"
     if what == "enrol" and field == "attributes":
         return f"a:{last}" if last else ""
-    return field if what == "enrol" and field in ("cohort", "group") else "one"
+    return "plot" if what == "plots" else str(field) if field in ("cohort", "group") else "one"
 
 
 @routes.page("/trials/{trial}/episodes", ASK_TELL, method="POST")
@@ -512,58 +504,35 @@ async def _tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequenc
 # The outcome of one decision
 
 
-@routes.page("/trials/{trial}/decisions/{decision}/outcome", TELL, method="POST")
-async def outcome(visit: Visit) -> Response:
-    """Record the outcome of a decision, or the rest of it."""
+@routes.page("/trials/{trial}/decisions/{decision}/{form}", TELL, method="POST")
+async def act_on_decision(visit: Visit) -> Response:
+    """Record the outcome of a decision, correct it (an emptied input takes a value back), or mark it as missing."""
+    form, decision = str(visit.request.path_params["form"]), read.decision_number(visit)
+    if form not in ("outcome", "amend", "missing"):
+        raise UnknownNameError("form", form[:40], ("outcome", "amend", "missing"))
+    values, reason = _typed_values(visit, blank=form == "amend"), visit.field("reason")
 
-    def act(tx: Transaction) -> Receipt:
-        reports = [_one_report(visit)]
-        return visit.confirmed(lambda sure: telling.tell(tx, TellRequest(reports=reports, confirm=sure)))[0]
+    def work(tx: Transaction) -> str:
+        receipt = visit.confirmed(lambda sure: act(tx, sure))
+        results = {"amended": "amended", "missing": "missing", "already recorded": "nothing"}
+        return f"/trials/{visit.trial}/decisions/{decision}?done={results.get(receipt.result, 'recorded')}"
 
-    return await _act_on_decision(visit, act, "outcome")
-
-
-@routes.page("/trials/{trial}/decisions/{decision}/amend", TELL, method="POST")
-async def amend(visit: Visit) -> Response:
-    """Correct the outcome of a decision; an emptied input takes the value back."""
-
-    def act(tx: Transaction) -> Receipt:
-        report, reason, saw = _one_report(visit, blank=True), visit.field("reason"), None
+    def act(tx: Transaction, sure: bool) -> Receipt:
+        if form == "missing":
+            return telling.mark_missing(tx, decision, reason)
+        reports = _reports({decision: values.get(decision, {})} if values.get(decision) else {})
+        if form == "outcome":
+            return telling.tell(tx, TellRequest(reports=reports, confirm=sure))[0]
+        saw = None
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # the outcome as the sent page showed it
             shown = json.loads(visit.field("saw"))
-            saw = Report(report.decision, dict(shown["outcome"] or {}), shown["control"] and dict(shown["control"]))
-        return visit.confirmed(
-            lambda sure: telling.amend(tx, AmendRequest(report=report, reason=reason, saw=saw, confirm=sure))
-        )
-
-    return await _act_on_decision(visit, act, "amend")
-
-
-@routes.page("/trials/{trial}/decisions/{decision}/missing", TELL, method="POST")
-async def missing(visit: Visit) -> Response:
-    """Mark the rest of the outcome of a decision as missing."""
-    act = lambda tx: telling.mark_missing(tx, read.decision_number(visit), visit.field("reason"))  # noqa: E731
-    return await _act_on_decision(visit, act, "missing")
-
-
-def _one_report(visit: Visit, *, blank: bool = False) -> Report:
-    for report in _reports(_typed_values(visit, blank=blank)):
-        if report.decision == read.decision_number(visit):
-            return report
-    raise InputError("fill in at least one value")
-
-
-async def _act_on_decision(visit: Visit, act: Callable[[Transaction], Receipt], form: str) -> Response:
-    def work(tx: Transaction) -> str:
-        receipt = act(tx)
-        results = {"amended": "amended", "missing": "missing", "already recorded": "nothing"}
-        return f"/trials/{visit.trial}/decisions/{receipt.decision}?done={results.get(receipt.result, 'recorded')}"
+            saw = Report(decision, dict(shown["outcome"] or {}), shown["control"] and dict(shown["control"]))
+        return telling.amend(tx, AmendRequest(report=reports[0], reason=reason, saw=saw, confirm=sure))
 
     try:
         return await visit.act(work, tells=True)
     except DrimedError as error:
-        values = _typed_values(visit, blank=True) or {read.decision_number(visit): {}}
-        errors = form_errors(form, error, lambda fault: _tell_input(values, fault))
+        errors = form_errors(form, error, lambda fault: _tell_input(values or {decision: {}}, fault))
         conflict = isinstance(error, ConflictError)
         saw = "" if conflict else visit.field("saw")
         return await read.decision_page(visit, errors, saw=saw, status=409 if conflict else 422)
