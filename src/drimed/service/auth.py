@@ -228,31 +228,33 @@ class Access:
         self._open_until = 0.0  # until then there were no tokens
         self._requests, self._failures = RateLimit(settings.rate, settings.burst), RateLimit(*FAILURES)
 
-    async def identify(self, connection: HTTPConnection, run: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Caller:
+    async def identify(
+        self, connection: HTTPConnection, token: str | None, run: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> Caller:
         """The author of a request; refuses unknown callers and those who make too many. `run` works in a thread."""
-        text, moment = token_text(connection), self._clock()
+        text, moment = token or token_text(connection), self._clock()
         if text is None:
             if self._open_until <= moment and not await run(self.check_open):
                 raise _unauthenticated("send a token: `Authorization: Bearer ...`")
             _require_this_machine(connection)
             return Caller(LOCAL, MANAGE)
-        token, until = self._known.get(_digest(text), (None, 0.0))
+        known, until = self._known.get(_digest(text), (None, 0.0))
         if until <= moment:
             address = origin(connection.client.host if connection.client else "")
-            if token is None:  # it was never valid
+            if known is None:  # it was never valid
                 _refuse_for(self._failures.wait(address))
-            token = await run(lambda: find_token(self._store, text))
-            if token is None:
+            known = await run(lambda: find_token(self._store, text))
+            if known is None:
                 self._failures.take(address)
             else:
                 if len(self._known) >= MOST_KNOWN:
                     self._known.clear()
-                self._known[_digest(text)] = token, self._clock() + TRUST
-        state = "unknown" if token is None else token.state(now())
-        if token is None or state != "active":
+                self._known[_digest(text)] = known, self._clock() + TRUST
+        state = "unknown" if known is None else known.state(now())
+        if known is None or state != "active":
             raise _unauthenticated(f"the token is {state}; make a new one with: {HOW_TO}", error="invalid_token")
-        _refuse_for(self._requests.take(token.id))
-        return Caller(token.label, token.role, token.trial, token.id)
+        _refuse_for(self._requests.take(known.id))
+        return Caller(known.label, known.role, known.trial, known.id)
 
     def check_open(self) -> bool:
         """Ask the store whether there are no tokens."""

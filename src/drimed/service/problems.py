@@ -12,19 +12,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from starlette.responses import Response
 
-from drimed.errors import (
-    BatchError,
-    ConfigError,
-    ConflictError,
-    DrimedError,
-    InputError,
-    MissingExtraError,
-    NumericalError,
-    SpecError,
-    StoreError,
-    UnconfirmedError,
-    UnknownNameError,
-)
+from drimed import errors
+from drimed.errors import DrimedError, UnknownNameError
 from drimed.records import Fault
 from drimed.service.settings import FIELDS
 from drimed.trial.events import to_json
@@ -121,30 +110,30 @@ def refusal(error: DrimedError, where: str | None = None, named: Collection[str]
     `where` is the part of the request with the faults, if not the body; `named` are the things that the address names.
     """
     faults = error.faults[:MOST_FAULTS]
-    errors = [_listed(fault, where) for fault in faults]
+    listed = [_listed(fault, where) for fault in faults]
     unknown = error if isinstance(error, UnknownNameError) else None
     if unknown is not None and unknown.kind in ("trial", *named):  # names of other trials are not for everybody
         return Refusal(404, "unknown", f"unknown {unknown.kind} {unknown.name!r}", unknown=unknown)
     match error:
-        case UnconfirmedError():
-            return Refusal(422, "unconfirmed", str(UnconfirmedError(faults, CONFIRM)), errors=errors)
-        case SpecError() | BatchError():
-            kind = "spec" if isinstance(error, SpecError) else "batch"
-            return Refusal(422, kind, str(type(error)(faults)), errors=errors)
-        case ConflictError():
-            return Refusal(409, "conflict", str(error), errors=errors)
-        case InputError() | ConfigError():
-            return Refusal(422, "invalid", str(error), errors=errors, unknown=unknown)
-        case NumericalError():
+        case errors.UnconfirmedError():
+            return Refusal(422, "unconfirmed", str(errors.UnconfirmedError(faults, CONFIRM)), errors=listed)
+        case errors.SpecError():
+            return Refusal(422, "spec", str(errors.SpecError(faults)), errors=listed)
+        case errors.BatchError():
+            return Refusal(422, "batch", str(errors.BatchError(faults)), errors=listed)
+        case errors.ConflictError():
+            return Refusal(409, "conflict", str(error), errors=listed)
+        case errors.InputError() | errors.ConfigError():
+            return Refusal(422, "invalid", str(error), errors=listed, unknown=unknown)
+        case errors.NumericalError():
             advice = "; look for outcomes of quite another size than the rest, and amend them"
             return Refusal(409, "conflict", str(error) + advice)
-        case MissingExtraError():
+        case errors.MissingExtraError():
             return Refusal(503, "unavailable", f"not on this server: {error}")
-        case StoreError():  # its text names the database, its host or its file
-            log.error("%s", error, extra={FIELDS: {"request_id": request_id.get()}})
-            return unavailable(
-                f"the store cannot be used now; the service's log has more under request id {request_id.get()}"
-            )
+        case errors.StoreError():  # its text names the database, its host or its file
+            own_id = request_id.get()
+            log.error("%s", error, extra={FIELDS: {"request_id": own_id}})
+            return unavailable(f"the store cannot be used now; the service's log has more under request id {own_id}")
     return Refusal(500, "internal", str(error))
 
 

@@ -113,8 +113,9 @@ def replied(reply: Reply, headers: dict[str, str] | None = None) -> Response:
 
 def limit_body(scope: Scope, most: int) -> None:
     """Refuse larger bodies from here on; one that declares its size, before it is read."""
-    scope["state"][LARGEST] = most
-    if int(dict(scope["headers"]).get(b"content-length", b"0")) > most:
+    state, length = scope["state"], dict(scope["headers"]).get(b"content-length", b"0")
+    most = state[LARGEST] = min(most, state.get(LARGEST, most))
+    if not length.isdigit() or int(length) > most:
         raise _too_large(most)
 
 
@@ -235,21 +236,19 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, headers = time.perf_counter(), dict(scope["headers"])
-        sent_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        start, status, received = time.perf_counter(), 0, 0
+        sent_id = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
         own_id = sent_id if _ID.fullmatch(sent_id) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = own_id
         request_id.set(own_id)
-        status = received = 0
 
         async def limited() -> Message:
             nonlocal received
             message = await receive()
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
-                most = min(self._largest, scope["state"].get(LARGEST, self._largest))
-                if received > most:
-                    raise _too_large(most)
+                if received > scope["state"][LARGEST]:
+                    raise _too_large(scope["state"][LARGEST])
             return message
 
         async def noted(message: Message) -> None:
@@ -277,9 +276,7 @@ class Observed:
             await refusal.response()(scope, receive, noted)
 
         try:
-            length = headers.get(b"content-length", b"0")
-            if not length.isdigit() or int(length) > self._largest:
-                raise _too_large(self._largest)
+            limit_body(scope, self._largest)
             await self._app(scope, limited, noted)
         except Refusal as refusal:
             await refuse(refusal)

@@ -111,6 +111,12 @@ class Visit:
         value = self.form.get(name)
         return value.strip() if isinstance(value, str) else ""
 
+    def part(self, items: Sequence[T], size: int, name: str) -> tuple[Sequence[T], int, int]:
+        """One page of a list, its number from 0 as the query names it, and how many there are."""
+        pages = max(1, -(-len(items) // size))
+        at = min(whole(self.query(name), 6) or 0, pages - 1)
+        return items[at * size : (at + 1) * size], at, pages
+
     def done(self) -> str | None:
         """The message about what was just done."""
         return DONE.get(self.query("done"))

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from drimed.formatting import number, percent, short
@@ -59,8 +58,7 @@ async def trials(visit: Visit) -> Response:
     """Every trial that the caller may see, with alarms as far as computing budget and patience go."""
     service = visit.service
     names = [n for n in await service.run(service.store.names) if visit.caller.trial in (None, n)]
-    page = min(whole(visit.query("page"), 6) or 0, max(0, (len(names) - 1) // TRIALS))
-    newest = names[::-1][page * TRIALS : (page + 1) * TRIALS]
+    newest, page, pages = visit.part(names[::-1], TRIALS, "page")
     statuses = await asyncio.gather(*(service.read(name, lambda t: t.status()) for name in newest))
     alarms: dict[str, list[str]] = {}  # of trials whose analysis is there
     if visit.blinded:
@@ -72,7 +70,6 @@ async def trials(visit: Visit) -> Response:
             one = await analyses.get(s.name, s.hash, left, needed=False) if left > 0 else analyses.newest(s.name)
             if one is not None and one.analysis is not None:
                 alarms[s.name] = [alarm.what for alarm in one.analysis.checks.alarms]
-    pages = -(-len(names) // TRIALS)
     return visit.page("home.html", trials=statuses, alarms=alarms, page=page, pages=pages, total=len(names))
 
 
@@ -92,10 +89,8 @@ async def sign_in(visit: Visit) -> Response:
     text, after = visit.field("token"), visit.field("next")
     if not text.isascii() or not text.isprintable() or ";" in text:
         return _sign_in(visit, after, error="This is not a token: tokens begin with “drimed_”.", status=422)
-    headers = [(k, v) for k, v in visit.request.scope["headers"] if k not in (b"authorization", b"cookie")]
-    headers.append((b"authorization", b"Bearer " + (text or "none").encode()))
     try:
-        await visit.service.identify(Request({**visit.request.scope, "headers": headers}))
+        await visit.service.identify(visit.request, text or "none")
     except Refusal as refusal:
         if refusal.status != 401:
             return _sign_in(visit, after, error=refusal.detail, status=refusal.status)
@@ -155,8 +150,7 @@ async def overview(visit: Visit) -> Response:
 def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
     state = analysis.data.state
     users, named = list(state.users), [g for g in groups(state) if g != EVERYBODY]
-    pages = max(1, -(-len(users) // USERS))
-    at = min(whole(visit.query("users"), 6) or 0, pages - 1)
+    tabled, at, pages = visit.part(users, USERS, "users")
     who, on = visit.query("who") or EVERYBODY, visit.query("on") or REWARD
     if who not in (EVERYBODY, findings.GROUPED, *named) and who not in state.users:
         who = EVERYBODY
@@ -164,7 +158,7 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
     if on not in measures or (who in state.users and who not in named):
         on = REWARD  # single users are estimated on the reward only
     listed = users if len(users) <= MOST_NAMES else []
-    view = findings.PageView(who, [on], users[at * USERS : (at + 1) * USERS], visit.query("by") == "user")
+    view = findings.PageView(who, [on], tabled, visit.query("by") == "user")
     return findings.page_context(analysis, view) | {
         "choice": {"who": who, "on": on, "groups": named, "users": listed, "measures": measures},
         "users_page": at,
@@ -181,9 +175,7 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
 async def plan(visit: Visit) -> Response:
     """The trial file as it stands, without the seed, and what is promised."""
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
-    spec, names = state.spec, list(state.users)
-    pages = max(1, -(-len(names) // PLAN_USERS))
-    page = min(whole(visit.query("users"), 6) or 0, pages - 1)
+    spec, (names, page, pages) = state.spec, visit.part(list(state.users), PLAN_USERS, "users")
     text = json.dumps(unseeded(spec.plain()), indent=2, ensure_ascii=False)
     return visit.page(
         "plan.html",
@@ -196,7 +188,7 @@ async def plan(visit: Visit) -> Response:
         promise=promise(state),
         stopping=describe_rules(spec.stopping),
         rehearsed=_rehearsed(state),
-        users=user_rows(state, names[page * PLAN_USERS : (page + 1) * PLAN_USERS]),
+        users=user_rows(state, names),
         page=page,
         pages=pages,
         size=PLAN_USERS,

@@ -204,7 +204,7 @@ def _ask_input(visit: Visit, fault: Fault) -> str:
     if what == "contexts" and field and at:
         return f"c:{at}:{field}"
     if at != "one":
-        return at and f"user:{at}"
+        return f"user:{at}" if at else ""
     if what == "enrol" and field == "attributes":
         return f"a:{last}" if last else ""
     return "plot" if what == "plots" else str(field) if field in ("cohort", "group") else "one"
