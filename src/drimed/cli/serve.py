@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 token = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
 errors = Console(stderr=True)
 
+ROLES = "read, ask-tell (also asks and tells), manage (also changes trials) or blinded (tells, sees no arms)."
 Address = Annotated[str | None, typer.Option("--store", help="The store, given as for `drimed serve`.")]
 Config = Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="The settings file of `drimed serve`.")]
 
@@ -52,36 +53,30 @@ def serve(
     Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
-    from drimed.service import app as service_app
-    from drimed.service import auth as service_auth  # a second that help does not need
+    from drimed.service import app, auth  # a second that help does not need
     from drimed.service.demo import show
     from drimed.service.settings import Settings
 
     settings = Settings.resolve(flags, os.environ, config)
-    guarded = service_app.check_access(settings)
+    guarded = app.check_access(settings)
     if demo:
         with closing(open_store(settings.store)) as opened:
             errors.print(Text(show(opened, settings.store)), soft_wrap=True)
     if not guarded:
         errors.print(
             "[yellow]note:[/] there are no tokens, so every program on this machine may do everything, as 'local'; "
-            f"close it with: {escape(service_auth.how_to(settings.store))}",
+            f"close it with: {escape(auth.how_to(settings.store))}",
             highlight=False,
             soft_wrap=True,
         )
     errors.print(f"serving on http://{settings.host}:{settings.port} (description: /v1/openapi.json)", highlight=False)
-    service_app.run(settings)
+    app.run(settings)
 
 
 @token.command()
 def create(
     label: Annotated[str, typer.Option(help="Who acts with it; the log shows this name.")],
-    role: Annotated[
-        str,
-        typer.Option(
-            help="read, ask-tell (also asks and tells), manage (also changes trials) or blinded (tells, sees no arms)."
-        ),
-    ],
+    role: Annotated[str, typer.Option(help=ROLES)],
     trial: Annotated[str | None, typer.Option(help="Only for this trial; default: for all.")] = None,
     days: Annotated[float | None, typer.Option(help="Days until it expires; default: never.")] = None,
     store: Address = None,
@@ -89,11 +84,12 @@ def create(
     actor: common.Who = None,
 ) -> None:
     """Make a token. It is shown once; the store keeps only its hash."""
-    from drimed.service import auth as service_auth
+    from drimed.service import auth
 
-    maker = common.actor_name(actor)
     with _opened(store, config, create=True) as opened:
-        made, text = service_auth.create_token(opened, label=label, role=role, trial=trial, days=days, actor=maker)
+        made, text = auth.create_token(
+            opened, label=label, role=role, trial=trial, days=days, actor=common.actor_name(actor)
+        )
         if trial is not None and trial not in opened.names():
             typer.echo(f"note: there is no trial {trial!r} yet", err=True)
     until = f" until {_minute(made.expires)} UTC" if made.expires else ""
@@ -104,26 +100,17 @@ def create(
 @token.command("list")
 def listed(store: Address = None, config: Config = None) -> None:
     """List all tokens, also revoked ones, without their secrets."""
-    from drimed.service import auth as service_auth
+    from drimed.service import auth
 
     with _opened(store, config) as opened:
-        tokens = service_auth.list_tokens(opened)
+        tokens = auth.list_tokens(opened)
     moment = now()
-    common.show(
-        [
-            {
-                "id": t.id,
-                "label": t.label,
-                "role": t.role,
-                "trial": t.trial or "all",
-                "created (UTC)": _minute(t.created),
-                "by": t.created_by,
-                "expires (UTC)": _minute(t.expires or ""),
-                "state": t.state(moment) + (f" by {t.revoked_by}" if t.revoked_by else ""),
-            }
-            for t in tokens
-        ]
-    )
+    rows: list[dict[str, object]] = []
+    for t in tokens:
+        state = t.state(moment) + (f" by {t.revoked_by}" if t.revoked_by else "")
+        times = {"created (UTC)": _minute(t.created), "by": t.created_by, "expires (UTC)": _minute(t.expires or "")}
+        rows.append({"id": t.id, "label": t.label, "role": t.role, "trial": t.trial or "all", **times, "state": state})
+    common.show(rows)
 
 
 @token.command()
@@ -134,10 +121,10 @@ def revoke(
     actor: common.Who = None,
 ) -> None:
     """Revoke a token. A running service refuses it within seconds."""
-    from drimed.service import auth as service_auth
+    from drimed.service import auth
 
     with _opened(store, config) as opened:
-        revoked = service_auth.revoke_token(opened, name, actor=common.actor_name(actor))
+        revoked = auth.revoke_token(opened, name, actor=common.actor_name(actor))
     common.say(f"token {revoked.label!r} ({revoked.id}) is revoked")
 
 

@@ -28,11 +28,9 @@ def show(store: Store, address: str) -> str:
     if demo in names:
         return f"the demo is there already: trial {demo}"
     if names:
-        said = ", ".join(names[:MOST_NAMED]) + (" ..." if names[MOST_NAMED:] else "")
-        return (
-            f"there is no demo: {address} has trials already ({said}), and a demo is made in an empty store only; "
-            "to see it: drimed serve --demo --store demo.db"
-        )
+        named = ", ".join(names[:MOST_NAMED]) + (" ..." if names[MOST_NAMED:] else "")
+        there = f"{address} has trials already ({named}), and a demo is made in an empty store only"
+        return f"there is no demo: {there}; to see it: drimed serve --demo --store demo.db"
     return f"simulated a trial to look at: {fill(store).name}"
 
 
