@@ -21,21 +21,21 @@ def patients(http: httpx.Client) -> httpx.Client:
     return http
 
 
-@pytest.mark.parametrize("twin", ["p1 ", "ｐ1", "\u00a0p1"])
-def test_twins_are_one_user(patients: httpx.Client, twin: str) -> None:
-    given = ok(patients.post(f"{P}/ask", json={"users": [twin]}))["decisions"]
-    assert [d["user"] for d in given] == ["p1"]
-    problem(patients.post(f"{P}/users", json={"name": twin}), 409)
-    assert ok(patients.get(P))["users"] == 1
+def test_twins_are_one_user(patients: httpx.Client) -> None:
+    for twin in ["p1 ", "ｐ1", "\u00a0p1"]:
+        given = ok(patients.post(f"{P}/ask", json={"users": [twin]}))["decisions"]
+        assert [d["user"] for d in given] == ["p1"]
+        problem(patients.post(f"{P}/users", json={"name": twin}), 409)
+        assert ok(patients.get(P))["users"] == 1
 
 
-@pytest.mark.parametrize("name", ["p\u200b1", "\u202ep1", "p\x1b1", "p1\n"])
-def test_a_name_that_cannot_be_seen_is_refused(patients: httpx.Client, name: str) -> None:
-    body: dict[str, Any] = {"users": [name], "enrol": {name: {"attributes": {"sex": "f"}}}}
-    problem(patients.post(f"{P}/ask", json=body), 422)
-    problem(patients.post(f"{P}/users", json={"name": name, "attributes": {"sex": "f"}}), 422)
-    problem(patients.post(f"{P}/arms", json={"name": name}), 422)
-    assert ok(patients.get(P))["users"] == 1
+def test_a_name_that_cannot_be_seen_is_refused(patients: httpx.Client) -> None:
+    for name in ["p\u200b1", "\u202ep1", "p\x1b1", "p1\n"]:
+        body: dict[str, Any] = {"users": [name], "enrol": {name: {"attributes": {"sex": "f"}}}}
+        problem(patients.post(f"{P}/ask", json=body), 422)
+        problem(patients.post(f"{P}/users", json={"name": name, "attributes": {"sex": "f"}}), 422)
+        problem(patients.post(f"{P}/arms", json={"name": name}), 422)
+        assert ok(patients.get(P))["users"] == 1
 
 
 def test_who_is_known_may_be_described_again_but_not_differently(patients: httpx.Client) -> None:

@@ -5,7 +5,6 @@ import socket
 from typing import Any
 
 import httpx
-import pytest
 
 from drimed.policies.guards.base import REASONS
 from drimed.service.settings import Settings
@@ -15,9 +14,8 @@ from tests.service.test_endpoints import T, ok, problem
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
+def test_a_bad_body_is_refused_and_nothing_is_written(http: httpx.Client) -> None:
+    for body, status in [
         (b"", 400),
         (b"{", 400),
         (b"[1,", 400),
@@ -44,20 +42,18 @@ JSON = {"Content-Type": "application/json"}
         (b'{"users": ["north"], "unavailable": ["older"]}', 422),
         (b'{"users": ["north", "north"]}', 422),
         (b'{"users": ["north\\u0000"]}', 422),
-    ],
-)
-def test_a_bad_body_is_refused_and_nothing_is_written(http: httpx.Client, body: bytes, status: int) -> None:
-    before = http.get(T).content
-    problem(http.post(f"{T}/ask", content=body, headers=JSON), status)
-    assert http.get(T).content == before
+    ]:
+        before = http.get(T).content
+        problem(http.post(f"{T}/ask", content=body, headers=JSON), status)
+        assert http.get(T).content == before
 
 
-@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "application/toml", "json", ""])
-def test_other_content_types_are_refused(http: httpx.Client, media: str) -> None:
-    headers = {"Content-Type": media} if media else {}
-    found = problem(http.post(f"{T}/ask", content=b'{"users": ["north"]}', headers=headers), 415)
-    assert "application/json" in found["detail"]
-    assert ok(http.get(T))["decisions"] == 0
+def test_other_content_types_are_refused(http: httpx.Client) -> None:
+    for media in ["text/plain", "application/x-www-form-urlencoded", "application/toml", "json", ""]:
+        headers = {"Content-Type": media} if media else {}
+        found = problem(http.post(f"{T}/ask", content=b'{"users": ["north"]}', headers=headers), 415)
+        assert "application/json" in found["detail"]
+        assert ok(http.get(T))["decisions"] == 0
 
 
 def test_a_body_that_is_too_large_is_refused_unread(running: Running) -> None:
@@ -83,9 +79,8 @@ def test_a_body_of_unknown_length_is_read_up_to_the_limit(tmp_path: object) -> N
         problem(answer, 413)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_path_tricks_lead_nowhere(http: httpx.Client) -> None:
+    for path in [
         "/v1/trials/nobody",
         "/v1/trials/%00",
         "/v1/trials/..%2f..%2fetc%2fpasswd",
@@ -97,18 +92,22 @@ def test_a_body_of_unknown_length_is_read_up_to_the_limit(tmp_path: object) -> N
         "/v1/trials/sm%C3%A4ll",
         "/v2/trials",
         "/v1/trials/small/decisions/0x1/extra",
-    ],
-)
-def test_path_tricks_lead_nowhere(http: httpx.Client, path: str) -> None:
-    problem(http.get(path), 404)
+    ]:
+        problem(http.get(path), 404)
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["limit=0", "limit=100000", "limit=x", "cursor=-1", "cursor=99999999999", "order=up", "kind=nothing", "user=%00"],
-)
-def test_bad_queries_of_the_log_are_refused(http: httpx.Client, query: str) -> None:
-    problem(http.get(f"{T}/log?{query}"), 422)
+def test_bad_queries_of_the_log_are_refused(http: httpx.Client) -> None:
+    for query in [
+        "limit=0",
+        "limit=100000",
+        "limit=x",
+        "cursor=-1",
+        "cursor=99999999999",
+        "order=up",
+        "kind=nothing",
+        "user=%00",
+    ]:
+        problem(http.get(f"{T}/log?{query}"), 422)
 
 
 def test_methods_that_an_address_does_not_take_are_refused(http: httpx.Client) -> None:

@@ -56,9 +56,9 @@ def test_a_key_belongs_to_one_request(http: httpx.Client) -> None:
     assert ok(http.get(T))["decisions"] == 1
 
 
-@pytest.mark.parametrize("key", ["", "x" * 201, "a\tb"])
-def test_a_key_that_cannot_be_kept_is_refused(http: httpx.Client, key: str) -> None:
-    problem(http.post(f"{T}/ask", json={}, headers={"Idempotency-Key": key}), 400)
+def test_a_key_that_cannot_be_kept_is_refused(http: httpx.Client) -> None:
+    for key in ["", "x" * 201, "a\tb"]:
+        problem(http.post(f"{T}/ask", json={}, headers={"Idempotency-Key": key}), 400)
 
 
 def test_a_refused_request_is_not_remembered(http: httpx.Client) -> None:

@@ -233,9 +233,8 @@ def test_changes_are_listed_with_who_and_why(visitor: Visitor, http: httpx.Clien
     assert "season 6 opened" in said
 
 
-@pytest.mark.parametrize(
-    ("address", "status"),
-    [
+def test_what_is_not_there_is_said_on_a_page(visitor: Visitor) -> None:
+    for address, status in [
         ("/trials/nothing", 404),
         (f"{BUSY}/decisions/999", 404),
         (f"{BUSY}/decisions/x", 404),
@@ -243,38 +242,34 @@ def test_changes_are_listed_with_who_and_why(visitor: Visitor, http: httpx.Clien
         (f"{BUSY}/given?decisions=1-999999999", 422),
         ("/trials/%2e%2e", 404),
         ("/static/..%2froutes.py", 404),
-    ],
-)
-def test_what_is_not_there_is_said_on_a_page(visitor: Visitor, address: str, status: int) -> None:
-    answer = visitor.http.get(address)
-    assert answer.status_code == status
-    assert "Traceback" not in answer.text
+    ]:
+        answer = visitor.http.get(address)
+        assert answer.status_code == status
+        assert "Traceback" not in answer.text
 
 
-@pytest.mark.parametrize("address", ["/nothing", "/trials/busy/nothing", "/trials/"])
-def test_an_address_that_nobody_serves_is_a_page_for_people_and_a_problem_for_programs(
-    visitor: Visitor, address: str
-) -> None:
-    page = visitor.http.get(address, headers={"Accept": "text/html"})
-    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
-    assert "there is no such page" in page.text
-    assert "default-src 'none'" in page.headers["content-security-policy"]
-    plain = visitor.http.get(address, headers={"Accept": "application/json"})
-    assert (plain.status_code, plain.headers["content-type"]) == (404, "application/problem+json")
+def test_an_address_that_nobody_serves_is_a_page_for_people_and_a_problem_for_programs(visitor: Visitor) -> None:
+    for address in ["/nothing", "/trials/busy/nothing", "/trials/"]:
+        page = visitor.http.get(address, headers={"Accept": "text/html"})
+        assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "there is no such page" in page.text
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        plain = visitor.http.get(address, headers={"Accept": "application/json"})
+        assert (plain.status_code, plain.headers["content-type"]) == (404, "application/problem+json")
 
 
-@pytest.mark.parametrize("address", PAGES)
-def test_pages_run_no_script_but_ours_and_stay_in_no_frame(visitor: Visitor, address: str) -> None:
-    answer = visitor.http.get(address)
-    policy = answer.headers["content-security-policy"]
-    assert "unsafe" not in policy
-    assert "default-src 'none'" in policy
-    assert "frame-ancestors 'none'" in policy
-    assert answer.headers["x-frame-options"] == "DENY"
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["referrer-policy"] == "no-referrer"
-    assert answer.headers["cache-control"] == "no-store"
-    assert not re.search(r"<script(?! src=\"/static/)|style=|\son[a-z]+=|https?://", answer.text)
+def test_pages_run_no_script_but_ours_and_stay_in_no_frame(visitor: Visitor) -> None:
+    for address in PAGES:
+        answer = visitor.http.get(address)
+        policy = answer.headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+        assert not re.search(r"<script(?! src=\"/static/)|style=|\son[a-z]+=|https?://", answer.text)
 
 
 def test_assets_are_local_and_kept_until_they_change(visitor: Visitor) -> None:

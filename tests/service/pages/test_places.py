@@ -81,25 +81,20 @@ def test_somebody_new_is_asked_for_with_a_small_form(visitor: Visitor, http: htt
     assert "1 decision in season 1" in readable(visitor.done(visitor.send(f"{P}/ask", again)))
 
 
-@pytest.mark.parametrize(
-    ("fields", "at", "said"),
-    [
+def test_what_is_wrong_with_somebody_new_is_said_beside_its_field(visitor: Visitor, http: httpx.Client) -> None:
+    for fields, at, said in [
         ({"a:sex": "f", "a:age": "old"}, "a:age", "age must be a number, got 'old'"),
         ({"a:sex": "f", "cohort": "wrad"}, "cohort", "did you mean 'ward'"),
         ({"a:sex": "f", "one": "=p"}, "one", "must be a name"),
         ({"a:sex": "f", "block": "W"}, "plot", "a block needs a plot"),
         ({"a:age": "61"}, "", "attribute 'sex' is missing"),
-    ],
-)
-def test_what_is_wrong_with_somebody_new_is_said_beside_its_field(
-    visitor: Visitor, http: httpx.Client, fields: dict[str, str], at: str, said: str
-) -> None:
-    answer = visitor.send(f"{P}/ask", {"how": "hand", "episode": "1", "one": "p1", **fields})
-    assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert said in readable(answer.text)
-    marked = f'id="hand%3A{at.replace(":", "%3A")}" aria-invalid="true"'
-    assert (marked in answer.text) == bool(at)
-    assert http.get(f"/v1{P}").json()["users"] == 0
+    ]:
+        answer = visitor.send(f"{P}/ask", {"how": "hand", "episode": "1", "one": "p1", **fields})
+        assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+        assert said in readable(answer.text)
+        marked = f'id="hand%3A{at.replace(":", "%3A")}" aria-invalid="true"'
+        assert (marked in answer.text) == bool(at)
+        assert http.get(f"/v1{P}").json()["users"] == 0
 
 
 def test_a_sheet_of_patients_enrols_them_or_shows_the_row_at_fault(visitor: Visitor, http: httpx.Client) -> None:
