@@ -28,7 +28,7 @@ from drimed.trial.changes import CHANGES
 from tests.service.serving import Running, modules_as_before, served
 from tests.trial.trials import BUSY, SMALL
 
-EXAMPLES = 8  # of each operation
+EXAMPLES = 4  # of each operation
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
