@@ -97,8 +97,8 @@ class Method(Generic[P, T]):
 class Methods:
     """Both clients: each method makes a call, which the client sends."""
 
-    _connect: ClassVar[Callable[..., Any]]
-    _wait: ClassVar[Callable[[float], Any]]
+    _connect: ClassVar[Any]  # makes the connections
+    _wait: ClassVar[Any]  # sleeps
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class Methods:
 
     @Method
     def decisions(
-        self, trial: str, *, limit: int = 25, before: str | None = None, **search: str | None
+        self, /, trial: str, *, limit: int = 25, before: str | None = None, **search: Any
     ) -> Call[Page[Decision]]:
         """Decisions, newest first: of a `user`, a `plot` or a `block`, for an `arm`, or in a `state`.
 

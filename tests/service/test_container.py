@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from drimed.service.auth import is_loopback
 from drimed.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def test_compose_sets_what_exists_and_both_files_agree() -> None:
     ours = {name: value for name, value in given.items() if name.startswith("DRIMED_")}
     assert set(ours) <= set(Settings().environment())
     settings = Settings.resolve(environment=ours)
-    assert not settings.local
+    assert not is_loopback(settings.host)
     assert f"EXPOSE {settings.port}" in FILE
     assert SERVICE["ports"] == [f"127.0.0.1:{settings.port}:{settings.port}"]
     assert (ROOT / "deploy" / SERVICE["build"]["context"] / SERVICE["build"]["dockerfile"]).exists()
