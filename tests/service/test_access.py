@@ -209,9 +209,9 @@ def test_the_service_listens_beyond_this_machine_only_with_tokens(tmp_path: obje
     assert app.check_access(settings)  # a store whose tokens are all revoked is closed, not open
     store.close()
     for host in ("127.0.0.1", "::1", "localhost", "127.5.5.5"):
-        assert Settings(host=host).local
+        assert auth.is_loopback(host)
     for host in ("0.0.0.0", "::", "192.168.1.4", "example.org", ""):
-        assert not Settings(host=host).local
+        assert not auth.is_loopback(host)
 
 
 def test_bad_tokens_are_not_made(running: Running) -> None:

@@ -150,5 +150,5 @@ def test_a_form_in_another_charset_is_refused(visitor: Visitor) -> None:
 
 def test_half_a_character_does_not_break_the_page_that_shows_it(running: Running) -> None:
     request = Request({"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []})
-    page = Visit(request, running.service, None).page("refused.html", 404, title="half", detail="of \ud800")
+    page = Visit(request, running.service).page("refused.html", 404, title="half", detail="of \ud800")
     assert "of ?" in bytes(page.body).decode()
