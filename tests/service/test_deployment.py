@@ -33,7 +33,7 @@ def test_the_unit_sets_what_exists_and_waits_longer_than_the_service_does() -> N
     unit = UNIT.read_text()
     given = dict(re.findall(r"\b(DRIMED_[A-Z_]+)=(\S+)", unit))
     assert set(given) <= set(Settings().environment())
-    assert Settings.resolve(environment=given).local
+    assert auth.is_loopback(Settings.resolve(environment=given).host)
     wait = re.search(r"TimeoutStopSec=(\d+)", unit)
     assert wait is not None
     assert int(wait[1]) > Settings().grace
