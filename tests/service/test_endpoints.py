@@ -299,6 +299,7 @@ def test_health_readiness_and_metrics(http: httpx.Client, running: Running) -> N
     text = http.get("/metrics").text
     assert 'drimed_requests_total{method="POST",route="/v1/trials/{trial}/ask",status="200"}' in text
     assert "drimed_decisions_total" in text
+    assert "drimed_failures_total" in text
     running.service.stopping = True
     problem(http.get("/readyz"), 503)
 

@@ -47,7 +47,9 @@ from drimed.trial.verify import verify
 
 DECISIONS = Counter("drimed_decisions", "Decisions taken and recorded.")
 OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as missing.")
-FAILED = Counter("drimed_failures", "Times the model could not be computed: the control was given instead.")
+FAILED = Counter(
+    "drimed_failures", "Times the model could not be computed: the control was given, or an outcome ignored."
+)
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
 READS, WRITES, DOOR, HEAVY, PARSING, PROOF = "read", "write", "door", "heavy", "parse", "proof"

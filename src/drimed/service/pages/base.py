@@ -214,7 +214,11 @@ class Pages(APIRouter):
                 response.headers.update(HEADERS)
                 return response
 
-            described: dict[str, Any] = {"openapi_extra": {ROLE: role}, "include_in_schema": False, "response_model": None}
+            described: dict[str, Any] = {
+                "openapi_extra": {ROLE: role},
+                "include_in_schema": False,
+                "response_model": None,
+            }
             self.add_api_route(path, endpoint, methods=[method], name=show.__name__, **described)
             return show
 
