@@ -12,7 +12,6 @@ import ipaddress
 import logging
 import resource
 import socket
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -72,13 +71,12 @@ class Door:
         self.most, self.most_of_one, self.deadlines = most, most_of_one, deadlines or Deadlines()
         self._proxies = networks(proxies)
         self._origins: dict[GuardedProtocol, str] = {}
-        self._count: Counter[str] = Counter()
         self._waiting: dict[GuardedProtocol, None] = {}  # for the head of a request, longest first
 
     def enter(self, connection: GuardedProtocol, address: str) -> bool:
         """Admit a new connection; an idle one may have to make room."""
         who = "" if self._is_proxy(address) else origin(address)  # a proxy speaks for many, and limits them itself
-        crowded = who and self._count[who] >= self.most_of_one
+        crowded = who and list(self._origins.values()).count(who) >= self.most_of_one
         if crowded or len(self._origins) >= self.most:
             same = (c for c in self._waiting if not crowded or self._origins[c] == who)
             if (oldest := next(same, None)) is None:
@@ -88,18 +86,13 @@ class Door:
             oldest.turn_out(_FULL)
             self.leave(oldest)
         self._origins[connection] = who
-        self._count[who] += 1
         self.wait(connection)
         return True
 
     def leave(self, connection: GuardedProtocol) -> None:
         """Forget a closed connection."""
         self._waiting.pop(connection, None)
-        who = self._origins.pop(connection, None)
-        if who is not None:
-            self._count[who] -= 1
-            if not self._count[who]:
-                del self._count[who]
+        self._origins.pop(connection, None)
 
     def wait(self, connection: GuardedProtocol, *, busy: bool = False) -> None:
         """Note that a connection waits for a request, or is `busy` with one."""
