@@ -201,22 +201,20 @@ class RateLimit:
 
     def wait(self, who: str) -> float:
         """Seconds until a request may pass; 0: now."""
-        return 0.0 if not self._rate else max(0.0, (1 - self._level(who, self._clock())) / self._rate)
+        return 0.0 if not self._rate else max(0.0, (1 - self._level(who)) / self._rate)
 
     def take(self, who: str) -> float:
         """Count a request: 0 if it may pass, else the seconds until it may."""
-        if wait := self.wait(who):
-            return wait
-        if self._rate:
-            moment = self._clock()
+        wait = self.wait(who)
+        if not wait:
             if len(self._levels) >= MOST_BUCKETS:
                 self._levels.clear()
-            self._levels[who] = self._level(who, moment) - 1, moment
-        return 0.0
+            self._levels[who] = self._level(who) - 1, self._clock()
+        return wait
 
-    def _level(self, who: str, moment: float) -> float:
-        level, then = self._levels.get(who, (self._burst, moment))
-        return min(self._burst, level + (moment - then) * self._rate)
+    def _level(self, who: str) -> float:
+        level, then = self._levels.get(who, (self._burst, math.inf))
+        return min(self._burst, level + max(0.0, self._clock() - then) * self._rate)
 
 
 class Access:

@@ -520,7 +520,7 @@ async def act_on_decision(visit: Visit) -> Response:
     def act(tx: Transaction, sure: bool) -> Receipt:
         if form == "missing":
             return telling.mark_missing(tx, decision, reason)
-        reports = _reports({decision: values.get(decision, {})} if values.get(decision) else {})
+        reports = _reports({n: parts for n, parts in values.items() if n == decision})
         if form == "outcome":
             return telling.tell(tx, TellRequest(reports=reports, confirm=sure))[0]
         saw = None
