@@ -504,12 +504,12 @@ async def _tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequenc
 # The outcome of one decision
 
 
-@routes.page("/trials/{trial}/decisions/{decision}/{form}", TELL, method="POST")
+@routes.page("/trials/{trial}/decisions/{decision}/outcome", TELL, method="POST")
+@routes.page("/trials/{trial}/decisions/{decision}/amend", TELL, method="POST")
+@routes.page("/trials/{trial}/decisions/{decision}/missing", TELL, method="POST")
 async def act_on_decision(visit: Visit) -> Response:
     """Record the outcome of a decision, correct it (an emptied input takes a value back), or mark it as missing."""
-    form, decision = str(visit.request.path_params["form"]), read.decision_number(visit)
-    if form not in ("outcome", "amend", "missing"):
-        raise UnknownNameError("form", form[:40], ("outcome", "amend", "missing"))
+    form, decision = visit.request.url.path.rpartition("/")[2], read.decision_number(visit)
     values, reason = _typed_values(visit, blank=form == "amend"), visit.field("reason")
 
     def work(tx: Transaction) -> str:
