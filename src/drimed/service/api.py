@@ -681,7 +681,7 @@ async def verify(request: Request, trial: TrialName, expect: Annotated[str | Non
     """
     service = service_of(request)
     await service.read(trial, lambda opened: opened.name)  # whether there is such a trial
-    return answer(await service.prove(trial, expect, request.is_disconnected))
+    return answer(await service.proofs.get(trial, expect, request.is_disconnected))
 
 
 @_get("/trials/{trial}/effects", "Arms against the control", "effects", Effects)

@@ -52,8 +52,8 @@ FAILED = Counter(
 )
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
-READS, WRITES, DOOR, HEAVY, PARSING, PROOF = "read", "write", "door", "heavy", "parse", "proof"
-THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1, PROOF: 1}  # tokens, exports, large bodies and proofs at a time
+READS, WRITES, DOOR, HEAVY, PARSING = "read", "write", "door", "heavy", "parse"
+THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1}  # tokens, exports and large bodies at a time
 ANALYSES = 2  # analyses at a time
 MOST_TRIALS = 200  # in memory; the one that was not used for longest is read again
 PURGE_EVERY = 3600.0  # seconds
@@ -307,17 +307,56 @@ class _Abandoned(BaseException):
     """Ends a proof without a caller. Not an Exception: a proof takes any of these for a fault of the log."""
 
 
+class Proofs:
+    """Proofs, one at a time; one whose caller has hung up stops."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store, self._pool = store, ThreadPoolExecutor(1, "proof")
+        self._count, self._stopping = 0, False
+
+    async def get(self, trial: str, expect: str | None, gone: Callable[[], Awaitable[bool]]) -> Proof:
+        """A proof of the log as it stands; `gone`: whether the caller has hung up."""
+        if self._count >= MOST_PROOFS:
+            raise Refusal(429, "too-many", "too many proofs are waiting; try again", headers={"Retry-After": "10"})
+        abandoned = threading.Event()
+
+        def progress(_: int, __: int) -> None:
+            if abandoned.is_set() or self._stopping:
+                raise _Abandoned
+
+        work = lambda: verify(self._store, trial, expected_hash=expect, progress=progress)  # noqa: E731
+        proof = asyncio.wrap_future(self._pool.submit(work))
+        self._count += 1
+        try:
+            while not proof.done():
+                await asyncio.wait([proof], timeout=GLANCE)
+                if not proof.done() and await gone():
+                    raise ClientDisconnect
+            return proof.result()
+        except _Abandoned:
+            raise unavailable("the service is stopping; try again") from None
+        finally:
+            self._count -= 1
+            abandoned.set()
+            proof.cancel()
+
+    def close(self) -> None:
+        """Begin nothing more, and stop what runs."""
+        self._stopping = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
 class Service:
     """One process of the service."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         sizes = {READS: settings.threads, WRITES: settings.threads} | THREADS
-        self.store = open_store(settings.store, connections=sum(sizes.values()) + ANALYSES)
+        self.store = open_store(settings.store, connections=sum(sizes.values()) + ANALYSES + 1)  # a proof
         self.trials = Trials(self.store, Path(settings.anchors) if settings.anchors else None)
         self.access = auth.Access(self.store, settings)
-        self.analyses = Analyses(self.trials)
-        self.stopping, self._proofs = False, 0
+        self.analyses, self.proofs = Analyses(self.trials), Proofs(self.store)
+        self.stopping = False
         self._pools = {name: ThreadPoolExecutor(size, name) for name, size in sizes.items()}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -352,32 +391,6 @@ class Service:
         """Create a trial."""
         return await self.run(lambda: self.trials.create(spec, answer, actor=actor, retry=retry), WRITES)
 
-    async def prove(self, trial: str, expect: str | None, gone: Callable[[], Awaitable[bool]]) -> Proof:
-        """A proof of the log as it stands; it stops once the caller has hung up, as `gone` tells."""
-        if self._proofs >= MOST_PROOFS:
-            raise Refusal(429, "too-many", "too many proofs are waiting; try again", headers={"Retry-After": "10"})
-        abandoned = False
-
-        def progress(_: int, __: int) -> None:
-            if abandoned or self.stopping:
-                raise _Abandoned
-
-        work = lambda: verify(self.store, trial, expected_hash=expect, progress=progress)  # noqa: E731
-        proof = asyncio.wrap_future(self._pools[PROOF].submit(work))
-        self._proofs += 1
-        try:
-            while not proof.done():
-                await asyncio.wait([proof], timeout=GLANCE)
-                if not proof.done() and await gone():
-                    raise ClientDisconnect
-            return proof.result()
-        except _Abandoned:
-            raise unavailable("the service is stopping; try again") from None
-        finally:
-            self._proofs -= 1
-            abandoned = True
-            proof.cancel()
-
     async def identify(self, connection: HTTPConnection, token: str | None = None) -> auth.Caller:
         """The author of a request, by its own token or the one that is given; or a refusal."""
         return await self.access.identify(connection, token, lambda work: self.run(work, DOOR))
@@ -392,9 +405,9 @@ class Service:
             await asyncio.sleep(PURGE_EVERY)
 
     def close(self) -> None:
-        """Finish running work, without waiting for a turn in the store, and close everything; proofs stop."""
-        self.stopping = True
+        """Finish running work, without waiting for a turn in the store, and close everything."""
         self.store.stop_waiting()
+        self.proofs.close()
         self.analyses.close()
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
