@@ -70,18 +70,13 @@ def test_all_that_can_be_told_about_a_trial_file_is_told_at_once(tmp_path: Path)
         '[stopping.rules.best]\nkind = "superiority"\narm = "nwe"\n[scenarios.dull]\ndropuot = 0.1\n'
     )
     line = CommandLine(tmp_path)
-
-    def faults(text: str) -> dict[str, int | None]:
-        error = line.refused("init", line.write("t.toml", text))
-        assert isinstance(error, SpecError)
-        return {".".join(map(str, f.path)): f.line for f in error.faults}
-
-    assert faults(text) == {"metrics.yield.rnage": 4, "tolerance.absolute": 10, "scenarios.dull.dropuot": 16}
-    readable = text.replace("rnage", "range").replace("-1", "1")
-    assert faults(readable) == {
+    error = line.refused("init", line.write("t.toml", text))
+    assert isinstance(error, SpecError)
+    assert {".".join(map(str, f.path)): f.line for f in error.faults} == {
+        "metrics.yield.rnage": 4,
+        "tolerance.absolute": 10,
         "control": 2,
         "preference.yeild": 8,
-        "stopping.rules.best.arm": 14,
         "scenarios.dull.dropuot": 16,
     }
 

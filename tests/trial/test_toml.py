@@ -110,12 +110,6 @@ def test_a_key_of_very_many_parts_is_refused_at_once(key: str, form: str) -> Non
     assert time.perf_counter() - start < 5
 
 
-def test_dots_in_strings_comments_and_numbers_are_no_keys() -> None:
-    dots = ".a" * 100
-    text = f'a = "{dots}" # {dots}\nb = """{dots}"""\nc = \'{dots}\'\nd = [{"1.5, " * 100}]\n'
-    assert parse_toml(text) == tomllib.loads(text)
-
-
 @pytest.mark.parametrize(
     ("text", "said"), [("a = " + "9" * 5000, "too many digits"), ("a = " + "[" * 5000, "nested too deeply")]
 )

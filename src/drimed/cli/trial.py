@@ -571,13 +571,9 @@ def rules(
     actor: Who = None,
 ) -> None:
     """Replace the stopping rules by those of a file; the old ones stay in the log, and the report tells of it."""
-    from drimed.trial.spec import parse_toml
-    from drimed.trial.tables import decode_utf
+    from drimed.trial.spec import read_file
 
-    try:
-        stopping = parse_toml(decode_utf(file.read_bytes(), str(file))).get("stopping")
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from None
+    stopping = read_file(file)[1].get("stopping")
     if not isinstance(stopping, dict):
         raise InputError(f"{file} has no section [stopping]")
     _open(name, store, actor).change_rules(stopping, reason=reason)

@@ -8,7 +8,6 @@ made. Shapes: S trials, n decisions of a season, H users, G sites, K arms, M met
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from drimed import streams
-from drimed.errors import DrimedError, InputError, SpecError, UnknownNameError
+from drimed.errors import InputError, SpecError, UnknownNameError
 from drimed.models.offer import Offer
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault
@@ -39,11 +38,10 @@ from drimed.trial.spec import (
     Text,
     TrialSpec,
     User,
-    parse_toml,
+    read_file,
     with_lines,
 )
 from drimed.trial.state import TrialState
-from drimed.trial.tables import decode_utf
 from drimed.trial.validation import pydantic_faults
 
 SEASONS = 6  # where nothing says how many
@@ -89,19 +87,16 @@ class Scenario(Part):
 
 def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
     """A trial file with the scenarios that are in it; faults of both are told at once."""
+    text, data = read_file(path)
     spec, faults = None, list[Fault]()
     try:
-        spec = TrialSpec.load(path)
+        spec = TrialSpec.read(data, text)
     except SpecError as error:
         faults += error.faults
     try:
-        text, data = _parse(path)
-        chosen = read(spec, data.get(NAME, {}), text)
+        chosen = read(spec, data.get(NAME, {}) if isinstance(data, dict) else {}, text)
     except SpecError as error:
-        faults += [f for f in error.faults if f.path or not faults]
-    except DrimedError:
-        if not faults:
-            raise
+        faults += error.faults
     if spec is None or faults:
         raise SpecError(faults)
     return spec, chosen
@@ -109,8 +104,8 @@ def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
 
 def load_scenarios(spec: TrialSpec, path: Path) -> dict[str, Scenario]:
     """Scenarios of a trial from a file of their own, under [scenarios.NAME]."""
-    text, data = _parse(path)
-    if set(data) != {NAME}:
+    text, data = read_file(path)
+    if not isinstance(data, dict) or set(data) != {NAME}:
         raise InputError(f"{path.name} must have tables [scenarios.NAME] and nothing else, got {', '.join(data)}")
     return read(spec, data[NAME], text)
 
@@ -131,21 +126,6 @@ def read(spec: TrialSpec | None, data: Any, text: str = "") -> dict[str, Scenari
     if faults:
         raise SpecError(with_lines(text, faults) if text else faults)
     return scenarios
-
-
-def _parse(path: Path) -> tuple[str, dict[str, Any]]:
-    """The text of a TOML file, or none, and its data."""
-    try:
-        text = decode_utf(path.read_bytes(), str(path)).removeprefix("\ufeff")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    if path.suffix.lower() != ".json":
-        return text, parse_toml(text)
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{path.name} is not JSON: {error}") from None
-    return "", data if isinstance(data, dict) else {}
 
 
 def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:

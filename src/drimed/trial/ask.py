@@ -28,7 +28,7 @@ from drimed.trial.spec import User
 from drimed.trial.state import RecordedDecision, TrialState, as_vector
 from drimed.trial.stopping import look_before_deciding
 from drimed.trial.transaction import Transaction
-from drimed.trial.validation import direction_faults, name_faults, pydantic_faults, tidy_user, user_name_faults
+from drimed.trial.validation import direction_faults, name_faults, pydantic_faults, tidied, user_name_faults
 
 NUMBERS_AT_ONCE = 4_000_000  # of tables of arms by arms, some twenty of which are held for each user: below a gigabyte
 DIGITS = 7  # of estimates as they are recorded; probabilities are recorded in full
@@ -230,7 +230,7 @@ def add_user(tx: Transaction, name: str, user: Definition, *, confirm: bool = Fa
     """Add a user; unlikely attributes are refused with UnconfirmedError unless `confirm` is set."""
     state, name = tx.state, tidy(name)
     at = ("users", name)
-    definition: User = valid(User, tidy_user(user), at)
+    definition: User = valid(User, tidied(user)[0], at)
     if name in state.users:
         raise ConflictError(f"there is a user {name!r} already", ("name",))
     checks.raise_if_any(_user_faults(state, name, definition, at, {}))
@@ -268,7 +268,7 @@ def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defi
     for name in users:
         at: Path = ("enrol", name)
         try:
-            user = valid(User, tidy_user(definitions.get(name, {})), at)
+            user = valid(User, tidied(definitions.get(name, {}))[0], at)
         except SpecError as error:
             faults += error.faults
             continue

@@ -393,9 +393,9 @@ class TrialSpec(Part):
         return self.model_dump(mode="json", exclude_defaults=True) | {"model": named}
 
     @staticmethod
-    def read(data: object) -> TrialSpec:
-        """A spec from plain data; SpecError lists every fault."""
-        from drimed.trial.validation import pydantic_faults, spec_faults, tidied  # they know specs
+    def read(data: object, text: str = "") -> TrialSpec:
+        """A spec from plain data; SpecError lists every fault, with its line if `text` is the TOML of the data."""
+        from drimed.trial.validation import pydantic_faults, rest_faults, spec_faults, tidied  # they know specs
 
         if isinstance(data, Mapping):  # a rehearsal's assumptions are in the file, but not of the trial
             data = {name: part for name, part in data.items() if name != "scenarios"}
@@ -406,8 +406,9 @@ class TrialSpec(Part):
                 faults = spec_faults(spec)
             except ValidationError as error:
                 faults = pydantic_faults(error)
+                faults += rest_faults(data, error)
         if faults:
-            raise SpecError(faults)
+            raise SpecError(with_lines(text, faults))
         return spec
 
     @staticmethod
@@ -418,58 +419,52 @@ class TrialSpec(Part):
     @staticmethod
     def load(path: FilePath | str) -> TrialSpec:
         """A spec from a .toml or .json file."""
-        path = FilePath(path)
-        try:
-            text = decode_utf(path.read_bytes(), str(path))
-        except OSError as error:
-            raise SpecError([Fault((), f"cannot read {path}: {error.strerror or error}")]) from None
-        except InputError as error:
-            raise SpecError([Fault((), str(error))]) from None
-        return TrialSpec.parse(text, "json" if path.suffix.lower() == ".json" else "toml")
+        text, data = read_file(FilePath(path))
+        return TrialSpec.read(data, text)
 
     @staticmethod
     def parse(text: str, form: Literal["toml", "json"] = "toml") -> TrialSpec:
         """A spec from the text of a file; the faults of TOML have lines."""
         text = text.removeprefix("\ufeff")
-        if form == "json":
-            try:
-                data = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise SpecError([Fault((), f"not JSON: {error.msg}", error.lineno)]) from None
-            except (ValueError, RecursionError):
-                raise SpecError([Fault((), "not JSON: a number is too long, or lists are nested too deeply")]) from None
-            return TrialSpec.read(data)
-        data = parse_toml(text)
-        try:
-            return TrialSpec.read(data)
-        except SpecError as error:
-            raise SpecError(with_lines(text, error.faults)) from None
+        return TrialSpec.read(_parse_json(text)) if form == "json" else TrialSpec.read(parse_toml(text), text)
 
 
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-# TOML with the lines of its values
+# Texts of files
 
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 _HEADING = re.compile(r"\s*\[([^\[\]\"'#]+)\]")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_TEXTS = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)|'
-    + r"'''.*?(?:'{3,5}|\Z)|"
-    + r'"(?:\\[^\n]|[^"\\\n])*"?|'
-    + r"'[^'\n]*'?|#[^\n]*",
-    re.DOTALL,
-)
-_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MOST_KEY_PARTS},}}")
+_LONG_KEY = re.compile(rf"""(?<![\w-])(?:["']?[\w-]+["']?[ \t]*\.[ \t]*){{{MOST_KEY_PARTS},}}""")
+
+
+def read_file(path: FilePath) -> tuple[str, Any]:
+    """The text of a TOML file (of JSON none, as its values have no lines), and its data."""
+    try:
+        text = decode_utf(path.read_bytes(), str(path))
+    except OSError as error:
+        raise SpecError([Fault((), f"cannot read {path}: {error.strerror or error}")]) from None
+    except InputError as error:
+        raise SpecError([Fault((), str(error))]) from None
+    return ("", _parse_json(text)) if path.suffix.lower() == ".json" else (text, parse_toml(text))
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecError([Fault((), f"not JSON: {error.msg}", error.lineno)]) from None
+    except (ValueError, RecursionError):
+        raise SpecError([Fault((), "not JSON: a number is too long, or lists are nested too deeply")]) from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """The data, or a SpecError with the line at which the text is not TOML."""
-    keys = _TEXTS.sub(lambda m: ("" if m[0][0] == "#" else "q") + "\n" * m[0].count("\n"), text)
-    if (long := _LONG_KEY.search(keys)) is not None:
-        line = 1 + keys.count("\n", 0, long.start())
+    if (long := _LONG_KEY.search(text)) is not None:
+        line = 1 + text.count("\n", 0, long.start())
         raise SpecError([Fault((), f"a key must have at most {MOST_KEY_PARTS} parts with dots between them", line)])
     try:
         return tomllib.loads(text)
@@ -478,10 +473,8 @@ def parse_toml(text: str) -> dict[str, Any]:
         number = int(place[1]) if place else None
         message = _AT_LINE.sub("", str(error)).strip() + _needs_quotes(text, number)
         raise SpecError([Fault((), f"not TOML: {message}", number)]) from None
-    except ValueError:
-        raise SpecError([Fault((), "not TOML: a number has too many digits")]) from None
-    except RecursionError:
-        raise SpecError([Fault((), "not TOML: lists or tables are nested too deeply")]) from None
+    except (ValueError, RecursionError):
+        raise SpecError([Fault((), "not TOML: a number has too many digits, or lists are nested too deeply")]) from None
 
 
 def _needs_quotes(text: str, line: int | None) -> str:
@@ -512,39 +505,30 @@ def _lines_of_values(text: str) -> dict[Path, int]:
     """The first line of every value. A statement is as many lines as are TOML by themselves."""
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}  # how many tables each [[list of tables]] has so far
-    table: Path = ()
-    statement, start = "", 1
+    heading, statement, start = "", "", 1
 
     def note(path: Path, value: Any) -> None:
         lines.setdefault(path, start)
-        for step, part in (
-            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        ):
+        if statement == heading and isinstance(value, list):
+            counts[path] = counts.get(path, 0) + 1
+        if path in counts:
+            path, value = (*path, counts[path] - 1), value[0] if isinstance(value, list) else value
+            lines.setdefault(path, start)
+        steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for step, part in steps:
             note((*path, tidy(step) if isinstance(step, str) else step), part)
 
     for number, line in enumerate(text.split("\n"), 1):
-        if not statement:
-            start = number
+        start = start if statement else number
         statement += line + "\n"
         if number - start > MOST_LINES:
             break
+        begins = statement.lstrip().startswith("[")
         try:
-            data: Any = tomllib.loads(statement)
+            data = tomllib.loads(statement if begins else heading + statement)
         except tomllib.TOMLDecodeError:
             continue  # it goes on
-        if statement.lstrip().startswith("["):
-            several, table = statement.lstrip().startswith("[["), ()
-            while isinstance(data, dict) and data:
-                ((key, data),) = data.items()
-                table = (*table, tidy(key))
-                lines.setdefault(table, start)
-                if several and isinstance(data, list):
-                    counts[table] = counts.get(table, 0) + 1
-                if table in counts:
-                    table = (*table, counts[table] - 1)
-                    lines.setdefault(table, start)
-        else:
-            for key, value in data.items():
-                note((*table, tidy(key)), value)
+        heading = statement if begins else heading
+        note((), data)
         statement = ""
     return lines

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from typing import Any, get_args
 
 import numpy as np
@@ -98,6 +99,59 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
     return faults
 
 
+# Sections of a file on which no other one rests; and sections that rest on a field of something with a name, such as
+# metrics.yield.range, and not on the name alone.
+_ALONE = frozenset(
+    (
+        "name",
+        "about",
+        "seed",
+        "tolerance",
+        "confidence",
+        "delta",
+        "floors",
+        "blinding",
+        "stopping",
+        "guardrails",
+        "users",
+    )
+)
+_RESTING = {
+    "metrics": ("guardrails", "stopping", "floors", "model", "noise"),
+    "context": ("attributes", "users", "cohorts", "model"),
+    "attributes": ("context", "users", "cohorts", "model"),
+}
+_NAMED = 3  # steps to such a field
+
+
+def rest_faults(data: Any, error: ValidationError) -> list[Fault]:
+    """Faults of a file of which some fields cannot be read, beside these: those that hold whatever they should be.
+
+    The unreadable fields are taken out of `data`.
+    """
+    silent = {"policy"}  # it is checked against a whole trial only
+    for detail, fault in list(zip(error.errors(include_url=False), pydantic_faults(error), strict=True)):
+        table, section = data, str(fault.path[0]) if fault.path else ""
+        for step in fault.path[:-1]:
+            table = table.get(step) if isinstance(table, dict) else None
+        if detail["type"] == "missing" or not section or not isinstance(table, dict) or fault.path[-1] not in table:
+            return []
+        del table[fault.path[-1]]
+        if len(fault.path) == 1 and detail["type"] == "extra_forbidden":
+            meant = get_close_matches(section, list(TrialSpec.model_fields), n=1, cutoff=0.4)
+            if not meant:
+                continue
+            section = meant[0]
+        if section not in _ALONE and not (section in _RESTING and len(fault.path) >= _NAMED):
+            return []
+        silent |= {section, *_RESTING.get(section, ())}
+    try:
+        spec = TrialSpec.model_validate(data)
+    except ValidationError:
+        return []
+    return [fault for fault in spec_faults(spec) if fault.path and fault.path[0] not in silent]
+
+
 # Pydantic's findings
 
 
@@ -166,11 +220,6 @@ def tidied(data: Any, at: Path = ()) -> tuple[Any, list[Fault]]:
         tidy_data[name], more = (value, []) if key in _PROSE else tidied(value, (*at, name))
         faults += more
     return tidy_data, faults
-
-
-def tidy_user(definition: User | Mapping[str, Any]) -> Any:
-    """The description of a new user, with every name in its one form."""
-    return definition if isinstance(definition, User) else tidied(definition)[0]
 
 
 def name_faults(name: str, at: Path) -> Iterator[Fault]:
@@ -253,18 +302,22 @@ def _code_faults(spec: TrialSpec) -> Iterator[Fault]:
     at = ("blinding", "codes")
     codes = {} if spec.blinding is None else spec.blinding.codes or {}
     for arm in codes:
-        if arm not in spec.arms:
-            yield Fault((*at, arm), f"is no arm of this trial; its arms are {', '.join(spec.arms)}")
+        yield from _unknown("arm", arm, spec.arms, (*at, arm))
     if codes and (left := [arm for arm in spec.arms if arm not in codes]):
         yield Fault(at, f"gives no code to {', '.join(left)}: give every arm one, or leave all out to have them drawn")
     names, arms_by_code = {folded(arm) for arm in spec.arms}, dict[str, str]()
     for arm, code in codes.items():
-        if (character := hidden(code)) is not None:
-            yield Fault((*at, arm), f"has a character that cannot be seen or acts on others ({character})")
+        yield from _hidden_faults(code, (*at, arm))
         if folded(code) in names:
             yield Fault((*at, arm), f"{code!r} is the name of an arm: a code must not be taken for one")
         elif (other := arms_by_code.setdefault(folded(code), arm)) != arm:
             yield Fault((*at, arm), f"{code!r} is the code of {other!r} too")
+
+
+def _unknown(kind: str, name: str, known: Iterable[str], at: Path) -> Iterator[Fault]:
+    """A fault if a name is not among these."""
+    if name not in known:
+        yield Fault(at, str(UnknownNameError(kind, name, known)))
 
 
 def _hidden_faults(name: str, at: Path) -> Iterator[Fault]:
@@ -309,8 +362,7 @@ def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
 def preference_faults(spec: TrialSpec, preference: dict[str, float], at: Path) -> Iterator[Fault]:
     """Faults of weights of metrics."""
     for metric in preference:
-        if metric not in spec.metrics:
-            yield Fault((*at, metric), str(UnknownNameError("metric", metric, spec.metrics)))
+        yield from _unknown("metric", metric, spec.metrics, (*at, metric))
     if not any(preference.values()):
         yield Fault(at, "must give at least one metric a weight other than zero")
 
@@ -357,11 +409,10 @@ def _default_faults(spec: TrialSpec, defaults: Cohort, control: Control | None, 
     if defaults.preference is not None:
         yield from preference_faults(spec, defaults.preference, (*at, "preference"))
     yield from _control_faults(spec, defaults.control, (*at, "control"))
-    unknown = [(i, arm) for i, arm in enumerate(defaults.arms or ()) if arm not in spec.arms]
-    for i, arm in unknown:
-        yield Fault((*at, "arms", i), str(UnknownNameError("arm", arm, spec.arms)))
+    for i, arm in enumerate(defaults.arms or ()):
+        yield from _unknown("arm", arm, spec.arms, (*at, "arms", i))
     control = defaults.control if defaults.control is not None else control
-    if defaults.arms is not None and not unknown and control is not None:
+    if defaults.arms is not None and spec.arms.keys() >= set(defaults.arms) and control is not None:
         missing = [a for a in _support(control) if a in spec.arms and a not in defaults.arms]
         if missing:
             yield Fault((*at, "arms"), f"must hold the user's control; {missing[0]!r} is not among them")
@@ -372,8 +423,7 @@ def _control_faults(spec: TrialSpec, control: Control | None, at: Path) -> Itera
         return
     arms = _support(control)
     for arm in arms:
-        if arm not in spec.arms:
-            yield Fault(at if isinstance(control, str) else (*at, arm), str(UnknownNameError("arm", arm, spec.arms)))
+        yield from _unknown("arm", arm, spec.arms, at if isinstance(control, str) else (*at, arm))
     if isinstance(control, dict):
         total = sum(control.values())
         if abs(total - 1) > checks.SUM_TOLERANCE:
@@ -387,8 +437,7 @@ def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield from preference_faults(spec, spec.preference, ("preference",))
     for i, rail in enumerate(spec.guardrails):
         at: Path = ("guardrails", i)
-        if rail.metric not in spec.metrics:
-            yield Fault((*at, "metric"), str(UnknownNameError("metric", rail.metric, spec.metrics)))
+        yield from _unknown("metric", rail.metric, spec.metrics, (*at, "metric"))
         if _cancels(spec) and not rail.absolute:
             yield Fault(at, "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`")
     if _cancels(spec) and not spec.tolerance.absolute and "tolerance" in spec.model_fields_set:
@@ -412,17 +461,15 @@ def _support(control: Control) -> list[str]:
 
 
 def _noise_faults(spec: TrialSpec) -> Iterator[Fault]:
-    noise, scales = spec.noise, ("constant", "norm", *spec.context)
-    if noise.scale not in scales:
-        yield Fault(("noise", "scale"), str(UnknownNameError("scale", noise.scale, scales)))
+    noise = spec.noise
+    yield from _unknown("scale", noise.scale, ("constant", "norm", *spec.context), ("noise", "scale"))
     if noise.kind == "learned":
         for field in sorted(noise.model_fields_set - {"kind"}):
             yield Fault(("noise", field), 'belongs to noise that is known; set kind = "known", or leave it out')
         return
     yield from _covariance_faults(spec, noise, ("noise",), required=set(noise.arms) != set(spec.arms))
     for name, own in noise.arms.items():
-        if name not in spec.arms:
-            yield Fault(("noise", "arms", name), str(UnknownNameError("arm", name, spec.arms)))
+        yield from _unknown("arm", name, spec.arms, ("noise", "arms", name))
         yield from _covariance_faults(spec, own, ("noise", "arms", name), required=True)
 
 
@@ -430,9 +477,10 @@ def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: 
     if noise.sd is not None and noise.covariance is not None:
         yield Fault(at, "give sd or covariance, not both")
     elif noise.sd is not None:
-        for metric in sorted(noise.sd.keys() ^ spec.metrics.keys()):
-            wrong = f"is missing metric {metric!r}" if metric in spec.metrics else None
-            yield Fault((*at, "sd"), wrong or str(UnknownNameError("metric", metric, spec.metrics)))
+        for metric in sorted(noise.sd):
+            yield from _unknown("metric", metric, spec.metrics, (*at, "sd"))
+        for metric in sorted(spec.metrics.keys() - noise.sd.keys()):
+            yield Fault((*at, "sd"), f"is missing metric {metric!r}")
     elif noise.covariance is not None:
         M, widths = len(spec.metrics), [len(row) for row in noise.covariance]
         if widths != [M] * M:
@@ -595,8 +643,8 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
 def stopping_faults(spec: TrialSpec, users: Mapping[str, User], *, sound: bool = True) -> Iterator[Fault]:
     """Faults of the stopping rules of a trial with these users; `sound`: the rest of it has no faults."""
     until = None if spec.floors is None else spec.floors.until
-    if until is not None and until not in spec.rules:
-        yield Fault(("floors", "until"), str(UnknownNameError("stopping rule", until, spec.rules)))
+    if until is not None:
+        yield from _unknown("stopping rule", until, spec.rules, ("floors", "until"))
     for name, rule in spec.rules.items():
         for fault in _rule_faults(spec, users, rule, ("stopping", "rules", name)):
             sound = False
@@ -609,9 +657,8 @@ def stopping_faults(spec: TrialSpec, users: Mapping[str, User], *, sound: bool =
 def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule, at: Path) -> Iterator[Fault]:
     groups = groups_of(spec, users)
     for field, known in (("arm", spec.arms), ("metric", spec.metrics), ("user", users), ("group", groups)):
-        name = getattr(rule, field)
-        if name is not None and name not in known:
-            yield Fault((*at, field), str(UnknownNameError(field, name, known)))
+        if (name := getattr(rule, field)) is not None:
+            yield from _unknown(field, name, known, (*at, field))
     fields = [field for field in ("group", "user", "each") if getattr(rule, field) is not None]
     if len(fields) > 1:
         yield Fault((*at, fields[1]), f"give one of group, user and each; {' and '.join(fields)} contradict each other")
