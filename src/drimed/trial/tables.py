@@ -11,17 +11,15 @@ import csv
 import io
 import json
 import re
-import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from importlib import import_module
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf, isfinite
 from pathlib import PurePath
-from tempfile import TemporaryFile
 from typing import IO, Any
 
 from drimed.errors import BatchError, InputError, MissingExtraError
@@ -46,7 +44,6 @@ _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}", re.ASCII)  # 1.234: a decim
 _JOINED = re.compile(r"[+-]?\d{1,3}(?:[ \u00a0\u2009\u202f_'’.,]\d+)+(?:[.,]\d+)?", re.ASCII)
 _INTEGER, _DIGITS = re.compile(r"[+\N{MINUS SIGN}-]?\d+", re.ASCII), re.compile(r"\d+", re.ASCII)
 _SEP = re.compile(r'"?sep=(.)"?[,;\t ]*', re.IGNORECASE)
-_MOMENT = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _SURROGATE = "has a character that is not valid Unicode (a lone surrogate)"
 _OTHER_FILES = {  # first bytes of files that are often called .csv
@@ -240,47 +237,32 @@ def decode_utf(data: bytes, name: str) -> str:
 
 # From text to rows
 
-
-@dataclass(frozen=True)
-class _Line:
-    number: int  # as a spreadsheet counts, from 1
-    cells: list[Any]  # texts without spaces around them; those of a workbook have their types
+Lines = Iterable[tuple[int, list[Any]]]  # numbers of rows as a spreadsheet counts, from 1, and their cells
 
 
-def _split(text: str) -> tuple[str, list[_Line]]:
-    """The separator, and the rows that have something in them."""
+def _split(text: str) -> tuple[str, Lines]:
+    """The separator, and the rows."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     head, _, rest = text.partition("\n")
-    declared = _SEP.fullmatch(head.strip(" "))
-    if declared is None:
-        separator = _separator(text)
-    elif (separator := declared[1]) in SEPARATORS:
-        text = rest
-    else:
-        raise InputError(f"the first line says that cells are separated by {separator!r}; use commas, ; or tabs")
-    return separator, [line for line in _lines(text, separator) if any(line.cells)]
-
-
-def _separator(text: str) -> str:
-    """The separator with most cells in the first row."""
-    counts: dict[str, int] = {}
+    if (declared := _SEP.fullmatch(head.strip(" "))) is not None:
+        if declared[1] not in SEPARATORS:
+            raise InputError(f"the first line says that cells are separated by {declared[1]!r}; use commas, ; or tabs")
+        return declared[1], _lines(rest, declared[1])
+    counts: dict[str, int] = {}  # cells in the first row
     for separator in SEPARATORS:
-        try:
-            first = next((line for line in _lines(text, separator) if any(line.cells)), None)
-        except InputError:
-            continue  # quotes do not fit together with this one
-        counts[separator] = 0 if first is None else len(first.cells)
-    if not counts:
-        next((line for line in _lines(text, ",") if any(line.cells)), None)  # raises what is wrong with the quotes
-    best = max(counts.values())
+        with suppress(InputError):  # quotes do not fit together with this one
+            counts[separator] = len(next((cells for _, cells in _lines(text, separator)), ()))
+    best = max(counts.values(), default=0)
     likely = [separator for separator, n in counts.items() if n == best]
     if best > 1 and len(likely) > 1:
         names = " or ".join(SEPARATORS[s] for s in likely)
         raise InputError(f"row 1: are cells separated by {names}? Say so in a first line, such as sep=;")
-    return likely[0]
+    separator = likely[0] if likely else ","
+    return separator, _lines(text, separator)
 
 
-def _lines(text: str, separator: str) -> Iterator[_Line]:
+def _lines(text: str, separator: str) -> Lines:
+    """The rows that have something in them, without spaces around their cells."""
     reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True, skipinitialspace=separator != "\t")
     number = 0
     try:
@@ -289,31 +271,32 @@ def _lines(text: str, separator: str) -> Iterator[_Line]:
                 if "\n" in cell and any(separator in line for line in cell.split("\n")[1:]):
                     rows = f"row {number}: a cell in quotes goes on over several lines, and they look like rows"
                     raise InputError(f"{rows}; is a quote not closed? It begins with {cell[:40]!r}")
-            yield _Line(number, [cell.strip() for cell in cells])
+            if any(cell.strip() for cell in cells):
+                yield number, [cell.strip() for cell in cells]
     except csv.Error as error:
         quotes = "is a quote not closed, missing or one too many?"
         raise InputError(f"row {number + 1}: the cells cannot be told apart ({error}); {quotes}") from None
 
 
-def _table(lines: Sequence[_Line], separator: str, assumed: str = "") -> Table:
-    if not lines:
+def _table(lines: Lines, separator: str, assumed: str = "") -> Table:
+    (top, heads), *body = list(lines) or [(0, [])]
+    if not heads:
         raise InputError("the sheet is empty; its first line must name the columns")
-    names = [tidy(str(cell)) for cell in lines[0].cells]
-    width, lengths = len(names), {len(line.cells) for line in lines[1:]}
+    names = [tidy(str(cell)) for cell in heads]
     # Some programs end every row but the first with a separator. If only one row is longer, something was shifted.
-    all_alike = len(lengths) == 1 and len(lines) > FIRST_ROW
+    all_alike = len({len(cells) for _, cells in body}) == 1 and len(body) > 1
     while not names[-1]:
         names.pop()
     if (again := first_twice([name for name in names if name])) is not None:
         raise InputError(f"two columns have the name {again!r}")
     rows, errors = [], {}
-    for line in lines[1:]:
-        if wrong := _misfit(line.cells, names, separator, longer=len(line.cells) > width, all_alike=all_alike):
-            errors[line.number] = wrong
-        filled = ((n, c) for n, c in zip(names, line.cells, strict=False) if c != "" and c is not None)
-        rows.append(Row(line.number, {n: _unguarded(c) if isinstance(c, str) else c for n, c in filled}))
+    for number, cells in body:
+        if wrong := _misfit(cells, names, separator, longer=len(cells) > len(heads), all_alike=all_alike):
+            errors[number] = wrong
+        filled = ((n, c) for n, c in zip(names, cells, strict=False) if c != "" and c is not None)
+        rows.append(Row(number, {n: _unguarded(c) if isinstance(c, str) else c for n, c in filled}))
     refuse(errors)
-    return Table(names, rows, separator, assumed, top=lines[0].number)
+    return Table(names, rows, separator, assumed, top)
 
 
 def _unguarded(cell: str) -> str:
@@ -375,24 +358,25 @@ def _openpyxl() -> Any:
         raise MissingExtraError("openpyxl", "excel") from error
 
 
-def _workbook_lines(data: bytes, name: str) -> list[_Line]:
+def _workbook_lines(data: bytes, name: str) -> Lines:
     """The rows of the only worksheet with any, but for the one that explains its columns; formulas by their values."""
+    load, file = _openpyxl().load_workbook, io.BytesIO(data)
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as packed:
-            members = {member.filename: member.file_size for member in packed.infolist()}
-    except (zipfile.BadZipFile, ValueError, OSError) as error:
+        with zipfile.ZipFile(file) as packed:
+            size, is_book = sum(m.file_size for m in packed.infolist()), "xl/workbook.xml" in packed.namelist()
+        if not is_book:
+            raise InputError(f"{name} is not an .xlsx workbook; save it as one, or as CSV")
+        if size > LARGEST_WORKBOOK:
+            limit = f"{LARGEST_WORKBOOK // 2**20} MB"
+            raise InputError(f"{name} is larger than {limit} when it is unpacked; save it as CSV")
+        values, formulas = (load(file, data_only=values, read_only=True) for values in (True, False))
+    except InputError:
+        raise
+    except Exception as error:  # openpyxl lets every error of the files inside through
         raise InputError(f"{name} begins like a workbook and is damaged: {error}") from None
-    if "xl/workbook.xml" not in members:
-        raise InputError(f"{name} is not an .xlsx workbook; save it as one, or as CSV")
-    if sum(members.values()) > LARGEST_WORKBOOK:
-        raise InputError(f"{name} is larger than {LARGEST_WORKBOOK // 2**20} MB when it is unpacked; save it as CSV")
-    with _opened(data, name, values=True) as values, _opened(data, name, values=False) as formulas:
-        sheets = {title: _worksheet(values[title], formulas[title]) for title in values.sheetnames}
-    filled = {
-        title: rows
-        for title, rows in sheets.items()
-        if rows and (title, tuple(rows[0].cells[: len(EXPLAINED)])) != (DICTIONARY, EXPLAINED)
-    }
+    sheets = {title: list(_worksheet(values[title], formulas[title])) for title in values.sheetnames}
+    explains = [title for title in sheets if title == DICTIONARY and sheets[title][0:1] == [(1, [*EXPLAINED])]]
+    filled = {title: rows for title, rows in sheets.items() if rows and title not in explains}
     if len(filled) > 1:
         titles = ", ".join(map(repr, filled))
         raise InputError(
@@ -401,22 +385,8 @@ def _workbook_lines(data: bytes, name: str) -> list[_Line]:
     return next(iter(filled.values()), [])
 
 
-@contextmanager
-def _opened(data: bytes, name: str, *, values: bool) -> Iterator[Any]:
-    """A workbook with the values of its formulas, or with the formulas."""
-    load = _openpyxl().load_workbook
-    try:
-        book = load(io.BytesIO(data), data_only=values, read_only=True)
-    except Exception as error:  # openpyxl lets every error of the files inside through
-        raise InputError(f"{name} cannot be read as a workbook: {error}") from None
-    try:
-        yield book
-    finally:
-        book.close()
-
-
-def _worksheet(values: Any, formulas: Any) -> list[_Line]:
-    lines, count = [], 0
+def _worksheet(values: Any, formulas: Any) -> Lines:
+    count = 0
     for sheet in (values, formulas):
         sheet.reset_dimensions()  # what a file says about its own size may be wrong
     for number, (row, written) in enumerate(zip(values.iter_rows(), formulas.iter_rows(), strict=True), 1):
@@ -425,8 +395,7 @@ def _worksheet(values: Any, formulas: Any) -> list[_Line]:
         if count > MOST_CELLS:
             raise InputError(f"a workbook may have at most {MOST_CELLS:,} cells; save it as CSV")
         if any(cell != "" for cell in cells):
-            lines.append(_Line(number, cells))
-    return lines
+            yield number, cells
 
 
 def _value(cell: Any, formula: Any, row: int) -> Any:
@@ -436,60 +405,41 @@ def _value(cell: Any, formula: Any, row: int) -> Any:
             f"row {row}: the formula {str(formula.value)[:60]!r} has no value in the file; open it in a spreadsheet "
             "program and save it again, or write the value"
         )
-    if isinstance(value, datetime):
-        return value.date().isoformat() if value.time() == time() else value.isoformat(sep=" ")
+    if isinstance(value, datetime) and value.time() == time():
+        value = value.date()
     if isinstance(value, date | time):
-        return value.isoformat()
+        return str(value)
     return "" if value is None else value.strip() if isinstance(value, str) else value
 
 
 def save_workbook(
-    names: Sequence[str],
-    rows: Iterable[Mapping[str, Any]],
-    out: IO[bytes],
-    meanings: Mapping[str, str] | None = None,
+    names: Sequence[str], rows: Iterable[Mapping[str, Any]], out: IO[bytes], meanings: Mapping[str, str] | None = None
 ) -> int:
-    """Write columns of these names row by row, and `meanings` of them on a second sheet; return the number of rows.
-
-    The file does not hold the time at which it was made: the same rows are the same bytes.
-    """
+    """Write columns of these names row by row, and `meanings` of them on a second sheet; return the number of rows."""
     book = _openpyxl().Workbook(write_only=True)
-    count = _fill(book.create_sheet(SHEET), names, rows)
+    count = _fill(book.create_sheet(SHEET), chain([names], (map(row.get, names) for row in rows)))
     if meanings:
-        pairs = (dict(zip(EXPLAINED, pair, strict=True)) for pair in meanings.items())
-        _fill(book.create_sheet(DICTIONARY), EXPLAINED, pairs)
-    with TemporaryFile() as made:
-        book.save(made)
-        with zipfile.ZipFile(made) as before, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as after:
-            for name in before.namelist():
-                info = zipfile.ZipInfo(name)
-                info.compress_type = zipfile.ZIP_DEFLATED
-                with before.open(name) as source, after.open(info, "w") as target:
-                    if name == "docProps/core.xml":
-                        target.write(_MOMENT.sub(b"1980-01-01T00:00:00Z", source.read()))
-                    else:
-                        shutil.copyfileobj(source, target)
-    return count
+        _fill(book.create_sheet(DICTIONARY), [EXPLAINED, *meanings.items()])
+    book.save(out)
+    return count - 1
 
 
-def _fill(sheet: Any, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> int:
+def _fill(sheet: Any, rows: Iterable[Iterable[Any]]) -> int:
     make = import_module("openpyxl.cell").WriteOnlyCell
-    sheet.append([_cell(make(sheet), name) for name in names])
     count = 0
-    for count, row in enumerate(rows, 1):
-        if count >= MOST_ROWS:
+    for count, cells in enumerate(rows, 1):
+        if count > MOST_ROWS:
             raise InputError(f"a sheet of a workbook has at most {MOST_ROWS:,} rows: write a .csv file")
-        sheet.append([_cell(make(sheet), row.get(name)) for name in names])
+        sheet.append([_cell(make(sheet), value) for value in cells])
     return count
 
 
 def _cell(cell: Any, value: Any) -> Any:
     if isinstance(value, str):
         if _NOT_XML.search(value) or len(value) > LONGEST_TEXT:
-            what = (
-                "a character that no workbook can hold" if len(value) <= LONGEST_TEXT else "more than a cell can hold"
+            raise InputError(
+                f"{short(value)} has characters, or more of them, than a workbook holds: write a .csv file"
             )
-            raise InputError(f"{short(value)} has {what}: write a .csv file")
         cell.value, cell.data_type = value, "s"
         cell.quotePrefix = value[:1] in FORMULA  # it stays a text when it is edited
     elif isinstance(value, float):
