@@ -25,7 +25,7 @@ from drimed.reports.effects import MODEL
 from drimed.reports.page import report
 from drimed.reports.wording import summary
 from drimed.trial.dataset import load_dataset
-from drimed.trial.estimates import EXACT, PROPENSITIES, reward_range
+from drimed.trial.estimates import EXACT, PROPENSITIES, value_range
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports.worlds import FIELD, PAPER, everybody, field, grown, play
@@ -192,7 +192,7 @@ def test_ranges_with_nothing_in_common_are_an_alarm_with_advice() -> None:
 
 def test_exact_ranges_come_where_the_file_bounds_the_reward() -> None:
     a = coins()
-    assert reward_range(a.data) == (0.0, 1.0)
+    assert value_range(a.data) == (0.0, 1.0)
     (low, high), (usual_low, usual_high) = (everybody(a, "new", source=s).ends for s in (EXACT, PROPENSITIES))
     assert 0 < low < usual_low < 0.8 < usual_high < high
     assert "without the model, exact" in report(a)

@@ -12,7 +12,6 @@ from drimed import streams
 from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision, Member, Report, Status
 from drimed.trial import blinding, sheets, snapshots
-from drimed.trial.columns import Columns
 from drimed.trial.names import CODE_LETTERS, arm_codes
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import catch_up, start_of
@@ -175,10 +174,8 @@ def test_a_sheet_for_the_blinded_has_no_column_of_arms_and_one_that_has_is_refus
     trial = made()
     given = trial.ask_many()
     state = trial.state()
-    rows = sheets.decision_rows(
-        Columns.of(state.problem), [blinding.blinded_decision(state, d) for d in given], ["yield"]
-    )
-    assert list(rows[0]) == ["decision", "episode", "user", "yield"]
+    rows = sheets.decision_rows(state, [blinding.blinded_decision(state, d) for d in given])
+    assert list(rows[0]) == ["decision", "episode", "user", "yield", "notes"]
     with trial.writing() as tx:
         for arm in state.spec.arms:
             table = read(f"decision,Arm,yield\n1,{arm},5\n")

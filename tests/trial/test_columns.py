@@ -26,10 +26,6 @@ def test_a_column_is_known_by_its_short_and_its_long_name_in_any_case(heading: s
     assert COLUMNS.match(heading)[0] == column
 
 
-def test_a_column_is_written_with_its_short_name_unless_it_is_of_a_control_plot() -> None:
-    assert (COLUMNS.named(METRIC, "yield"), COLUMNS.named(CONTROL, "yield")) == ("yield", "control.yield")
-
-
 def test_a_column_that_comes_twice_is_refused() -> None:
     with pytest.raises(InputError, match=r"columns 'yield' and 'metric\.yield' are the same: metric 'yield'"):
         COLUMNS.read(read("yield,metric.yield\n1,2\n"))

@@ -10,7 +10,6 @@ import pytest
 from drimed.errors import ConflictError, InputError, SpecError
 from drimed.records import Report
 from drimed.trial import sheets
-from drimed.trial.columns import Columns
 from drimed.trial.export import records
 from drimed.trial.tables import csv_text, read
 from drimed.trial.trial import Trial
@@ -102,8 +101,7 @@ def test_the_control_plots_of_a_trial_stay_comparable_when_a_control_changes() -
 def test_the_control_plots_columns_have_one_name_in_sheets_and_exports() -> None:
     trial = paired()
     given = trial.ask("north")
-    columns = Columns.of(trial.state().problem)
-    (row,) = sheets.decision_rows(columns, [given], ["yield", "cost"], plots=True)
+    (row,) = sheets.decision_rows(trial.state(), [given])
     wanted = ["control.yield", "control.cost"]
     assert [name for name in row if name.startswith("control")] == wanted
     filled = row | {"yield": 5.0, "cost": 1.0, "control.yield": 4.0, "control.cost": 3.0}

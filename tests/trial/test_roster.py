@@ -10,7 +10,6 @@ import pytest
 from drimed.errors import BatchError, InputError
 from drimed.records import AskRequest, Decision
 from drimed.trial import sheets
-from drimed.trial.columns import Columns
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import Table, csv_text, read
 from drimed.trial.trial import Trial
@@ -121,8 +120,8 @@ def test_the_plots_of_somebody_new_are_theirs_from_then_on() -> None:
 
 
 def test_outcomes_go_back_to_their_plots(field: Trial) -> None:
-    columns = Columns.of(field.state().problem)
-    sheet = read(csv_text(sheets.decision_rows(columns, ask(field, SEASON, episode=1), ["yield"])))
+    given = ask(field, SEASON, episode=1)
+    sheet = read(csv_text(sheets.decision_rows(field.state(), given)))
     told = [row.cells | {"yield": str(5 + i)} for i, row in enumerate(sheet.rows)]
     with (
         pytest.raises(BatchError, match="row 2: decision 1 is for plot 'A1', the sheet says 'A2'"),
@@ -200,7 +199,7 @@ def test_nobody_chooses_an_arm_with_a_sheet(field: Trial) -> None:
 
 def test_the_sheet_of_decisions_may_be_asked_with_again_with_the_arms_that_they_have(field: Trial) -> None:
     given = ask(field, SEASON, episode=1)
-    text = csv_text(sheets.to_fill_in(field.state(), given))
+    text = csv_text(sheets.decision_rows(field.state(), given))
     assert [(d.id, d.repeated) for d in ask(field, text, episode=1)] == [(d.id, True) for d in given]
     arm, other = ("old", "new") if given[3].arm == "old" else ("new", "old")
     row = f"south,600,steep,{other}\n"

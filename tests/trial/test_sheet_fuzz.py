@@ -12,7 +12,7 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.trial import sheets
-from drimed.trial.columns import SHEET, Column, Columns, cells_by_column, decimal_marks
+from drimed.trial.columns import SHEET, Column, Columns, Sheet
 from drimed.trial.names import METRIC
 from drimed.trial.tables import is_missing, number, read
 from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values, drawn
@@ -27,14 +27,12 @@ NUMERIC = {Column(SHEET, "decision"), *(Column(METRIC, m) for m in METRICS)}
 
 def outcomes(data: bytes) -> Values:
     """What `tell` would record of a sheet."""
-    table = read(data, "s.csv")
-    found = COLUMNS.read(table)
-    for name in COLUMNS.unknown(table, found):
+    sheet = Sheet(COLUMNS, read(data, "s.csv"), NUMERIC, ())
+    for name in sheet.unknown:
         COLUMNS.refuse(name)
-    marks = decimal_marks(table, found, NUMERIC)
+    marks = sheet.marks
     told: Values = {}
-    for row in table.rows:
-        cells = cells_by_column(row, found)
+    for cells in sheet.rows.values():
         which = sheets.decision_number(cells, marks)
         if cells.get(USER, USERS[which % len(USERS)]) != USERS[which % len(USERS)]:
             raise InputError("the decision is for another user")

@@ -9,7 +9,6 @@ import pytest
 from drimed.errors import BatchError, InputError
 from drimed.records import Receipt
 from drimed.trial import sheets
-from drimed.trial.columns import Columns
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import Record, Table, csv_text, read
 from drimed.trial.trial import Trial
@@ -67,7 +66,7 @@ def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Tri
 
 
 def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
-    rows = records(csv_text(sheets.decision_rows(Columns.of(trial.state().problem), trial.ask_many())))
+    rows = records(csv_text(sheets.decision_rows(trial.state(), trial.ask_many())))
     rows[1]["yield"] = "5.5"
     assert [t.decision for t in tell(trial, rows)] == [2]
     rows[0]["yield"] = "4.5"
@@ -91,7 +90,7 @@ def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
     ],
 )
 def test_a_wrong_row_is_named_and_nothing_is_written(trial: Trial, change: dict[str, str], said: str) -> None:
-    rows = records(csv_text(sheets.decision_rows(Columns.of(trial.state().problem), trial.ask_many())))
+    rows = records(csv_text(sheets.decision_rows(trial.state(), trial.ask_many())))
     for row in rows:
         row["yield"] = "5"
     rows[0] = {k: v for k, v in (rows[0] | change).items() if v}

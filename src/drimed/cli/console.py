@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -29,8 +28,6 @@ MOST_ROWS = 40  # of a table on the screen; files hold all
 MOST_QUESTIONS = 3  # values to confirm that are listed
 GAP = 2  # between the columns of a table
 LONGEST_WORD = 20  # letters of a word that is not broken in a table, if there is room
-# Characters that would act on a terminal.
-_ACTING = re.compile(r"[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The trial.")]
 AnyName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The trial; default: all.")]
@@ -60,7 +57,8 @@ def note(text: str) -> None:
 def say_json(data: Any, *, indent: int | None = None) -> None:
     """Print data as JSON."""
     text = json.dumps(data, indent=indent, ensure_ascii=False)
-    typer.echo(text if text.isprintable() else _ACTING.sub(lambda c: json.dumps(c[0])[1:-1], text))
+    harmless = text.replace("\n", "").isprintable()
+    typer.echo(text if harmless else json.dumps(data, indent=indent))
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -44,7 +47,6 @@ from drimed.trial.store import DEFAULT, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Claim, Decision, Event, Receipt
-    from drimed.simulation.sweep import OnDone
     from drimed.trial.state import TrialState
     from drimed.trial.transaction import Transaction
     from drimed.trial.trial import Trial
@@ -70,12 +72,34 @@ ArmName = Annotated[str, typer.Argument(help="The arm.")]
 trial = typer.Typer(help="Live trials: ask, tell, and never lose a decision.", no_args_is_help=True)
 
 
-def _open(name: str, store: str, actor: str | None = None) -> Trial:
-    from drimed.trial.trial import Trial
+def command(*, acts: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command on one trial, which it gets opened: it has NAME, --store and, if it `acts`, --actor."""
 
-    file = os.environ.get("DRIMED_ANCHORS")
-    anchors = Path(file) if file else None
-    return Trial.open(name, open_store(store, create=False), actor=actor_name(actor), anchors=anchors)
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(function, localns={"Trial": Any}, include_extras=True)
+        _, *own = signature(function).parameters.values()
+        keyword = Parameter.KEYWORD_ONLY
+        parameters = [
+            Parameter("name", keyword, annotation=Name),
+            *(p.replace(kind=keyword, annotation=hints[p.name]) for p in own),
+            Parameter("store", keyword, default=DEFAULT, annotation=Address),
+            *([Parameter("actor", keyword, default=None, annotation=Who)] if acts else []),
+        ]
+
+        @wraps(function)
+        def run(name: str, store: str, actor: str | None = None, **options: Any) -> None:
+            from drimed.trial.trial import Trial
+
+            file = os.environ.get("DRIMED_ANCHORS")
+            anchors = Path(file) if file else None
+            opened = Trial.open(name, open_store(store, create=False), actor=actor_name(actor), anchors=anchors)
+            function(opened, **options)
+
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return trial.command()(run)
+
+    return register
 
 
 # Beginning
@@ -83,8 +107,7 @@ def _open(name: str, store: str, actor: str | None = None) -> Trial:
 
 @trial.command()
 def template(
-    out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None,
-    force: Force = False,
+    out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None, force: Force = False
 ) -> None:
     """Write a commented example of a trial file."""
     from drimed.trial import template as example
@@ -140,13 +163,12 @@ def rehearse(
     how: dict[str, Any] = {"jobs": jobs, "cluster": cluster}
     answer = None
     try:
-        if find is not None and goal is not None:
-            aim = designs.Goal.parse(goal)
-            with _progress(f"finding {find}") as done:
-                answer = designs.find(find, aim, plan, wanted, place / "blocks", on_done=done, **how)
-            say(answer.text())
-        with _progress("rehearsing") as done:
-            records = plan.run(place / "blocks", on_done=done, **how)
+        with _progress("simulated trials") as move:
+            how["on_done"] = lambda done: move(done.finished, done.seeds)
+            if find is not None and goal is not None:
+                answer = designs.find(find, designs.Goal.parse(goal), plan, wanted, place / "blocks", **how)
+                say(answer.text())
+            records = plan.run(place / "blocks", **how)
     except KeyboardInterrupt:
         say(f"interrupted; finished blocks are kept in {place / 'blocks'}: the same command continues")
         raise typer.Exit(130) from None
@@ -158,12 +180,12 @@ def rehearse(
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[OnDone]:
-    """A bar of simulated trials."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("trials"), TimeRemainingColumn())
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar, and a function that moves it: so many of how many."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda done: progress.update(task, completed=done.finished, total=done.seeds)
+        yield lambda done, of: progress.update(task, completed=done, total=of)
 
 
 @trial.command()
@@ -196,9 +218,9 @@ def init(
 # Asking
 
 
-@trial.command()
+@command()
 def ask(
-    name: Name,
+    opened: Trial,
     sheet: Annotated[
         Path | None,
         typer.Argument(help="A sheet of users, or of their plots, with contexts and attributes; .csv, .xlsx or .json."),
@@ -217,8 +239,6 @@ def ask(
     out: Out = None,
     force: Force = False,
     yes: Yes = False,
-    store: Address = DEFAULT,
-    actor: Who = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show how likely each arm is (in a sheet, with --out); record nothing.")
     ] = False,
@@ -236,56 +256,38 @@ def ask(
         raise InputError("--block needs --plot: a decision is for a plot of the block")
     if out is not None:
         outputs.check_free(out, force=force)
-    opened = _open(name, store, actor)
     from drimed.trial import ask as trial_ask
     from drimed.trial import sheets
-    from drimed.trial.columns import Columns
-    from drimed.trial.seasons import resolve_episode, when
+    from drimed.trial.seasons import when
 
     table = read_sheet(sheet) if sheet else None
     if table is not None and not table.rows:
         raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
-    timing: dict[str, Any] = {"episode": episode, "season": season, "date": date, "key": key}
     lacking: dict[str, int] = {}
 
-    def request(state: TrialState, confirm: bool) -> AskRequest:
-        opens = resolve_episode(state, season, episode)
-        if state.problem.fields and not context and opens not in (None, state.episode.number):
-            raise InputError(
-                f"season {opens} begins with the contexts of its users; give a sheet with the columns "
-                f"user, {', '.join(state.problem.fields)}, or ask for one with --user and --context"
-            )
-        users = None if user is None else [trial_ask.resolve_user(state, one) for one in user]
-        fields: dict[str, Any] = {}
-        if users and context:
-            fields["contexts"] = {users[0]: sheets.covariate_values(state, texts(context, "rain=410"))}
-        if users and (attribute or cohort):
-            fields["enrol"] = {
-                users[0]: {"attributes": sheets.covariate_values(state, texts(attribute)), "cohort": cohort}
+    def act(tx: Transaction, confirm: bool) -> list[Decision]:
+        before, one = set(tx.state.users), user[0] if user else ""
+        given: dict[str, Any] = {"episode": episode, "season": season, "date": date, "key": key}
+        if context:
+            given["contexts"] = {one: sheets.covariate_values(tx.state, texts(context, "rain=410"))}
+        if attribute or cohort:
+            given["enrol"] = {
+                one: {"attributes": sheets.covariate_values(tx.state, texts(attribute)), "cohort": cohort}
             }
-        if users and plot:
-            fields["plots"] = {users[0]: {block: plot} if block else plot}
-        return AskRequest(users=users, **fields, **timing, confirm=confirm)
+        if plot:
+            given["plots"] = {one: {block: plot} if block else plot}
+        request = AskRequest(users=user, **given, confirm=confirm)
+        if table is None:
+            made = trial_ask.ask(tx, request)
+        else:
+            made = sheets.ask_sheet(tx, table, request, ignore=ignore or ())
+        lacking.clear()
+        lacking.update(trial_ask.users_lacking(tx.state, {d.user for d in made} - before))
+        return made
 
-    def decide(confirm: bool) -> list[Decision]:
-        def act(tx: Transaction) -> list[Decision]:
-            before = set(tx.state.users)
-            if table is not None:
-                wanted = AskRequest(users=user, confirm=confirm, **timing)
-                made = sheets.ask_sheet(tx, table, wanted, ignore=ignore or ())
-            else:
-                made = trial_ask.ask(tx, request(tx.state, confirm))
-            lacking.clear()
-            lacking.update(trial_ask.users_lacking(tx.state, {d.user for d in made} - before))
-            return made
-
-        return opened.decide(act, dry_run=dry_run)
-
-    made = confirming(decide, yes)
+    made = confirming(lambda sure: opened.decide(lambda tx: act(tx, sure), dry_run=dry_run), yes)
     state, called = opened.state(), when(made[0])
-    rows = sheets.to_fill_in(state, made)
-    if out is None or dry_run:
-        rows = sheets.decision_rows(Columns.of(state.problem), made)
+    rows = sheets.decision_rows(state, made, fill_in=out is not None and not dry_run)
     if dry_run:  # how likely each arm is, and not which one will be drawn
         arms = dict.fromkeys(arm for d in made for arm in d.probabilities)
         for row, d in zip(rows, made, strict=True):
@@ -323,42 +325,37 @@ def _note_typical(lacking: dict[str, int]) -> None:
 # Telling
 
 
-@trial.command()
+@command()
 def tell(
-    name: Name,
+    opened: Trial,
     sheet: Annotated[Path | None, typer.Argument(help="A sheet of outcomes: .csv, .xlsx or .json.")] = None,
     decision: Annotated[int | None, typer.Option(help="One decision, with --value.")] = None,
     value: Annotated[list[str] | None, typer.Option(help="yield=5.2; repeatable.")] = None,
     control: Control = None,
     ignore: Ignore = None,
     yes: Yes = False,
-    store: Address = DEFAULT,
-    actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Record outcomes: a sheet with a column `decision` and one for each metric, or a single one."""
     if sheet is None and (decision is None or not (value or control)):
         raise InputError("give a sheet, or --decision with --value")
-    opened = _open(name, store, actor)
     from drimed.trial import sheets
     from drimed.trial import tell as trial_tell
 
     table = read_sheet(sheet) if sheet is not None else None
 
-    def record(confirm: bool) -> tuple[list[Receipt], list[Decision], int]:
-        """Receipts, decisions of the sheet without an outcome, and the number of pending decisions after it."""
+    def record(confirm: bool) -> tuple[list[Receipt], list[Decision], TrialState]:
+        """Receipts, decisions of the sheet without an outcome, and the trial after it."""
         with opened.writing(dry_run=dry_run) as tx:
             if table is not None:
                 receipts = sheets.tell_sheet(tx, table, ignore=ignore or (), confirm=confirm)
-                return receipts, sheets.still_empty(tx, table, receipts, ignore or ()), tx.state.counts.pending
+                return receipts, sheets.still_empty(tx, table, receipts, ignore or ()), tx.state
             report = Report(int(decision or 0), values(value), values(control) if control else None)
-            receipts = trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm))
-            return receipts, [], tx.state.counts.pending
+            return trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm)), [], tx.state
 
-    receipts, empty, pending = confirming(record, yes)
-    results = [_result(r, dry_run) for r in receipts]
-    text = ", ".join(f"{results.count(result)} {result}" for result in dict.fromkeys(results))
-    text += _partial_text(receipts, opened.state())
+    receipts, empty, state = confirming(record, yes)
+    results, pending = Counter(_result(r, dry_run) for r in receipts), state.counts.pending
+    text = ", ".join(f"{n} {result}" for result, n in results.items()) + _partial_text(receipts, state)
     if empty:
         named = [f"decision {d.id} ({d.user}{f', plot {d.plot}' if d.plot else ''})" for d in empty]
         has = "has" if len(empty) == 1 else "have"
@@ -369,13 +366,13 @@ def tell(
         say(f"{what}: decision {waits[0].decision} waits for {', '.join(waits[0].waits_for)}")
     if not dry_run and pending > len(empty):
         others = counted(pending - len(empty), "other outcome" if empty else "outcome")
-        how = f"drimed trial decisions {name} --state pending"
+        how = f"drimed trial decisions {opened.name} --state pending"
         say(f"{others} of the trial {'is' if pending - len(empty) == 1 else 'are'} still to come: {how}")
 
 
-@trial.command()
+@command()
 def amend(
-    name: Name,
+    opened: Trial,
     amended: Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")] = None,
     *,
     decision: Number,
@@ -385,8 +382,6 @@ def amend(
         list[str] | None, typer.Option(help="A value as you read it: refused if it has changed since; repeatable.")
     ] = None,
     yes: Yes = False,
-    store: Address = DEFAULT,
-    actor: Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Correct an outcome; the old value stays in the log. `yield=` takes the value back.
@@ -395,7 +390,6 @@ def amend(
     """
     from drimed.trial.names import control_plot
 
-    opened = _open(name, store, actor)
     new: dict[str, Any] = {"outcome": values(amended), "control": values(control) if control else None}
     new |= {"saw": values(saw) if saw else None, "reason": reason, "dry_run": dry_run}
     receipt = confirming(lambda sure: opened.amend(decision, **new, confirm=sure), yes)
@@ -405,12 +399,10 @@ def amend(
     say(text + (NOTHING_WRITTEN if dry_run else ""))
 
 
-@trial.command()
-def missing(
-    name: Name, decision: Number, reason: Why, store: Address = DEFAULT, actor: Who = None, dry_run: Dry = False
-) -> None:
+@command()
+def missing(opened: Trial, decision: Number, reason: Why, dry_run: Dry = False) -> None:
     """Mark an outcome, or the rest of a partial one, as missing."""
-    receipt = _open(name, store, actor).mark_missing(decision, reason=reason, dry_run=dry_run)
+    receipt = opened.mark_missing(decision, reason=reason, dry_run=dry_run)
     say(f"decision {decision}: {_result(receipt, dry_run)}" + (NOTHING_WRITTEN if dry_run else ""))
 
 
@@ -418,7 +410,7 @@ def _result(receipt: Receipt, dry_run: bool) -> str:
     return f"would be {receipt.result}" if dry_run and receipt.result != "already recorded" else receipt.result
 
 
-def _partial_text(receipts: Iterable[Receipt], state: TrialState) -> str:
+def _partial_text(receipts: Sequence[Receipt], state: TrialState) -> str:
     """Values of partial outcomes that are still to come."""
     from drimed.trial.names import control_plot
 
@@ -444,9 +436,9 @@ def _change(opened: Trial, change: str, **fields: Any) -> None:
     say(CHANGES[change].done)
 
 
-@trial.command()
+@command()
 def add_user(
-    name: Name,
+    opened: Trial,
     user: UserName,
     preference: Annotated[list[str] | None, typer.Option(help="metric=weight; repeatable.")] = None,
     control: Annotated[str | None, typer.Option(help="Its control arm.")] = None,
@@ -458,11 +450,8 @@ def add_user(
         list[str] | None, typer.Option(help="A plot with a decision of its own: A1, or A/A1 in block A; repeatable.")
     ] = None,
     yes: Yes = False,
-    store: Address = DEFAULT,
-    actor: Who = None,
 ) -> None:
     """Enrol a user."""
-    opened = _open(name, store, actor)
     from drimed.trial import ask as trial_ask
     from drimed.trial import sheets
     from drimed.trial.names import tidy
@@ -475,84 +464,76 @@ def add_user(
     _note_typical(dict(trial_ask.users_lacking(opened.state(), [tidy(user)])))
 
 
-@trial.command()
+@command()
 def add_arm(
-    name: Name,
+    opened: Trial,
     arm: ArmName,
     attribute: Annotated[list[str] | None, typer.Option(help="attribute=value; repeatable.")] = None,
     sd: Annotated[list[str] | None, typer.Option(help="metric=deviation, where the noise is known.")] = None,
-    store: Address = DEFAULT,
-    actor: Who = None,
 ) -> None:
     """Add an arm. A changed arm is a new arm."""
     attributes, noise = numbers(attribute) if attribute else None, {"sd": values(sd)} if sd else None
-    _change(_open(name, store, actor), "add_arm", name=arm, attributes=attributes, noise=noise)
+    _change(opened, "add_arm", name=arm, attributes=attributes, noise=noise)
 
 
-@trial.command()
-def retire_arm(name: Name, arm: ArmName, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
+@command()
+def retire_arm(opened: Trial, arm: ArmName, reason: Why) -> None:
     """Retire an arm: it is never given again."""
-    _change(_open(name, store, actor), "retire_arm", arm=arm, reason=reason)
+    _change(opened, "retire_arm", arm=arm, reason=reason)
 
 
-@trial.command()
+@command()
 def prefer(
-    name: Name,
+    opened: Trial,
     user: UserName,
     weights: Annotated[list[str], typer.Argument(metavar="METRIC=WEIGHT...", help="yield=1 cost=-0.01")],
     reason: Why,
-    store: Address = DEFAULT,
-    actor: Who = None,
 ) -> None:
     """Change how a user weighs the metrics, from now on."""
-    _change(_open(name, store, actor), "change_preference", user=user, preference=numbers(weights), reason=reason)
+    _change(opened, "change_preference", user=user, preference=numbers(weights), reason=reason)
 
 
-@trial.command()
+@command()
 def control(
-    name: Name,
+    opened: Trial,
     user: UserName,
     arms: Annotated[list[str], typer.Argument(metavar="ARM...", help="An arm, or shares: old=0.7 new=0.3")],
     reason: Why,
-    store: Address = DEFAULT,
-    actor: Who = None,
 ) -> None:
     """Compare a user with another control, from now on."""
     shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else numbers(arms)
-    _change(_open(name, store, actor), "change_control", user=user, control=shares, reason=reason)
+    _change(opened, "change_control", user=user, control=shares, reason=reason)
 
 
-@trial.command()
-def pause(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
+@command()
+def pause(opened: Trial, reason: Why) -> None:
     """Pause decisions; outcomes are still taken."""
-    _change(_open(name, store, actor), "pause", reason=reason)
+    _change(opened, "pause", reason=reason)
 
 
-@trial.command()
-def resume(name: Name, reason: Why = "", store: Address = DEFAULT, actor: Who = None) -> None:
+@command()
+def resume(opened: Trial, reason: Why = "") -> None:
     """Resume decisions after a pause."""
-    _change(_open(name, store, actor), "resume", reason=reason)
+    _change(opened, "resume", reason=reason)
 
 
-@trial.command()
-def stop(name: Name, reason: Why, store: Address = DEFAULT, actor: Who = None) -> None:
+@command()
+def stop(opened: Trial, reason: Why) -> None:
     """Stop decisions for good; outcomes are still taken."""
-    _change(_open(name, store, actor), "stop", reason=reason)
+    _change(opened, "stop", reason=reason)
 
 
-@trial.command()
+@command()
 def reveal(
-    name: Name,
+    opened: Trial,
     reason: Why,
     decision: Annotated[int | None, typer.Argument(help="The decision; left out: all, with --all.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Open the code for all decisions: the blinding ends.")] = False,
-    store: Address = DEFAULT,
-    actor: Who = None,
 ) -> None:
     """Unblind: tell which arm a decision got. The actor and the reason stay in the log."""
     if (decision is None) != every:
         raise InputError("give the number of a decision, or --all to open the code for all of them")
-    opening = _open(name, store, actor).reveal(decision, reason=reason)
+    opening = opened.reveal(decision, reason=reason)
     if opening.decision is not None:
         coded = f" (code {opening.code})" if opening.code else ""
         say(f"decision {opening.decision}: {opening.arm}{coded}. The log has who opened this, and why.")
@@ -562,13 +543,11 @@ def reveal(
     say("The code is open for all decisions; the log has who opened it, and why.")
 
 
-@trial.command()
+@command()
 def rules(
-    name: Name,
+    opened: Trial,
     file: Annotated[Path, typer.Argument(help="A .toml file with a section [stopping], such as the trial file.")],
     reason: Why,
-    store: Address = DEFAULT,
-    actor: Who = None,
 ) -> None:
     """Replace the stopping rules by those of a file; the old ones stay in the log, and the report tells of it."""
     from drimed.trial.spec import read_file
@@ -576,19 +555,16 @@ def rules(
     stopping = read_file(file)[1].get("stopping")
     if not isinstance(stopping, dict):
         raise InputError(f"{file} has no section [stopping]")
-    _open(name, store, actor).change_rules(stopping, reason=reason)
+    opened.change_rules(stopping, reason=reason)
     say("The stopping rules were changed; they apply from the next look on.")
 
 
-@trial.command()
-def look(
-    name: Name, dry_run: Dry = False, as_json: AsJson = False, store: Address = DEFAULT, actor: Who = None
-) -> None:
+@command()
+def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Evaluate the stopping rules: what each says, and how far it is from being met. The look is recorded."""
     from drimed.reports.analysis import then_of, until
     from drimed.trial.seasons import calendar
 
-    opened = _open(name, store, actor)
     found = opened.look(dry_run=dry_run)
     if as_json:
         say_json(found.plain(), indent=1)
@@ -666,9 +642,9 @@ def status(name: AnyName = None, as_json: AsJson = False, store: Address = DEFAU
         note(text)
 
 
-@trial.command()
+@command(acts=False)
 def decisions(
-    name: Name,
+    opened: Trial,
     user: Annotated[str, typer.Option(help="Only for this user.")] = "",
     plot: Annotated[str, typer.Option(help="Only on this plot.")] = "",
     block: Annotated[str, typer.Option(help="Only in this block.")] = "",
@@ -681,7 +657,6 @@ def decisions(
     blinded: Annotated[bool, typer.Option("--blinded", help="Without the arms and all that tells them.")] = False,
     out: Out = None,
     force: Force = False,
-    store: Address = DEFAULT,
 ) -> None:
     """Decisions with their outcomes, newest first; in a file, oldest first.
 
@@ -689,7 +664,6 @@ def decisions(
     """
     if blinded and arm:
         raise InputError("--blinded shows no arms: leave out --arm")
-    opened = _open(name, store)
     from drimed.trial import blinding, queries, sheets
     from drimed.trial.store import SEARCHES, Search
 
@@ -701,7 +675,7 @@ def decisions(
         found = queries.search(ledger, known, wanted, before=before, limit=limit or max(1, most))
         shown = [blinding.blinded_decision(known, d) for d in found.decisions] if blinded else found.decisions
         shown = shown if out is None else shown[::-1]  # people fill in one season after the other
-        rows = sheets.to_fill_in(known, shown)
+        rows = sheets.decision_rows(known, shown)
     if out is None:
         columns = ["user", *sheets.places_of(shown), "arm", "code", "state", "reward"]
         hidden = set() if any(d.code for d in shown) else {"code"}
@@ -714,20 +688,17 @@ def decisions(
     if not shown:
         partial = known.counts.partial if state == "pending" else 0
         are = "is" if partial == 1 else "are"
-        more = f"; {partial} {are} partial: drimed trial decisions {name} --state partial" if partial else ""
+        more = f"; {partial} {are} partial: drimed trial decisions {opened.name} --state partial" if partial else ""
         say(f"no such decisions{more}")
     if found.before is not None:
         say(f"older decisions: --before {found.before}")
 
 
-@trial.command()
+@command(acts=False)
 def why(
-    name: Name,
-    decision: Annotated[int, typer.Argument(metavar="DECISION", help="The number of the decision.")],
-    store: Address = DEFAULT,
+    opened: Trial, decision: Annotated[int, typer.Argument(metavar="DECISION", help="The number of the decision.")]
 ) -> None:
     """Why this arm: what it was estimated to bring, how likely it was, and what the guard did."""
-    opened = _open(name, store)
     from drimed.reports.checks import no_promise, withdrawn
     from drimed.trial import queries
     from drimed.trial.explain import explain
@@ -744,18 +715,16 @@ def why(
         say(no_promise(wrong))
 
 
-@trial.command()
+@command(acts=False)
 def log(
-    name: Name,
+    opened: Trial,
     user: Annotated[str | None, typer.Option(help="Only about this user.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
     decision: Annotated[int | None, typer.Option(help="All events about one decision.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many of the newest events.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, one event on each line, all of them.")] = False,
-    store: Address = DEFAULT,
 ) -> None:
     """The events of a trial, newest last."""
-    opened = _open(name, store)
     from drimed.trial import queries
     from drimed.trial.events import KINDS
 
@@ -812,35 +781,31 @@ def summary(event: Event) -> str:
     return ", ".join(parts)
 
 
-@trial.command()
+@command(acts=False)
 def export(
-    name: Name,
+    opened: Trial,
     out: Annotated[Path, typer.Option(help="A .csv, .xlsx, .json or .parquet file.")],
     force: Force = False,
     whole: Annotated[bool, typer.Option("--whole", help="Only decisions whose reward is known.")] = False,
-    store: Address = DEFAULT,
 ) -> None:
     """Every decision with its outcome, one row each, and a data dictionary beside it."""
-    opened = _open(name, store)
     from drimed.trial.export import write
 
     count = write(opened, out, whole=whole, force=force)
     say(f"wrote {out}: {count} decisions; columns are explained in {out.with_suffix('.dictionary.csv')}")
 
 
-@trial.command()
+@command(acts=False)
 def report(
-    name: Name,
+    opened: Trial,
     out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME, written over.")] = None,
     force: Force = False,
     xlsx: Annotated[bool, typer.Option("--xlsx", help="Its tables as workbooks (.xlsx) and not as CSV.")] = False,
-    store: Address = DEFAULT,
 ) -> None:
     """Write a report as one page: effects, reward against the control, drift, data quality."""
-    opened = _open(name, store)
     from drimed.reports.page import write_report
 
-    suffix, place = ".xlsx" if xlsx else ".csv", out or Path("out/trial") / name
+    suffix, place = ".xlsx" if xlsx else ".csv", out or Path("out/trial") / opened.name
     page = write_report(opened, place, suffix=suffix, force=force or out is None)
     say(f"Open {page}; tables are beside it")
 
@@ -894,11 +859,8 @@ def verify(
     kept = [] if anchored is None else [head for head in anchors.load(anchored) if head.trial == name]
     if anchored is not None and not kept:
         raise InputError(f"{anchored} has no anchor of trial {name!r}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("events")
-        on = lambda n, of: progress.update(bar, completed=n, total=of)  # noqa: E731
-        proof = check(opened, name, expected_hash=expect, anchors=kept, progress=on)
+    with _progress("events") as move:
+        proof = check(opened, name, expected_hash=expect, anchors=kept, progress=move)
     for fault in proof.faults:
         say(f"fault: {fault}", "bold red")
     replayed = f"{proof.exact} of {proof.decisions} decisions reproduced to the last bit"

@@ -30,7 +30,7 @@ from drimed.trial.names import (
 )
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
-from drimed.trial.tables import Marks, Row, Table, refuse
+from drimed.trial.tables import Marks, Table, refuse
 
 SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 USUAL_WORDS = {  # for the sheet's own columns: for hints, and never read as such
@@ -118,6 +118,11 @@ class Column:
         """Its name after its part."""
         return f"{self.part}.{self.name}" if self.part in PARTS else self.name
 
+    @property
+    def heading(self) -> str:
+        """Its name where it is written."""
+        return self.long if self.part == CONTROL else self.name
+
     def __str__(self) -> str:
         if self.part == CONTROL:
             return f"the control plot's {self.long!r}"
@@ -179,9 +184,8 @@ class Columns:
                     return column, unit
         return None, ""
 
-    def read(self, table: Table, ignore: Iterable[str] = (), *, asks: bool = False) -> dict[str, Column]:
+    def read(self, table: Table, ignored: Collection[str] = (), *, asks: bool = False) -> dict[str, Column]:
         """The meaning of each column of a sheet; unknown ones are left out. A sheet that asks needs no outcomes."""
-        ignored = {folded(name) for name in ignore}
         meanings: dict[str, Column] = {}
         for heading in table.names:
             column, unit = self.match(heading) if heading and folded(heading) not in ignored else (None, "")
@@ -191,31 +195,63 @@ class Columns:
             if unit and declared and not same_unit(unit, declared):
                 if asks and column.part in (METRIC, CONTROL):
                     continue
-                plain = self.named(column.part, column.name)
                 raise InputError(
-                    f"column {heading!r} is in {unit}, and {plain} of the trial in {declared}: convert the values, or "
-                    f"call the column {plain!r} if they are in {declared}"
+                    f"column {heading!r} is in {unit}, and {column.heading} of the trial in {declared}: convert the "
+                    f"values, or call the column {column.heading!r} if they are in {declared}"
                 )
             if again := next((other for other, known in meanings.items() if known == column), None):
                 raise InputError(f"columns {again!r} and {heading!r} are the same: {column}; leave one of them")
             meanings[heading] = column
         return meanings
 
-    def named(self, part: str, name: str) -> str:
-        """The heading of a column that is written."""
-        return Column(part, name).long if part == CONTROL else name
-
-    def unknown(self, table: Table, meanings: Mapping[str, Column], ignore: Iterable[str] = ()) -> list[str]:
-        """Unknown columns with something in them. A number is no name: a line end was lost before it."""
-        ignored = {folded(name) for name in ignore}
-        names = (n for n in table.names if n and n not in meanings and folded(n) not in ignored)
-        return [name for name in names if _NUMBER.fullmatch(name) or any(True for _ in table.column(name))]
-
     def refuse(self, name: str) -> None:
         """Raise an unknown column."""
-        known = {column.long if column.part == CONTROL else column.name for column in self.all}
+        known = {column.heading for column in self.all}
         usual = usual_word(name)
         raise UnknownNameError("column", name, known, meant=usual if usual in known else None)
+
+
+class Sheet:
+    """A table, and the meanings of its columns; `numeric` ones hold numbers."""
+
+    def __init__(
+        self, columns: Columns, table: Table, numeric: Collection[Column], ignore: Iterable[str], *, asks: bool = False
+    ) -> None:
+        self.columns, self.table, self.numeric = columns, table, numeric
+        self.ignored = {folded(name) for name in ignore}
+        self.meanings = columns.read(table, self.ignored, asks=asks)
+        self.rows: dict[int, Cells] = {
+            row.number: {self.meanings[name]: cell for name, cell in row.cells.items() if name in self.meanings}
+            for row in table.rows
+        }
+
+    @cached_property
+    def unknown(self) -> list[str]:
+        """Unknown columns with something in them. A number is no name: a line end was lost before it."""
+        names = (n for n in self.table.names if n and n not in self.meanings and folded(n) not in self.ignored)
+        return [name for name in names if _NUMBER.fullmatch(name) or any(True for _ in self.table.column(name))]
+
+    @cached_property
+    def marks(self) -> Marks:
+        """The decimal marks.
+
+        A number beside a column for people that has digits only is refused: 400,5 may have been one number.
+        """
+        errors: dict[int, str] = {}
+        for left, right in pairwise(self.table.names) if self.table.separator == "," else ():
+            passed_over = right not in self.meanings or self.meanings[right].part == NOTE
+            if self.meanings.get(left) not in self.numeric or not passed_over or folded(right) in self.ignored:
+                continue
+            for row in self.table.rows:
+                pair = [str(row.cells.get(name, "")) for name in (left, right)]
+                if (decimal := tables.decimal_by_comma(pair)) is not None:
+                    errors[row.number] = (
+                        f"{left} {pair[0]} and {right} {pair[1]!r}, or {left} {decimal} with a decimal comma? Write "
+                        f"{decimal.replace(',', '.')}, or words in {right}"
+                    )
+        refuse(errors)
+        names = [name for name, column in self.meanings.items() if column in self.numeric]
+        return tables.marks(self.table.separator, (cell for name in names for cell in self.table.column(name)))
 
 
 def usual_word(heading: str) -> str | None:
@@ -228,33 +264,3 @@ def _declared_units(spec: TrialSpec) -> dict[Column, str]:
     units |= {Column(CONTEXT, name): c.unit for name, c in spec.context.items()}
     units |= {Column(ATTRIBUTE, name): a.unit for name, a in spec.attributes.items()}
     return {column: unit for column, unit in units.items() if unit}
-
-
-def decimal_marks(
-    table: Table, meanings: Mapping[str, Column], numeric: Collection[Column], ignore: Iterable[str] = ()
-) -> Marks:
-    """The decimal marks of a sheet.
-
-    A number beside a column for people that has digits only is refused: 400,5 may have been one number.
-    """
-    ignored = {folded(name) for name in ignore}
-    errors: dict[int, str] = {}
-    for left, right in pairwise(table.names) if table.separator == "," else ():
-        passed_over = right not in meanings or meanings[right].part == NOTE
-        if meanings.get(left) not in numeric or not passed_over or folded(right) in ignored:
-            continue
-        for row in table.rows:
-            pair = [str(row.cells.get(name, "")) for name in (left, right)]
-            if (decimal := tables.decimal_by_comma(pair)) is not None:
-                errors[row.number] = (
-                    f"{left} {pair[0]} and {right} {pair[1]!r}, or {left} {decimal} with a decimal comma? Write "
-                    f"{decimal.replace(',', '.')}, or words in {right}"
-                )
-    refuse(errors)
-    names = [name for name, column in meanings.items() if column in numeric]
-    return tables.marks(table.separator, (cell for name in names for cell in table.column(name)))
-
-
-def cells_by_column(row: Row, meanings: Mapping[str, Column]) -> Cells:
-    """The cells of a row by the meanings of their columns."""
-    return {meanings[name]: cell for name, cell in row.cells.items() if name in meanings}

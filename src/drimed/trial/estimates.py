@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -103,8 +104,7 @@ def model_effects(
     `own`: each group is one user, with its own random effects.
     """
     on, names = 0 if metric is None else 1 + state.problem.metrics.index(metric), list(state.users)
-    measure = REWARD if metric is None else metric
-    effects = {(who, arm): Effect(who, arm, measure, 0.0, None, None, None, None) for who in members for arm in arms}
+    effects = _unknown_effects(members, arms, metric)
     if not names:
         return effects
     offers = offers_now(state)
@@ -125,8 +125,13 @@ def model_effects(
             effects[who, arm] = replace(effects[who, arm], seasons=count)
             if columns is not None and np.abs(columns[1:3, k]).max() < UNKNOWN:
                 mean, low, high, a, b = columns[:, k].tolist()
-                effects[who, arm] = Effect(who, arm, measure, mean, low, high, a, b, seasons=count)
+                effects[who, arm] = Effect(who, arm, metric or REWARD, mean, low, high, a, b, seasons=count)
     return effects
+
+
+def _unknown_effects(members: Members, arms: Sequence[str], metric: str | None) -> dict[tuple[str, str], Effect]:
+    effect = Effect("", "", metric or REWARD, 0.0, None, None, None, None)
+    return {(who, arm): replace(effect, who=who, arm=arm) for who in members for arm in arms}
 
 
 def known_end(value: float) -> float | None:
@@ -160,9 +165,8 @@ def model_free_effects(
 
     Nothing is known of an exact range once an outcome has left the range that the trial file declares.
     """
-    measure = REWARD if metric is None else metric
-    effects = {(who, arm): Effect(who, arm, measure, 0.0, None, None, None, None) for who in members for arm in arms}
-    bounds = (reward_range(data) if metric is None else metric_range(data, metric)) if exact else None
+    effects = _unknown_effects(members, arms, metric)
+    bounds = value_range(data, metric) if exact else None
     if not (exact and bounds is None):
         source = EXACT if exact else PROPENSITIES
         for effect in _propensity_effects(data, members, arms, metric, alpha, {source: bounds}):
@@ -178,7 +182,7 @@ def all_model_free_effects(data: Dataset, members: Members, given: IntArray, pos
     """
     sources: dict[str, Bounds | None] = {PROPENSITIES: None}
     # Exact ranges need decisions whose draws are independent.
-    if not data.state.balances and (bounds := reward_range(data)) is not None:
+    if not data.state.balances and (bounds := value_range(data)) is not None:
         sources[EXACT] = bounds
     by_group: dict[str, list[Effect]] = {who: [] for who in members}
     arms, shown = data.state.problem.arms, set[tuple[str, str]]()
@@ -227,45 +231,28 @@ def _propensity_effects(
                 yield Effect(who, arm, metric or REWARD, (low + high) / 2, low, high, a, b, source)
 
 
-def reward_range(data: Dataset) -> Bounds | None:
-    """The bounds of every reward, by the ranges in the trial file; None: it has none, or rewards left them."""
+def value_range(data: Dataset, metric: str | None = None) -> Bounds | None:
+    """The bounds of a metric or (None) the reward, by the ranges in the trial file, against control plots if any.
+
+    None: the file has none, or a value has left them.
+    """
     spec, problem = data.state.spec, data.state.problem
     declared = [spec.metrics[m].range for m in problem.metrics]
     ends = np.array([(np.nan, np.nan) if r is None else r for r in declared])  # (M, 2)
     if spec.feedback == "difference":
         ends = np.stack([ends[:, 0] - ends[:, 1], ends[:, 1] - ends[:, 0]], -1)
-    preferences = [p.preference for p in data.state.profiles.values()]
-    weights = np.array(preferences).reshape(-1, len(problem.metrics)) / problem.sizes
-    each = np.where(weights[..., None] == 0, 0.0, weights[..., None] * ends)  # (profiles, M, 2)
-    low, high = each.min(-1).sum(-1), each.max(-1).sum(-1)
-    if not len(weights) or np.isnan(low).any():
+    if metric is None:
+        preferences = [p.preference for p in data.state.profiles.values()]
+        weights = np.array(preferences).reshape(-1, len(problem.metrics), 1) / problem.sizes[:, None]
+        each = np.where(weights == 0, 0.0, weights * ends)  # (profiles, M, 2)
+        least, most = (each.min(-1).sum(-1).min(initial=np.inf), each.max(-1).sum(-1).max(initial=-np.inf))
+        values = data.reward[~np.isnan(data.reward)]
+    else:
+        m = problem.metrics.index(metric)
+        (least, most), values = ends[m], data.vector[data.observed[:, m], m]
+    if not least < most or not ((values >= least) & (values <= most)).all():
         return None
-    least, most = float(low.min()), float(high.max())
-    inside = np.isnan(data.reward) | ((data.reward >= least) & (data.reward <= most))
-    return (least, most) if least < most and inside.all() else None
-
-
-def metric_range(data: Dataset, metric: str) -> Bounds | None:
-    """The bounds of every value of a metric, against its control plot where there is one; None as for the reward."""
-    declared = data.state.spec.metrics[metric].range
-    if declared is None:
-        return None
-    low, high = declared
-    if data.state.spec.feedback == "difference":
-        low, high = low - high, high - low
-    m = data.state.problem.metrics.index(metric)
-    values = data.vector[data.observed[:, m], m]
-    return (low, high) if ((values >= low) & (values <= high)).all() else None
-
-
-@dataclass(frozen=True)
-class ContrastTable:
-    """Columns for one arm's effect: the controls, the arm, and all other arms together."""
-
-    action: IntArray  # (n,)
-    probabilities: FloatArray  # (n, C + 2)
-    contrast: FloatArray  # (n, C + 2)
-    predictions: FloatArray  # (n, C + 2)
+    return float(least), float(most)
 
 
 @dataclass(frozen=True)
@@ -293,10 +280,7 @@ class PropensityLog:
 
     def chance(self, k: int | IntArray) -> FloatArray:
         """The probability of arm k at each decision: (n,); of several arms (n, k)."""
-        total = self.data.total[self.at]
-        if isinstance(k, int):
-            return self.data.probabilities[self.at, k] / total
-        return self.data.probabilities[self.at[:, None], k] / total[:, None]
+        return np.asarray((self.data.probabilities.T[k][..., self.at] / self.data.total[self.at]).T)
 
     @cached_property
     def control_chance(self) -> FloatArray:
@@ -322,44 +306,36 @@ class PropensityLog:
         """True if arm k is the control of all users."""
         return bool((self.control[np.unique(self.data.slot[self.at]), k] == 1).all())
 
-    def table(self, k: int) -> ContrastTable:
-        """The columns for the effect of arm k."""
-        slot = self.data.slot[self.at]
+    def table(self, k: int) -> dict[str, Any]:
+        """Columns for the effect of arm k: the controls, the arm, and all other arms together: (n, C + 2)."""
+        data, slot = self.data, self.data.slot[self.at]
         controls = np.flatnonzero(self.control[np.unique(slot)].any(0))
         arms = np.append(controls[controls != k], k)
-        place = np.full(len(self.data.state.problem.arms), len(arms))
+        place = np.full(len(data.state.problem.arms), len(arms))
         place[arms] = np.arange(len(arms))
         chances = self.chance(arms)
         contrast = (arms == k) - self.control[slot[:, None], arms]
         others = np.maximum(1 - chances.sum(-1, keepdims=True), 0.0)
-        return ContrastTable(
-            place[self.data.arm[self.at]],
-            np.concatenate([chances, others], -1),
-            np.concatenate([contrast, np.zeros_like(others)], -1),
-            self.predictions(arms),
-        )
+        return {
+            "action": place[data.arm[self.at]],
+            "reward": self.measured[self.at],
+            "probabilities": np.concatenate([chances, others], -1),
+            "contrast": np.concatenate([contrast, np.zeros_like(others)], -1),
+            "predictions": self.predictions(arms),
+        }
 
     def predictions(self, arms: IntArray) -> FloatArray:
         """Predictions of these arms, and last of the one that was played, before each decision: (n, k + 1)."""
-        data, at = self.data, self.at
-        K = len(data.state.problem.arms)
+        data, at, K = self.data, self.at, len(self.data.state.problem.arms)
         return arm_effects.running_predictions(
             data.arm[at], self.measured[at], K, user=data.user[at], season=data.episode[at], arms=arms
         )
 
-    def scores(self, table: ContrastTable, some: Sequence[int], bounds: Bounds | None = None) -> Scores:
+    def scores(self, table: dict[str, Any], some: Sequence[int], bounds: Bounds | None = None) -> Scores:
         """Scores of the decisions of some users; the first decision of all has no prediction, and is left out."""
-        member = np.zeros(len(self.data.state.users), bool)
-        member[list(some)] = True
-        rows = 1 + np.flatnonzero(member[self.data.user[self.at[1:]]])
-        return arm_effects.effect_scores(
-            action=table.action[rows],
-            reward=self.measured[self.at[rows]],
-            probabilities=table.probabilities[rows],
-            contrast=table.contrast[rows],
-            predictions=table.predictions[rows],
-            reward_range=bounds,
-        )
+        rows = 1 + np.flatnonzero(np.isin(self.data.user[self.at[1:]], list(some)))
+        columns = {name: column[rows] for name, column in table.items()}
+        return arm_effects.effect_scores(**columns, reward_range=bounds)
 
 
 # Checks of the residuals

@@ -165,14 +165,12 @@ class Export:
         pl = polars()
         types = {int: pl.Int64, float: pl.Float64, str: pl.String}
         schema = {name: types[kind] for name, kind in self.columns.items()}
-        frames = [pl.DataFrame(schema=schema)]
-        for rows in self.chunks(whole=whole):
-            values = {
-                name: [None if (v := row.get(name)) is None else kind(v) for row in rows]
-                for name, kind in self.columns.items()
-            }
-            frames.append(pl.DataFrame(values, schema=schema))
-        frame = pl.concat(frames)
+        frame = pl.concat(
+            [
+                pl.DataFrame(schema=schema),
+                *(pl.DataFrame(rows, schema=schema, strict=False) for rows in self.chunks(whole=whole) if rows),
+            ]
+        )
         frame.write_parquet(path)
         return int(frame.height)
 

@@ -15,7 +15,7 @@ from typing import Any
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import PENDING, AskRequest, Decision, Fault, Receipt, Report, TellRequest
 from drimed.trial import ask, queries, tables, tell
-from drimed.trial.ask import places, resolve_user
+from drimed.trial.ask import Place, places, resolve_user
 from drimed.trial.columns import (
     ARM,
     DECISION,
@@ -26,13 +26,13 @@ from drimed.trial.columns import (
     Cells,
     Column,
     Columns,
-    cells_by_column,
-    decimal_marks,
+    Sheet,
     usual_word,
 )
 from drimed.trial.covariates import alike, plot_key, shown
-from drimed.trial.names import ATTRIBUTE, CODE, CONTEXT, CONTROL, METRIC, folded, tidy
+from drimed.trial.names import ATTRIBUTE, CODE, CONTEXT, CONTROL, METRIC, control_plot, folded, tidy
 from drimed.trial.seasons import COLUMNS, iso
+from drimed.trial.spec import User
 from drimed.trial.state import TrialState
 from drimed.trial.tables import POINT, Marks, Record, Table, is_missing, number, refuse, text
 from drimed.trial.transaction import Transaction
@@ -48,23 +48,25 @@ Plots = dict[str, list[str]] | list[str]
 
 
 @dataclass(frozen=True)
-class AskSheet:
-    """A sheet as an ask request, with the rows that it came from."""
-
-    request: AskRequest
-    rows: dict[str, int]  # user -> its first row
-    plot_rows: dict[tuple[str, str], int]  # user and plot -> row
-    arms: dict[tuple[str, str | None], tuple[int, str]]  # user and plot -> row, and the arm that it names
-
-
-@dataclass(frozen=True)
 class _AskRow:
-    row: int
+    number: int
     user: str
     plot: str | None
     block: str | None
-    values: dict[tuple[str, str], Value]  # ("context", "rain") -> 400.0
+    values: dict[tuple[str, str], Value]  # ("contexts", "rain") -> 400.0
     arm: str | None
+
+
+@dataclass(frozen=True)
+class AskSheet:
+    """A sheet as an ask request, with the rows of each user that it came from."""
+
+    request: AskRequest
+    rows: dict[str, list[_AskRow]]
+
+    def row(self, user: str, plot: str | None) -> _AskRow:
+        """The row of a plot, or else the first of its user."""
+        return next((row for row in self.rows[user] if row.plot == plot), self.rows[user][0])
 
 
 def ask_sheet(
@@ -107,59 +109,45 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
     A row is a user or, where there are plots, one plot of a user; all rows of a user must agree. With open enrolment
     new users join, with the attributes, the cohort, the group and the plots of their rows.
     """
-    columns, ignore = Columns.of(state.problem), set(ignore)
-    meanings = columns.read(table, ignore, asks=True)
-    unknown = columns.unknown(table, meanings, ignore)
-    _refuse_headings(state, columns, table, meanings, unknown)
     covariates = state.problem.covariates
     named = ((CONTEXT, covariates.fields), (ATTRIBUTE, covariates.attributes))
     numeric = {Column(part, name) for part, known in named for name, c in known.items() if c.levels is None}
-    marks = decimal_marks(table, meanings, numeric, ignore)
+    sheet = Sheet(Columns.of(state.problem), table, numeric, ignore, asks=True)
+    _refuse_headings(state, sheet)
     errors: dict[int, str] = {}
     rows: dict[str, list[_AskRow]] = {}
-    for row in table.rows:
+    for row, cells in sheet.rows.items():
         try:
-            one = _ask_row(state, row.number, cells_by_column(row, meanings), marks)
-            if one.user not in state.users and unknown:  # a property of a new user must not be lost
-                columns.refuse(unknown[0])
+            one = _ask_row(state, row, cells, sheet.marks)
+            if one.user not in state.users and sheet.unknown:  # a property of a new user must not be lost
+                sheet.columns.refuse(sheet.unknown[0])
             rows.setdefault(one.user, []).append(one)
         except InputError as error:
-            errors[row.number] = str(error)
-    season, date = (_same_in_all_rows(table, meanings, name, errors) for name in COLUMNS)
-    contexts: dict[str, dict[str, Value]] = {}
-    enrol: dict[str, dict[str, Any]] = {}
-    plots: dict[str, Plots] = {}
+            errors[row] = str(error)
+    season, date = (_same_in_all_rows(sheet, name, errors) for name in COLUMNS)
+    parts: dict[str, dict[str, Any]] = {"contexts": {}, "enrol": {}, "plots": {}}
     for user, own in rows.items():
-        values, plots[user] = _user_of_rows(state, own, errors)
-        contexts[user] = {name: value for (part, name), value in values.items() if part == "contexts"}
-        enrol[user] = _definition(state, user, values, plots[user])
+        values, plots = _user_of_rows(state, own, errors)
+        of = {part: {n: v for (p, n), v in values.items() if p == part} for part in ("contexts", "attributes", "")}
+        definition = {"attributes": of["attributes"], "cohort": of[""].get("cohort")}
+        if user not in state.users:
+            definition |= {"group": of[""].get("group"), "blocks" if isinstance(plots, dict) else "plots": plots}
+        definition = {name: value for name, value in definition.items() if value}
+        for part, value in (("contexts", of["contexts"]), ("enrol", definition), ("plots", plots)):
+            if value:
+                parts[part][user] = value
     refuse(errors)
-    every = [one for own in rows.values() for one in own]
-    return AskSheet(
-        AskRequest(
-            users=list(rows),
-            contexts={user: context for user, context in contexts.items() if context},
-            enrol={user: definition for user, definition in enrol.items() if definition},
-            plots={user: some for user, some in plots.items() if some},
-            season=season,
-            date=date,
-        ),
-        rows={user: own[0].row for user, own in rows.items()},
-        plot_rows={(one.user, one.plot): one.row for one in every if one.plot is not None},
-        arms={(one.user, one.plot): (one.row, one.arm) for one in every if one.arm},
-    )
+    return AskSheet(AskRequest(users=list(rows), **parts, season=season, date=date), rows)
 
 
-def _refuse_headings(
-    state: TrialState, columns: Columns, table: Table, meanings: Mapping[str, Column], unknown: Sequence[str]
-) -> None:
+def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
     """Refuse misspelled columns, and a sheet without a column that every row needs. Other unknown columns may stay."""
-    present = set(meanings.values())
+    table, present = sheet.table, set(sheet.meanings.values())
     places = ("user", "plot", "block", "cohort", "group")
-    free = [c.name for c in columns.all if c not in present and (c.part in (CONTEXT, ATTRIBUTE) or c.name in places)]
-    for name in unknown:
-        if get_close_matches(folded(name), map(folded, free), n=1, cutoff=CLOSE):
-            columns.refuse(name)
+    free = [c for c in sheet.columns.all if c not in present and (c.part in (CONTEXT, ATTRIBUTE) or c.name in places)]
+    for name in sheet.unknown:
+        if get_close_matches(folded(name), [folded(c.name) for c in free], n=1, cutoff=CLOSE):
+            sheet.columns.refuse(name)
     needed = [USER, *(Column(CONTEXT, name) for name in state.problem.fields)]
     if table.rows and (absent := [repr(c.name) for c in needed if c not in present]):
         noun = "column" if len(absent) == 1 else "columns"
@@ -194,16 +182,15 @@ def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks) -> _Ask
     )
 
 
-def _same_in_all_rows(table: Table, meanings: Mapping[str, Column], name: str, errors: dict[int, str]) -> str | None:
+def _same_in_all_rows(sheet: Sheet, name: str, errors: dict[int, str]) -> str | None:
     """The value of a column that must be the same in all rows; None: it is empty or not there."""
     first: str | None = None
-    for row in table.rows:
-        cell = cells_by_column(row, meanings).get(Column(SHEET, name))
-        if is_missing(cell):
+    for row, cells in sheet.rows.items():
+        if is_missing(cell := cells.get(Column(SHEET, name))):
             continue
         value = (iso(text(cell)) if name == "date" else None) or text(cell)
         if first is not None and value != first:
-            errors.setdefault(row.number, f"{name} is {value!r} here and {first!r} above; a sheet asks for one season")
+            errors.setdefault(row, f"{name} is {value!r} here and {first!r} above; a sheet asks for one season")
         first = first or value
     return first
 
@@ -214,19 +201,19 @@ def _user_of_rows(
     """The values and plots of one user, on which all of its rows agree."""
     values: dict[tuple[str, str], Value] = {}
     plots: dict[str, str | None] = {}
-    user, first = own[0].user, own[0].row
+    user, first = own[0].user, own[0].number
     for row in own:
         for key, value in row.values.items():
             if values.setdefault(key, value) != value:
-                errors[row.row] = f"{key[1]} of user {user!r} is {value!r} here and {values[key]!r} in another row"
+                errors[row.number] = f"{key[1]} of user {user!r} is {value!r} here and {values[key]!r} in another row"
         if row.plot is None:
             if len(own) > 1:
-                errors[row.row] = (
+                errors[row.number] = (
                     f"user {user!r} is in the sheet twice; only rows with a column 'plot' may share a user"
                 )
             continue
         if row.plot in plots:
-            errors[row.row] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
+            errors[row.number] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
         plots[row.plot] = row.block
     repeats = all(part != "contexts" for part, _ in values) and all(_was_decided(state, row) for row in own)
     for name in () if repeats else state.problem.fields:
@@ -245,7 +232,9 @@ def _user_of_rows(
         if row.plot is not None:
             block = row.block or known.get(row.plot)  # that of a plot which the trial knows may be left out
             if block is None:
-                errors.setdefault(row.row, f"column 'block' is missing or empty: other plots of user {user!r} have one")
+                errors.setdefault(
+                    row.number, f"column 'block' is missing or empty: other plots of user {user!r} have one"
+                )
             else:
                 blocks.setdefault(block, []).append(row.plot)
     return values, blocks
@@ -259,21 +248,6 @@ def _was_decided(state: TrialState, row: _AskRow) -> bool:
     return all(key in state.episode.asked for key in keys)
 
 
-def _definition(state: TrialState, user: str, values: Mapping[tuple[str, str], Value], plots: Plots) -> dict[str, Any]:
-    """The description of a user that joins, or that must agree with how it joined."""
-    definition: dict[str, Any] = {}
-    if attributes := {name: value for (part, name), value in values.items() if part == "attributes"}:
-        definition["attributes"] = attributes
-    if ("", "cohort") in values:
-        definition["cohort"] = values["", "cohort"]
-    if user not in state.users:
-        if ("", "group") in values:
-            definition["group"] = values["", "group"]
-        if plots:
-            definition["blocks" if isinstance(plots, dict) else "plots"] = plots
-    return definition
-
-
 def _at_row(fault: Fault, sheet: AskSheet, names: Sequence[str]) -> Fault:
     """A fault of an ask request at its row; one that is about no row keeps its path."""
     part, name, *rest = (*fault.path, "", "")[: max(2, len(fault.path))]
@@ -283,19 +257,20 @@ def _at_row(fault: Fault, sheet: AskSheet, names: Sequence[str]) -> Fault:
     last = str(rest[-1]) if rest else "user"
     subject = "plot" if part == "plots" else last
     message = f"{subject} {fault.message}" if fault.message.startswith("must ") else fault.message
-    row = sheet.rows[user] if part != "plots" else sheet.plot_rows.get((user, last), sheet.rows[user])
-    return replace(fault, path=(), message=message, row=row)
+    row = sheet.row(user, last if part == "plots" else None)
+    return replace(fault, path=(), message=message, row=row.number)
 
 
 def _refuse_arms(sheet: AskSheet, decisions: Iterable[Decision]) -> None:
     """Refuse arms in a sheet that are not those of earlier decisions; an arm that was drawn just now is not told."""
     errors: dict[int, str] = {}
     for d in decisions:
-        row, arm = sheet.arms.get((d.user, d.plot)) or sheet.arms.get((d.user, None), (0, ""))
+        row = sheet.row(d.user, d.plot)
+        arm = row.arm
         if arm and not d.repeated:
-            errors[row] = f"the sheet says arm {arm!r}, and the trial draws the arm: take the column out"
+            errors[row.number] = f"the sheet says arm {arm!r}, and the trial draws the arm: take the column out"
         elif arm and arm != tidy(d.arm):
-            errors[row] = (
+            errors[row.number] = (
                 f"decision {d.id} for user {d.user!r} has arm {d.arm!r}, the sheet says {arm!r}; the trial draws the "
                 "arm: take the column out"
             )
@@ -305,26 +280,20 @@ def _refuse_arms(sheet: AskSheet, decisions: Iterable[Decision]) -> None:
 def blank_sheet(state: TrialState) -> list[Record]:
     """A sheet of all users to fill in: a row for each place, with what is known about it."""
     all_places = [place for user in state.users for place in places(state, user)]
-    present = [name for name in PLACES if any(getattr(place, name) is not None for place in all_places)]
-    columns = Columns.of(state.problem)
+    present = places_of(all_places)
     attributes = list(state.problem.covariates.attributes) if state.spec.enrols else []
-    cohorts = state.spec.enrols and bool(state.spec.cohorts)
 
-    def row(user: str | None, known: Mapping[str, Any], cohort: str | None, at: Mapping[str, Any]) -> Record:
+    def row(place: Place | None) -> Record:
+        definition = User() if place is None else state.profile(place.user).definition
         return {
-            "user": user,
-            **at,
-            **{columns.named(CONTEXT, name): None for name in state.problem.fields},
-            **{columns.named(ATTRIBUTE, name): known.get(name) for name in attributes},
-            **({"cohort": cohort} if cohorts else {}),
+            "user": None if place is None else place.user,
+            **{name: getattr(place, name) for name in present},
+            **dict.fromkeys(state.problem.fields),
+            **{name: (definition.attributes or {}).get(name) for name in attributes},
+            **({"cohort": definition.cohort} if state.spec.enrols and state.spec.cohorts else {}),
         }
 
-    rows = []
-    for place in all_places:
-        definition = state.profile(place.user).definition
-        at = {name: getattr(place, name) for name in present}
-        rows.append(row(place.user, definition.attributes or {}, definition.cohort, at))
-    return rows or [row(None, {}, None, {})]
+    return [row(place) for place in all_places or [None]]
 
 
 def plots_of(texts: Sequence[str]) -> dict[str, Any]:
@@ -384,20 +353,17 @@ def tell_sheet(
     an arm or a context that is not the decision's is an error: one column was sorted alone. A `blinded` person sends no
     arms: it could be tried which one is not refused.
     """
-    columns, ignore = Columns.of(tx.state.problem), set(ignore)
-    meanings = columns.read(table, ignore)
-    if blinded and not tx.state.opened and ARM in meanings.values():
+    sheet = _outcome_sheet(tx.state, table, ignore)
+    if blinded and not tx.state.opened and ARM in sheet.meanings.values():
         raise InputError("a sheet of a blinded person has no column 'arm': leave it out")
-    for name in columns.unknown(table, meanings, ignore):
-        columns.refuse(name)
-    marks = decimal_marks(table, meanings, _outcome_columns(columns), ignore)
-    cells = {row.number: cells_by_column(row, meanings) for row in table.rows}
+    for name in sheet.unknown:
+        sheet.columns.refuse(name)
     reports: dict[int, Report] = {}  # by their row
     errors: dict[int, str] = {}
     first_rows: dict[int, int] = {}  # decision -> its row
-    for row, own in cells.items():
+    for row, cells in sheet.rows.items():
         try:
-            report = _report(own, marks)
+            report = _report(cells, sheet.marks)
         except InputError as error:
             errors[row] = str(error)
             continue
@@ -407,14 +373,14 @@ def tell_sheet(
                 errors[row] = f"decision {report.decision} has an outcome in row {before} too; tell each once"
     recorded = {d.id: d for d in queries.decisions(tx.ledger, tx.state, [r.decision for r in reports.values()])}
     for row, report in reports.items():
-        if report.decision in recorded and (wrong := _mismatch(tx.state, cells[row], recorded[report.decision])):
+        if report.decision in recorded and (wrong := _mismatch(tx.state, sheet.rows[row], recorded[report.decision])):
             errors.setdefault(row, wrong)
     refuse(errors)
     if not reports:
-        wanted = ", ".join(columns.named(METRIC, name) for name in columns.metrics)
+        wanted = ", ".join(sheet.columns.metrics)
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
     rows = list(reports)
-    doubts = list(_split_decimals(tx.state, table, meanings, reports, recorded))
+    doubts = list(_split_decimals(tx.state, sheet, reports, recorded))
     try:
         request = TellRequest(reports=list(reports.values()), confirm=confirm)
         return tell.tell(tx, request, doubts=doubts)
@@ -430,10 +396,8 @@ def still_empty(
     tx: Transaction, table: Table, receipts: Sequence[Receipt], ignore: Iterable[str] = ()
 ) -> list[Decision]:
     """The decisions of a sheet for which it has no outcome, and none is recorded or given up."""
-    columns = Columns.of(tx.state.problem)
-    meanings = columns.read(table, set(ignore))
-    marks = decimal_marks(table, meanings, _outcome_columns(columns), ignore)
-    ids = {decision_number(cells_by_column(row, meanings), marks) for row in table.rows}
+    sheet = _outcome_sheet(tx.state, table, ignore)
+    ids = {decision_number(cells, sheet.marks) for cells in sheet.rows.values()}
     ids -= {receipt.decision for receipt in receipts}
     return [d for d in queries.decisions(tx.ledger, tx.state, ids) if d.state == PENDING]
 
@@ -448,8 +412,10 @@ def decision_number(cells: Cells, marks: Marks = POINT) -> int:
     return int(which)
 
 
-def _outcome_columns(columns: Columns) -> set[Column]:
-    return {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
+def _outcome_sheet(state: TrialState, table: Table, ignore: Iterable[str]) -> Sheet:
+    columns = Columns.of(state.problem)
+    numeric = {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
+    return Sheet(columns, table, numeric, ignore)
 
 
 def _report(cells: Cells, marks: Marks) -> Report | None:
@@ -457,19 +423,15 @@ def _report(cells: Cells, marks: Marks) -> Report | None:
     values: dict[str, dict[str, float | None]] = {METRIC: {}, CONTROL: {}}
     for column, cell in cells.items():
         if column.part in values and not is_missing(cell):
-            name = column.name if column.part == METRIC else column.long
-            values[column.part][column.name] = number(name, cell, marks)
+            values[column.part][column.name] = number(column.heading, cell, marks)
     return Report(which, values[METRIC], values[CONTROL] or None) if any(values.values()) else None
 
 
 def _split_decimals(
-    state: TrialState,
-    table: Table,
-    meanings: Mapping[str, Column],
-    reports: Mapping[int, Report],
-    recorded: Mapping[int, Decision],
+    state: TrialState, sheet: Sheet, reports: Mapping[int, Report], recorded: Mapping[int, Decision]
 ) -> Iterator[Fault]:
     """Whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
+    table, meanings = sheet.table, sheet.meanings
     metrics = [name for name, column in meanings.items() if column.part in (METRIC, CONTROL)]
     if table.separator != "," or any("." in str(cell) for name in metrics for cell in table.column(name)):
         return
@@ -526,17 +488,17 @@ def _reads_as(cell: Any, value: float | str) -> bool:
 # Sheets to hand out
 
 
-def decision_rows(
-    columns: Columns, decisions: Iterable[Decision], metrics: Sequence[str] = (), *, plots: bool = False
-) -> list[Record]:
-    """Decisions as a sheet to hand out, with a column for each of these metrics to fill in.
+def decision_rows(state: TrialState, decisions: Iterable[Decision], *, fill_in: bool = True) -> list[Record]:
+    """Decisions as a sheet to hand out; to `fill_in`, with columns for outcomes, those of control plots, and notes.
 
     A sheet of decisions that are all blinded has no columns of arms; codes are there if any decision has one.
     """
-    rows = list(decisions)
+    rows, free = list(decisions), Columns.of(state.problem).all
     present, coded = places_of(rows), any(d.code is not None for d in rows)
     arms, reasons = any(d.arm for d in rows), any(d.reason for d in rows)
-    seasons = SEASON in columns.all and any(d.season is not None for d in rows)
+    seasons = SEASON in free and any(d.season is not None for d in rows)
+    metrics = state.problem.metrics if fill_in else []
+    plots = metrics if state.spec.feedback == "difference" else []
     return [
         {
             "decision": d.id,
@@ -544,38 +506,30 @@ def decision_rows(
             **({"season": d.season} if seasons else {}),
             "user": d.user,
             **{name: getattr(d, name) for name in present},
-            **{columns.named(CONTEXT, name): value for name, value in (d.context or {}).items()},
+            **(d.context or {}),
             **({"arm": d.arm} if arms else {}),
             **({CODE: d.code} if coded else {}),
             **({"propensity": d.propensity, "reason": d.reason} if reasons else {}),
-            **{columns.named(METRIC, m): (d.outcome or {}).get(m) for m in metrics},
-            **{columns.named(CONTROL, m): (d.control or {}).get(m) for m in (metrics if plots else ())},
+            **{m: (d.outcome or {}).get(m) for m in metrics},
+            **{control_plot(m): (d.control or {}).get(m) for m in plots},
+            **({NOTES.name: None} if fill_in and NOTES in free else {}),
         }
         for d in rows
     ]
 
 
-def to_fill_in(state: TrialState, decisions: Iterable[Decision]) -> list[Record]:
-    """Decisions as a sheet that comes back: with columns for every outcome, those of control plots, and notes."""
-    columns = Columns.of(state.problem)
-    plots = state.spec.feedback == "difference"
-    rows = decision_rows(columns, decisions, state.problem.metrics, plots=plots)
-    return [row | {NOTES.name: None} for row in rows] if NOTES in columns.all else rows
-
-
 def headings(state: TrialState, *, blinded: bool = False) -> list[str]:
     """The columns of a sheet to fill in without any decision."""
-    columns, metrics = Columns.of(state.problem), state.problem.metrics
-    plots = metrics if state.spec.feedback == "difference" else []
+    metrics = state.problem.metrics
     return [
         *("decision", "episode", "user"),
         *(() if blinded and not state.opened else ("arm", "propensity", "reason")),
-        *(columns.named(METRIC, m) for m in metrics),
-        *(columns.named(CONTROL, m) for m in plots),
-        *([NOTES.name] if NOTES in columns.all else []),
+        *metrics,
+        *(map(control_plot, metrics) if state.spec.feedback == "difference" else ()),
+        *([NOTES.name] if NOTES in Columns.of(state.problem).all else []),
     ]
 
 
-def places_of(decisions: Sequence[Decision]) -> list[str]:
+def places_of(decisions: Sequence[Decision | Place]) -> list[str]:
     """The columns that tell plots apart, if any of the decisions has one."""
     return [name for name in PLACES if any(getattr(d, name) is not None for d in decisions)]

@@ -7,6 +7,7 @@ recorded with the hash of all that it says, and `verify` repeats it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -80,15 +81,9 @@ def look(
 ) -> tuple[dict[str, Any], Dataset | None]:
     """A look as it is recorded, and the dataset that it has loaded; `before` is that of an earlier one."""
     before = before if before is not None and before.state.seq <= state.seq else None
-    loaded: list[Dataset] = []
-
-    def load() -> Dataset:
-        if not loaded:
-            loaded.append(load_dataset(ledger, state, before))
-        return loaded[0]
-
+    load = cache(lambda: load_dataset(ledger, state, before))
     body = evaluate(state, cause, load)
-    return body | {"hash": look_hash(body)}, loaded[0] if loaded else None
+    return body | {"hash": look_hash(body)}, load() if load.cache_info().currsize else None
 
 
 # Evaluating the rules

@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
-from drimed.evaluation.stopping_rules import NEED_MARGIN, Rule
+from drimed.evaluation.stopping_rules import Rule
 from drimed.models.linear_regression import Learner
 from drimed.numerics import arrays as checks
 from drimed.policies.policy import Policy
@@ -101,21 +101,10 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
 
 # Sections of a file on which no other one rests; and sections that rest on a field of something with a name, such as
 # metrics.yield.range, and not on the name alone.
-_ALONE = frozenset(
-    (
-        "name",
-        "about",
-        "seed",
-        "tolerance",
-        "confidence",
-        "delta",
-        "floors",
-        "blinding",
-        "stopping",
-        "guardrails",
-        "users",
-    )
-)
+_ALONE = (
+    "name", "about", "seed", "tolerance", "confidence", "delta", "floors", "blinding", "stopping", "guardrails",
+    "users",
+)  # fmt: skip
 _RESTING = {
     "metrics": ("guardrails", "stopping", "floors", "model", "noise"),
     "context": ("attributes", "users", "cohorts", "model"),
@@ -662,13 +651,10 @@ def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule,
     fields = [field for field in ("group", "user", "each") if getattr(rule, field) is not None]
     if len(fields) > 1:
         yield Fault((*at, fields[1]), f"give one of group, user and each; {' and '.join(fields)} contradict each other")
-    if rule.kind in NEED_MARGIN and not rule.margin:
-        yield Fault((*at, "margin"), f"{rule.kind} needs a margin above zero: the smallest effect that matters")
-    else:
-        try:
-            Rule(kind=rule.kind, margin=rule.margin)
-        except ConfigError as error:
-            yield Fault((*at, "margin"), str(error))
+    try:
+        Rule(kind=rule.kind, margin=rule.margin)
+    except ConfigError as error:
+        yield Fault((*at, "margin"), str(error))
     controls = [spec.control, *(spec.resolved(user).control for user in users.values())]
     if rule.arm is not None and all(control == rule.arm for control in controls):
         yield Fault((*at, "arm"), f"{rule.arm!r} is the control itself: it has no effect against itself")

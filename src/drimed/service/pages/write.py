@@ -302,7 +302,7 @@ async def given(visit: Visit) -> Response:
 async def given_sheet(visit: Visit) -> Response:
     """The same as a sheet, with columns for the outcomes."""
     status, decisions = await _listed_decisions(visit)
-    rows = await visit.service.read(visit.trial, lambda trial: sheets.to_fill_in(trial.state(), decisions))
+    rows = await visit.service.read(visit.trial, lambda trial: sheets.decision_rows(trial.state(), decisions))
     return visit.download(f"{visit.trial}-decisions-{status.hash[:12]}", rows)
 
 
@@ -412,7 +412,7 @@ async def pending_sheet(visit: Visit) -> Response:
         with trial.reading() as (ledger, state):
             found = queries.decisions(ledger, state, queries.pending(ledger))
             found = (blinded_decision(state, d) for d in found) if visit.blinded else found
-            return state.hash, sheets.to_fill_in(state, found), sheets.headings(state, blinded=visit.blinded)
+            return state.hash, sheets.decision_rows(state, found), sheets.headings(state, blinded=visit.blinded)
 
     hash, rows, empty = await visit.service.read(visit.trial, look)
     mark = "" if visit.blinded else f"-{hash[:12]}"  # a hash would confirm a guess of the arms
