@@ -17,7 +17,7 @@ SPEC = SMALL | {"name": "small", "blinding": {"codes": {"old": "AX7", "new": "BK
 @pytest.fixture
 def line(tmp_path: Path) -> CommandLine:
     made = CommandLine(tmp_path)
-    made.ok("init", made.write("small.json", json.dumps(SPEC)))
+    made.ok("init", made.write("small.json", json.dumps(SPEC)), "--no-rehearse")
     return made
 
 

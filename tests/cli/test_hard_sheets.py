@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from drimed.trial import sheets
+from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read, sheet
+from drimed.trial.trial import Trial
 from tests.cli.commanding import CommandLine
 from tests.trial.fields import FIELD
 from tests.trial.trials import SMALL
@@ -26,7 +29,7 @@ FARMS: dict[str, Any] = SMALL | {
 @pytest.fixture
 def line(tmp_path: Path) -> CommandLine:
     made = CommandLine(tmp_path)
-    made.ok("init", made.write("farms.json", json.dumps(FARMS)))
+    made.ok("init", made.write("farms.json", json.dumps(FARMS)), "--no-rehearse")
     made.ok("ask", "farms", "--episode", "1")
     return made
 
@@ -58,9 +61,12 @@ SAME = [
 
 
 @pytest.mark.parametrize("data", SAME)
-def test_sheets_as_people_and_programs_write_them_say_the_same(line: CommandLine, data: bytes) -> None:
-    line.ok("tell", "farms", line.write("o.csv", data))
-    assert outcomes(line) == [(8.7, 31.0), (9.25, None), (None, None)]
+def test_sheets_as_people_and_programs_write_them_say_the_same(data: bytes) -> None:
+    trial = Trial.create(FARMS, MemoryStore())
+    trial.ask_many(episode=1)
+    with trial.writing() as tx:
+        sheets.tell_sheet(tx, read(data, "o.csv"))
+    assert [trial.decision(n).outcome for n in (1, 2, 3)] == [{"yield": 8.7, "leaching": 31.0}, {"yield": 9.25}, None]
 
 
 def test_a_workbook_goes_out_and_comes_back_filled_in(line: CommandLine) -> None:
@@ -75,23 +81,12 @@ def test_a_workbook_goes_out_and_comes_back_filled_in(line: CommandLine) -> None
 
 
 WRONG = [
-    ('decision,user,yield\n1,north,"8.7\n2,hill,9.2\n3,river,9.9\n', "row 2: the cells cannot be told apart"),
-    ('decision,yield,notes\n1,8.7,"hail\n2,9.2,x\n3,9.9,y"\n', "row 2: a cell in quotes goes on over several lines"),
-    ("decision,user,yield,leaching\n1,north,8,7,31\n", "row 2: expected 4 cells, got 5: 1 | north | 8 | 7 | 31"),
     ("decision,user,yield,leaching\n1,north,8,7,\n", "if 8,7 is one number, write 8.7"),
     ("decision,yield,notes\n1,8,7\n", "row 2: yield 8 and notes '7', or yield 8,7 with a decimal comma"),
-    ("decision,yield\n1,8_7\n", "row 2: yield must be a number, got '8_7'"),
-    ("decision;yield\n1;1.234\n", "row 2: yield 1.234 can be read as 1234 or as 1.234"),
     ("decision;yield\n1;8,7\n2;1.234\n", "row 3: yield 1.234 can be read as"),
-    ('decision,yield\n1,"1,234"\n', "row 2: yield 1,234 can be read as 1234 or as 1.234"),
-    ("decision,yield\n1,1 234\n", "row 2: yield must be a number, got '1 234'"),
-    ("decision,Yield,yield\n1,8,9\n", "columns 'Yield' and 'yield' are the same"),
     ("decision,yield,moisture\n1,8,9\n", "unknown column 'moisture'"),
     ("decision,episode,yield\n1,2,8.7\n", "row 2: decision 1 is for episode '1', the sheet says '2'"),
     ("decision,user\n1,north\n", "the sheet has no outcomes"),
-    ('[{"decision": 1, "yield": 8.7}]', "looks like JSON"),
-    ("%PDF-1.7\n", "is a PDF"),
-    ("decision,yield\n1,8.7\x00\n", "is not a text"),
 ]
 
 
@@ -116,7 +111,7 @@ def test_whole_numbers_side_by_side_where_decimals_are_usual_are_asked_about(lin
     assert outcomes(line)[0] == (8.0, 7.0)
 
 
-@pytest.mark.parametrize("value", ["-9999", "46342", "1e29", "15.001"])
+@pytest.mark.parametrize("value", ["-9999", "15.001"])
 def test_values_outside_of_their_range_are_asked_about_everywhere(line: CommandLine, value: str) -> None:
     path = line.write("o.csv", f"decision,yield\n1,{value}\n")
     for words in (["tell", "farms", path], ["tell", "farms", "--decision", "1", "--value", f"yield={value}"]):
@@ -129,9 +124,6 @@ def test_values_outside_of_their_range_are_asked_about_everywhere(line: CommandL
     assert outcomes(line)[0] == (8.0, None)
     line.ok(*amend, "--yes")
     assert outcomes(line)[0] == (float(value), None)
-
-
-# Names
 
 
 # Weights
@@ -150,7 +142,7 @@ def test_values_outside_of_their_range_are_asked_about_everywhere(line: CommandL
     ],
 )
 def test_a_weight_that_seeks_harm_is_refused(line: CommandLine, change: dict[str, Any], at: str) -> None:
-    error = line.refused("init", line.write("w.json", json.dumps(FARMS | change)), "--dry-run")
+    error = line.refused("init", line.write("w.json", json.dumps(FARMS | change)), "--dry-run", "--no-rehearse")
     assert at in str(error)
     assert "seeks the opposite" in str(error)
 
@@ -186,7 +178,7 @@ def test_a_sheet_that_cannot_be_written_is_refused_before_anything_is_decided(li
 
 def test_a_misspelled_column_is_not_passed_over(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
-    line.ok("init", line.write("f.json", json.dumps(FIELD)))
+    line.ok("init", line.write("f.json", json.dumps(FIELD)), "--no-rehearse")
     text = "user,plott,rain,slope\nnorth,A1,450,flat\n"
     assert "unknown column 'plott'; did you mean 'plot'" in str(line.refused("ask", "field", line.write("s.csv", text)))
     line.ok("ask", "field", line.write("s.csv", "user,rain,slope,owner's phone\nsouth,450,flat,+49 123\n"))
@@ -204,7 +196,7 @@ TRICKY = FARMS | {
 
 def test_nothing_that_somebody_typed_is_markup(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
-    line.ok("init", line.write("t.json", json.dumps(TRICKY)))
+    line.ok("init", line.write("t.json", json.dumps(TRICKY)), "--no-rehearse")
     said = line.ok("ask", "tricky", "--episode", "1")
     assert all(name in said for name in ("field[a]", "field[b]", "x[bold]", "N[low]"))
     assert "'[/y]'" in str(line.refused("ask", "tricky", "--user", "[/y]"))
@@ -215,7 +207,7 @@ def test_nothing_that_somebody_typed_is_markup(tmp_path: Path) -> None:
     assert "x[bold]" in line.ok("decisions", "tricky")
 
 
-@pytest.mark.parametrize("text", ["\x1b[31mred\x1b]0;title\x07", "\x9b2J", "a\u202eb", "c\rd"])
+@pytest.mark.parametrize("text", ["\x1b[31mred\x1b]0;title\x07\x9b2J", "a\u202eb\rd"])
 def test_no_escape_sequence_reaches_the_terminal(line: CommandLine, text: str) -> None:
     line.ok("pause", "farms", "--reason", text, "--actor", f"eve{text}")
     acting = [c for c in text if unicodedata.category(c) in ("Cc", "Cf")]
@@ -238,7 +230,7 @@ def test_no_cell_of_a_report_or_an_export_is_a_formula(tmp_path: Path) -> None:
     spec = SMALL | {"name": "evil", "users": users, "attributes": {"soil": {"levels": ["-2+3", "sand"]}}}
     for user, soil in zip(users.values(), ("-2+3", "sand", "=1"), strict=True):
         user["attributes"] = {"soil": soil}  # type: ignore[assignment]
-    line.ok("init", line.write("e.json", json.dumps(spec)))
+    line.ok("init", line.write("e.json", json.dumps(spec)), "--no-rehearse")
     line.ok("ask", "evil", "--episode", "1")
     line.ok("tell", "evil", line.write("o.csv", "decision,yield\n1,5\n2,6\n3,7\n"))
     line.ok("report", "evil", "--out", str(tmp_path / "report"))

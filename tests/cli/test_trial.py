@@ -20,7 +20,7 @@ SHEET = "user,rain\nnorth,400\nhill,520\nriver,380\n"
 def line(tmp_path: Path) -> CommandLine:
     made = CommandLine(tmp_path)
     made.ok("template", "--out", str(tmp_path / "t.toml"))
-    made.ok("init", str(tmp_path / "t.toml"))
+    made.ok("init", str(tmp_path / "t.toml"), "--no-rehearse")
     made.write("s.csv", SHEET)
     return made
 
@@ -101,7 +101,7 @@ def test_a_kept_hash_proves_that_nothing_was_rewritten(line: CommandLine) -> Non
     ("words", "kind", "said"),
     [
         (["status", "maise"], UnknownNameError, "unknown trial 'maise'; did you mean 'maize-nitrogen'"),
-        (["ask", "maize-nitrogen", "--episode", "1"], InputError, "give a sheet"),
+        (["ask", "maize-nitrogen", "--episode", "1"], InputError, "in a sheet"),
         (["ask", "maize-nitrogen", "nowhere.csv"], InputError, "cannot read nowhere.csv"),
         (["tell", "maize-nitrogen"], InputError, "give a sheet, or --decision with --value"),
         (["tell", "maize-nitrogen", "--decision", "1", "--value", "yield"], InputError, "expected NAME=VALUE"),
@@ -149,7 +149,7 @@ def test_a_template_is_never_written_over(line: CommandLine) -> None:
 def field(tmp_path: Path) -> CommandLine:
     made = CommandLine(tmp_path)
     for spec in (FIELD, PATIENTS):
-        made.ok("init", made.write(f"{spec['name']}.json", json.dumps(spec)))
+        made.ok("init", made.write(f"{spec['name']}.json", json.dumps(spec)), "--no-rehearse")
     return made
 
 

@@ -107,7 +107,7 @@ def test_an_arm_that_is_added_gets_a_code() -> None:
         ({"old": "A", "new": "B"}, "gives no code to newer"),
         ({"old": "A", "new": "B", "newer": "a"}, "'a' is the code of 'old' too"),
         ({"old": "A", "new": "B", "newer": "OLD"}, "'OLD' is the name of an arm"),
-        ({"old": "A", "new": "B", "newer": "C", "none": "D"}, "is no arm of this trial"),
+        ({"old": "A", "new": "B", "newer": "C", "none": "D"}, "unknown arm .none."),
         ({"old": "A", "new": "B", "newer": ""}, "must be a name"),
         ({"old": "A", "new": "B", "newer": "C\u200b"}, "cannot be seen"),
     ],
@@ -175,7 +175,7 @@ def test_a_sheet_for_the_blinded_has_no_column_of_arms_and_one_that_has_is_refus
     given = trial.ask_many()
     state = trial.state()
     rows = sheets.decision_rows(state, [blinding.blinded_decision(state, d) for d in given])
-    assert list(rows[0]) == ["decision", "episode", "user", "yield", "notes"]
+    assert list(rows[0]) == ["decision", "episode", "user", "yield", "cost", "notes"]
     with trial.writing() as tx:
         for arm in state.spec.arms:
             table = read(f"decision,Arm,yield\n1,{arm},5\n")

@@ -172,7 +172,7 @@ def test_a_user_takes_from_its_cohort_what_it_does_not_say_and_from_the_trial_wh
     assert a == ({"yield": 2.0}, "old", ["old", "new"])
     assert b.preference == {"yield": 3.0}
     assert (c.preference, c.arms) == ({"yield": 1.0}, None)
-    assert [spec.group_of(user) for user in spec.users.values()] == ["clinic", "clinic", None]
+    assert [spec.resolved(user).group for user in spec.users.values()] == ["clinic", "clinic", None]
 
 
 @pytest.mark.parametrize(

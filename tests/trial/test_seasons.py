@@ -93,7 +93,7 @@ def test_names_survive_snapshots_and_are_proven(trial: Trial, monkeypatch: pytes
 def test_a_trial_that_uses_the_word_season_for_a_context_keeps_its_sheets(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
     spec = SPEC | {"context": {"season": {"levels": ["dry", "wet"]}}, "name": "w"}
-    line.ok("init", line.write("w.json", json.dumps(spec)))
+    line.ok("init", line.write("w.json", json.dumps(spec)), "--no-rehearse")
     sheet = line.write("s.csv", "user,season\nnorth,dry\nsouth,wet\n")
     line.ok("ask", "w", sheet, "--season", "1996", "--out", str(tmp_path / "a.csv"))
     assert [row["season"] for row in line.rows("a.csv")] == ["dry", "wet"]
@@ -101,7 +101,7 @@ def test_a_trial_that_uses_the_word_season_for_a_context_keeps_its_sheets(tmp_pa
 
 def test_a_sheet_names_its_season_and_gets_it_back(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
-    line.ok("init", line.write("t.json", json.dumps(SPEC)))
+    line.ok("init", line.write("t.json", json.dumps(SPEC)), "--no-rehearse")
     sheet = line.write("s.csv", "user,season,date\nnorth,1996,1996-05-01\nsouth,1996,\n")
     assert "2 decided; season 1996\n" in line.ok("ask", "t", sheet, "--out", str(tmp_path / "a.csv"))
     rows = line.rows("a.csv")
@@ -129,7 +129,7 @@ def test_a_date_with_dots_is_kept_as_any_other(trial: Trial, date: str) -> None:
 
 def test_a_sheet_may_write_dates_with_dots(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
-    line.ok("init", line.write("t.json", json.dumps(SPEC)))
+    line.ok("init", line.write("t.json", json.dumps(SPEC)), "--no-rehearse")
     sheet = line.write("s.csv", "user,season,date\nnorth,1996,01.05.1996\nsouth,1996,1996-05-01\n")
     assert "2 decided; season 1996\n" in line.ok("ask", "t", sheet, "--out", str(tmp_path / "a.csv"))
     assert "season 1996, 1996-05-01" in line.ok("log", "t")

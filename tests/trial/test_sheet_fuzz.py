@@ -17,8 +17,8 @@ from drimed.trial.names import METRIC
 from drimed.trial.tables import is_missing, number, read
 from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values, drawn
 
-SHEETS = int(os.environ.get("DRIMED_SHEETS", "2000"))
-PARTS = 8  # each with a stream of its own
+SHEETS = int(os.environ.get("DRIMED_SHEETS", "800"))
+PARTS = 2  # each with a stream of its own
 
 USER = Column(SHEET, "user")
 COLUMNS = Columns(METRICS, (), ())

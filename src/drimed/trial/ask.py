@@ -308,8 +308,7 @@ def _check_same_user(state: TrialState, name: str, user: User, at: Path) -> None
                 (*at, "attributes", attribute),
             )
     resolved = spec.resolved(known)
-    had = {name: getattr(resolved, name) for name in ("preference", "control", "arms")}
-    for field, was in {"cohort": known.cohort, "group": spec.group_of(known), **had}.items():
+    for field, was in {"cohort": known.cohort, **resolved._asdict()}.items():
         new = getattr(user, field)
         if new is not None and new != (tidy(was) if isinstance(was, str) else was):
             fix = f"; change it with `drimed trial {CHANGED_BY[field]}`" if field in CHANGED_BY else ""

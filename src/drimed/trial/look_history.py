@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import TypeAdapter
+
 from drimed.evaluation.stopping_rules import Better, Rule, share_of
 from drimed.trial.spec import Stopping, StoppingRule, TrialSpec, User
 
@@ -59,11 +61,7 @@ class LookHistory:
     @staticmethod
     def read(data: Mapping[str, Any]) -> LookHistory:
         """From JSON data."""
-        scopes = {
-            n: RuleScope(tuple(v["arms"]), v["by"], tuple(v["names"]), v["better"]) for n, v in data["scopes"].items()
-        }
-        demands = None if data["demands"] is None else (str(data["demands"][0]), str(data["demands"][1]))
-        return LookHistory(**{**data, "scopes": scopes, "ended": tuple(data["ended"]), "demands": demands})
+        return TypeAdapter(LookHistory).validate_python(data)
 
     def after(self, seq: int, body: Mapping[str, Any]) -> LookHistory:
         """The history with another look, of event `seq`."""
@@ -173,7 +171,7 @@ def changed_scopes(state: TrialState, new: Stopping) -> tuple[TrialSpec, dict[st
 
 def groups_of(spec: TrialSpec, users: Mapping[str, User]) -> list[str]:
     """All groups, also those of cohorts without users."""
-    groups = [spec.group_of(user) for user in users.values()] + [cohort.group for cohort in spec.cohorts.values()]
+    groups = [spec.resolved(user).group for user in users.values()] + [cohort.group for cohort in spec.cohorts.values()]
     return list(dict.fromkeys(group for group in groups if group is not None))
 
 

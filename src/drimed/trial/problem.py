@@ -104,7 +104,7 @@ class Problem:
             preference=preference,
             control=control,
             allowed=allowed,
-            group=self.spec.group_of(user),
+            group=self.spec.resolved(user).group,
             unit=unit or IndexedUnit.unknown(self.covariates),
         )
 

@@ -298,11 +298,12 @@ class PolicyPart(BaseModel):
 
 
 class Resolved(NamedTuple):
-    """Preference, control and arms of one user, after its cohort's and the trial's defaults."""
+    """Preference, control, arms and group of one user, after its cohort's and the trial's defaults."""
 
     preference: dict[str, float] | None
     control: str | dict[str, float] | None
     arms: list[str] | None
+    group: str | None
 
 
 class TrialSpec(Part):
@@ -379,13 +380,8 @@ class TrialSpec(Part):
             _first(user.preference, cohort.preference, self.preference),
             _first(user.control, cohort.control, self.control),
             _first(user.arms, cohort.arms),
+            _first(user.group, cohort.group),
         )
-
-    def group_of(self, user: User) -> str | None:
-        """The group of a user, or else of its cohort."""
-        if user.group is not None or user.cohort is None:
-            return user.group
-        return self.cohorts.get(user.cohort, Cohort()).group
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, without defaults; the model is always named."""

@@ -265,7 +265,7 @@ class TrialState:
         users, problem = list(users), self.problem
         new = {name: user for name, user in reversed(users) if name not in self.users}  # each as it joined
         names = [name for name in dict.fromkeys(name for name, _ in users) if name in new]
-        joining = ((name, self.spec.group_of(new[name]), new[name].attributes or {}) for name in names)
+        joining = ((name, self.spec.resolved(new[name]).group, new[name].attributes or {}) for name in names)
         alone = self.spec.kind == "people"
         numbers, units = self.numbers.joined(problem.covariates, joining, len(self.users), alone=alone)
         unit_of = dict(zip(names, units, strict=True))

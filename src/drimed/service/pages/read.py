@@ -248,7 +248,7 @@ def user_rows(state: TrialState, names: Sequence[str]) -> list[dict[str, str]]:
         rows.append(
             {
                 "name": name,
-                "group": state.spec.group_of(user) or "",
+                "group": state.spec.resolved(user).group or "",
                 "cohort": user.cohort or "",
                 "about": ", ".join(f"{a} {shown(value)}" for a, value in (user.attributes or {}).items()),
                 "plots": plots,
