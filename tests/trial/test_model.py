@@ -169,10 +169,10 @@ def test_a_user_takes_from_its_cohort_what_it_does_not_say_and_from_the_trial_wh
         users={"a": {"cohort": "adults"}, "b": {"cohort": "adults", "preference": {"yield": 3.0}}, "c": {}},
     )
     a, b, c = (spec.resolved(user) for user in spec.users.values())
-    assert a == ({"yield": 2.0}, "old", ["old", "new"])
+    assert a == ({"yield": 2.0}, "old", ["old", "new"], "clinic")
     assert b.preference == {"yield": 3.0}
     assert (c.preference, c.arms) == ({"yield": 1.0}, None)
-    assert [spec.resolved(user).group for user in spec.users.values()] == ["clinic", "clinic", None]
+    assert (b.group, c.group) == ("clinic", None)
 
 
 @pytest.mark.parametrize(

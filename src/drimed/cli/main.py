@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -86,17 +87,12 @@ def version(show: bool = typer.Option(False, "--version", help="Show the version
 
 
 def _tell_of_compiling() -> None:
-    """One line while the numerical code is compiled for the first time, so that nobody wonders what takes so long."""
-    import logging
-
+    """One line on stderr while the numerical code is compiled for the first time, to explain what takes so long."""
     from drimed.numerics.compiled import log
 
-    if log.handlers:
-        return
-    told = logging.StreamHandler()  # to stderr
-    told.setFormatter(logging.Formatter("%(message)s"))
-    log.addHandler(told)
-    log.setLevel(logging.INFO)
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler())
+        log.setLevel(logging.INFO)
 
 
 def main() -> None:

@@ -125,19 +125,25 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
         except InputError as error:
             errors[row] = str(error)
     season, date = (_same_in_all_rows(sheet, name, errors) for name in COLUMNS)
-    parts: dict[str, dict[str, Any]] = {"contexts": {}, "enrol": {}, "plots": {}}
+    contexts, enrol, all_plots = dict[str, dict[str, Value]](), dict[str, dict[str, Any]](), dict[str, Plots]()
     for user, own in rows.items():
         values, plots = _user_of_rows(state, own, errors)
         of = {part: {n: v for (p, n), v in values.items() if p == part} for part in ("contexts", "attributes", "")}
-        definition = {"attributes": of["attributes"], "cohort": of[""].get("cohort")}
+        definition: dict[str, Any] = {"attributes": of["attributes"], "cohort": of[""].get("cohort")}
         if user not in state.users:
             definition |= {"group": of[""].get("group"), "blocks" if isinstance(plots, dict) else "plots": plots}
-        definition = {name: value for name, value in definition.items() if value}
-        for part, value in (("contexts", of["contexts"]), ("enrol", definition), ("plots", plots)):
-            if value:
-                parts[part][user] = value
+        contexts[user], all_plots[user] = of["contexts"], plots
+        enrol[user] = {name: value for name, value in definition.items() if value}
     refuse(errors)
-    return AskSheet(AskRequest(users=list(rows), **parts, season=season, date=date), rows)
+    request = AskRequest(
+        users=list(rows),
+        contexts={user: context for user, context in contexts.items() if context},
+        enrol={user: definition for user, definition in enrol.items() if definition},
+        plots={user: plots for user, plots in all_plots.items() if plots},
+        season=season,
+        date=date,
+    )
+    return AskSheet(request, rows)
 
 
 def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
@@ -293,7 +299,7 @@ def blank_sheet(state: TrialState) -> list[Record]:
             **({"cohort": definition.cohort} if state.spec.enrols and state.spec.cohorts else {}),
         }
 
-    return [row(place) for place in all_places or [None]]
+    return [row(place) for place in all_places] or [row(None)]
 
 
 def plots_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -520,17 +520,14 @@ def _paper_only_faults(spec: TrialSpec) -> Iterator[Fault]:
 def _beyond_paper_faults(spec: TrialSpec) -> Iterator[Fault]:
     """Fields that the paper's model, one mean for each arm, does not have."""
     other = 'the paper\'s model has no place for it: leave it out, or write kind = "field" or "people"'
-    for name in ("seasons", "noise", "discount", "balanced"):
-        if getattr(spec.model, name) != getattr(Model(), name):
-            yield Fault(("model", name), "give it under [policy]" if name == "discount" else other)
-    for name in spec.attributes:
-        yield Fault(("attributes", name), other)
-    for name, user in spec.users.items():
-        if user.attributes:
-            yield Fault(("users", name, "attributes"), other)
+    names = ("seasons", "noise", "discount", "balanced")
+    paths: list[Path] = [("model", name) for name in names if getattr(spec.model, name) != getattr(Model(), name)]
+    paths += [("attributes", name) for name in spec.attributes]
+    paths += [("users", name, "attributes") for name, user in spec.users.items() if user.attributes]
+    paths += [("context", name, "levels") for name, field in spec.context.items() if field.levels is not None]
+    for path in paths:
+        yield Fault(path, "give it under [policy]" if path[-1] == "discount" else other)
     for name, field in spec.context.items():
-        if field.levels is not None:
-            yield Fault(("context", name, "levels"), other)
         if field.affects is not None and field.affects != ["noise"]:
             yield Fault(("context", name, "affects"), f'must be ["noise"] in the paper\'s model, got {field.affects}')
 
