@@ -81,6 +81,22 @@ def test_all_that_can_be_told_about_a_trial_file_is_told_at_once(tmp_path: Path)
     }
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"perference": {"yield": 1.0}, "preference": None},
+        {"metrics": {"yield": {}, "cost": 3}},
+        {"arms": {"old": {"attributes": {"n": "x"}}, "new": {"attributes": {"n": 1.0}}}},
+        {"model": {"kind": "feild"}},
+    ],
+)
+def test_nothing_is_told_that_follows_from_a_field_that_cannot_be_read(change: dict[str, Any]) -> None:
+    data = {name: part for name, part in (SMALL | change).items() if part is not None}
+    with pytest.raises(SpecError) as error:
+        TrialSpec.read(data)
+    assert len({f.path[0] for f in error.value.faults}) == 1
+
+
 def offered(arms: int, d: int) -> Offer:
     maps = np.arange(1.0, 1.0 + arms * d).reshape(arms, 1, d)
     return make_offer(maps=maps, preference=np.ones(1), covariance=np.ones((arms, 1, 1)), control=np.eye(arms)[0])
