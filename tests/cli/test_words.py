@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from drimed.cli.main import app
 from drimed.errors import SpecError
-from drimed.models.offer import Offer, make_offer
 from drimed.service import demo
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
@@ -97,11 +95,6 @@ def test_nothing_is_told_that_follows_from_a_field_that_cannot_be_read(change: d
     assert len({f.path[0] for f in error.value.faults}) == 1
 
 
-def offered(arms: int, d: int) -> Offer:
-    maps = np.arange(1.0, 1.0 + arms * d).reshape(arms, 1, d)
-    return make_offer(maps=maps, preference=np.ones(1), covariance=np.ones((arms, 1, 1)), control=np.eye(arms)[0])
-
-
 def test_a_demo_in_a_store_with_trials_says_what_it_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("drimed.service.app.run", lambda _: None)
     started(tmp_path, FARMS)
@@ -117,6 +110,3 @@ def test_a_demo_that_is_there_is_said_to_be() -> None:
     store = MemoryStore()
     Trial.create(TrialSpec.read(SMALL | {"name": "maize-demo"}), store)
     assert demo.show(store, "here.db") == "the demo is there already: trial maize-demo"
-
-
-LOG = "action,reward,propensity\nold,1,0.5\nnew,2,0.5\nnew,3,{}\nold,1,0.5\n"
