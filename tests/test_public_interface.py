@@ -92,4 +92,4 @@ def test_every_documented_example_runs(code: str, tmp_path: Path) -> None:
 
 def test_there_is_an_example_for_each_kind_of_use() -> None:
     used = {name for code in EXAMPLES for name in re.findall(r"\w+", code)}
-    assert {"make", "simulate", "Trial", "evaluate"} <= used
+    assert {"make", "Trial", "verify"} <= used
