@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,11 +63,14 @@ def steps(page: str) -> list[Step]:
     return found
 
 
-def follow(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[str]:
-    """Run the steps in one shell, in this folder; what each of them said."""
+def follow(steps: list[Step], folder: Path, settings: Mapping[str, str], *, forks: bool = True) -> list[str]:
+    """Run the steps in one shell, in this folder; what each of them said.
+
+    A command that starts processes of its own cannot be a fork.
+    """
     script = "set -euo pipefail\n" + "".join(f"echo '@@{i}'\n{step.command}\n" for i, step in enumerate(steps))
-    with TemporaryDirectory() as beside, forked.commands(Path(beside)) as first:
-        path = os.pathsep.join(map(str, (first, Path(sys.executable).parent, os.environ["PATH"])))
+    with TemporaryDirectory() as beside, forked.commands(Path(beside)) if forks else nullcontext():
+        path = os.pathsep.join([beside, str(Path(sys.executable).parent), os.environ["PATH"]])
         env = os.environ | {"PATH": path} | dict(settings)
         ran = subprocess.run(
             ["bash", "-c", script], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
