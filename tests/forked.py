@@ -11,7 +11,6 @@ import pkgutil
 import socket
 import subprocess
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -77,19 +76,10 @@ def _answer(client: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["drimed", *arguments]
-    code: object = 0
-    try:
-        from drimed.cli.main import main
+    from drimed.cli.main import main
 
-        main()
-    except SystemExit as ended:
-        code = ended.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+    main()
+    sys.exit()
 
 
 if __name__ == "__main__":

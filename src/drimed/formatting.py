@@ -65,7 +65,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def measured(name: str, unit: str) -> str:
-    """What is measured, with its unit, if it has one.
+    """The name of a metric, with its unit, if it has one.
 
     >>> measured("yield", "t/ha"), measured("score", "")
     ('yield (t/ha)', 'score')

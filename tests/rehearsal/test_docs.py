@@ -18,7 +18,7 @@ PAGE = (DOCS / "rehearse.md").read_text(encoding="utf-8")
 
 def test_a_newcomer_comes_from_the_template_to_a_number_of_seasons(tmp_path: Path) -> None:
     todo = [step for block in blocks(PAGE, "console") for step in commands(block)]
-    said_there = "\n".join(follow(todo, tmp_path, {"COLUMNS": "200"}, forks=False))
+    said_there = "\n".join(follow(todo, tmp_path, {"COLUMNS": "200"}))
     found = re.search(r"(\d+) seasons reach a power of 0\.8 .*Monte Carlo error: (\d+) to (\d+)", said_there)
     assert found is not None, said_there[-2000:]
     said = re.search(r"answer was (\d+) seasons, and within Monte Carlo error (\d+) to (\d+)", PAGE)

@@ -85,7 +85,7 @@ class OPLB:
         return fit.mean(z) + widths(fit, z, self.width_squared)
 
     def _slack(self, fit: Fit, x0: FloatArray) -> FloatArray:
-        """How far the control is certainly inside the constraint: (...)."""
+        """Certain slack of the control in the constraint: (...)."""
         z0 = -self.relative * x0[..., None, :]
         certified = self.absolute - (fit.mean(z0) + widths(fit, z0, self.width_squared))[..., 0]
         return np.maximum(certified, LEAST_SLACK) if self.slack is None else np.full(certified.shape, self.slack)

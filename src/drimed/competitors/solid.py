@@ -42,7 +42,7 @@ RADII = ("schedule", "learner")
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What SOLID remembers: its allocation, and the arms of every user."""
+    """The memory of SOLID: its allocation, and the arms of every user."""
 
     log_omega: FloatArray  # (..., H, K)
     multiplier: FloatArray  # (...), lambda

@@ -47,7 +47,7 @@ class ResidualCheck:
 
     @property
     def wrong_variance(self) -> BoolArray:
-        """Where the noise is certainly not as claimed, at the level for all cells together: (K, M)."""
+        """Cells whose noise is certainly not as claimed, at the level for all cells together: (K, M)."""
         cells = max(int(np.isfinite(self.variance_p).sum()), 1)
         return np.nan_to_num(self.variance_p, nan=1.0) < (1 - self.level) / cells
 

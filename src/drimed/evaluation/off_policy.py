@@ -387,7 +387,7 @@ class Weights:
 @final
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How much a log tells about one target, in sums that merge."""
+    """Information of a log about one target, in sums that merge."""
 
     arms: tuple[str, ...]
     weights: Weights

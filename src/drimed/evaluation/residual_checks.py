@@ -560,7 +560,7 @@ def _few_values(outcomes: FloatArray) -> str | None:
 
 
 def advice(name: str, model: ModelDescription) -> str:
-    """How to act on a finding, without a capital or a full stop."""
+    """Advice on a finding, without a capital or a full stop."""
     if name in ADVICE:
         return ADVICE[name]
     if name in TERMS:

@@ -62,7 +62,7 @@ class Rule:
             raise ConfigError(f"{self.kind} needs a margin above zero: the smallest effect that matters")
 
     def distance(self, low: Any, high: Any) -> FloatArray:
-        """How far ranges from `low` to `high` are from meeting the rule, in the effect's unit; negative: met.
+        """Distance of ranges from `low` to `high` to meeting the rule, in the effect's unit; negative: met.
 
         Ends may be infinite.
         """

@@ -39,7 +39,7 @@ class Spent(NamedTuple):
     processor: float = 0.0
 
     def since(self, before: Spent) -> Spent:
-        """What was added."""
+        """The difference to an earlier count."""
         return Spent(self.clock - before.clock, self.processor - before.processor)
 
 

@@ -115,7 +115,7 @@ def quadratic(A: FloatArray, x: FloatArray) -> float:
 
 @helper
 def entries_of(x: FloatArray, at: IntArray) -> int:
-    """Where x is not zero, in order, written to the beginning of `at`; how many there are."""
+    """Write the places where x is not zero to the beginning of `at`, in order; return their number."""
     n = 0
     for i in range(x.shape[0]):
         if x[i] != 0.0:

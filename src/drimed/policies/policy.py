@@ -69,7 +69,7 @@ class Policy:
 
     @cached_property
     def traits(self) -> Traits:
-        """What it is made of."""
+        """The names of its parts."""
         learner, level = self.learner, getattr(self.guard, "confidence", None)
         dial = "" if level in (None, 0.99) else f" at {level}"
         return Traits(
@@ -168,7 +168,7 @@ class Policy:
         return self.learner.lost_digits(before.evidence, after.evidence)
 
     def with_evidence(self, state: State, evidence: State) -> State:
-        """What `evidence` has learned."""
+        """The belief that `evidence` gives."""
         return State(evidence.evidence, state.pulls, state.guard, state.rule, state.round)
 
     def see(self, state: State, offer: Offer) -> Seen:
@@ -202,7 +202,7 @@ class Policy:
         return self.learner.theta(state.evidence)
 
     def draws_needed(self, shape: Shape) -> int:
-        """How many uniforms a decision consumes."""
+        """The number of uniforms that a decision consumes."""
         sampled = self.rule.randomisation == "sampled"
         return 1 + (self.learner.coefficients(shape) if sampled else UNIFORMS_TO_SPREAD - 1 if self.balances else 0)
 

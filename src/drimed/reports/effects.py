@@ -205,7 +205,7 @@ def compared_arms(state: TrialState) -> int:
 
 
 def given(state: TrialState, users: Sequence[str]) -> IntArray:
-    """How often each arm was given to each of these users: (H, K)."""
+    """Number of times each arm was given to each of these users: (H, K)."""
     K = len(state.problem.arms)
     pulls = [list(state.pulls.get(user, ())) for user in users]
     return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)

@@ -548,7 +548,7 @@ async def decisions(
 
 @_get("/trials/{trial}/decisions/{decision}", "A decision", "decision", DecisionHistory, role=ANY)
 async def decision(request: Request, trial: TrialName, decision: DecisionNumber) -> Response:
-    """What was known, the probabilities, what the guard did, the outcome, and who recorded what when.
+    """The knowledge at that moment, the probabilities, what the guard did, the outcome, and who recorded what when.
 
     The role `blinded` gets what is known without the arm, and the outcome.
     """
@@ -608,7 +608,7 @@ def unseeded(data: dict[str, Any]) -> dict[str, Any]:
 
 @_get("/trials/{trial}/looks", "Looks at the stopping rules", "looks", Page[Look], example=_LOOKS)
 async def looks(request: Request, trial: TrialName, limit: Limit = 100, before: Before = None) -> Response:
-    """What each rule said at each look, newest first: the range, its margin, and how far it was from being met."""
+    """Each rule at each look, newest first: the range, its margin, and how far it was from being met."""
 
     def look(opened: Trial) -> Page[Look]:
         with opened.store.reading(trial) as ledger:

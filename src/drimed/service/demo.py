@@ -67,7 +67,7 @@ def drought(spec: TrialSpec, season: int) -> dict[str, float]:
 
 
 def outcome(spec: TrialSpec, decision: Decision, season: int) -> dict[str, float | None]:
-    """What a plot yields: its farm, the season, its block and the weather all have their part in it."""
+    """The yield of a plot: its farm, the season, its block and the weather all have their part in it."""
     farm, doses = decision.user, spec.arms[decision.arm].attributes or {}
     n, irrigated = doses["nitrogen"] - 150, doses["irrigation"]
     dry = drought(spec, season)[farm] - 20

@@ -86,7 +86,7 @@ class RetireBody(Body):
 
 
 class RevealBody(Body):
-    """Whose arm is told to somebody who did not know it."""
+    """Reveal the arm of a decision to a person who did not know it."""
 
     decision: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(
         None, description="The decision; left out: all of them, and the blinding ends."
@@ -95,7 +95,7 @@ class RevealBody(Body):
 
 
 class PreferenceBody(Body):
-    """How a user weighs the metrics from now on."""
+    """Change how a user weighs the metrics, from now on."""
 
     user: Label
     preference: Weights

@@ -165,7 +165,7 @@ class Trial(TrialSession):
         return self.decide(lambda tx: asking.ask(tx, request), actor=actor, dry_run=dry_run)
 
     def preview(self) -> list[Decision]:
-        """How likely each arm is now for every user and plot, in its context of this episode or a typical one."""
+        """Probabilities of the arms, now, for every user and plot, in its context of this episode or a typical one."""
         with self.writing(dry_run=True) as tx:
             return asking.preview(tx)
 
@@ -239,7 +239,7 @@ class Trial(TrialSession):
             return telling.amend(tx, AmendRequest(report=report, reason=reason, saw=saw, confirm=confirm))
 
     def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Receipt:
-        """What is not there of an outcome will not come. If it comes after all, it can still be told."""
+        """Mark the rest of an outcome as missing. If it comes after all, it can still be told."""
         with self.writing(actor, dry_run=dry_run) as tx:
             return telling.mark_missing(tx, decision, reason)
 
@@ -302,7 +302,7 @@ class Trial(TrialSession):
             return blinding.reveal(tx, decision, reason)
 
     def look(self, *, actor: str | None = None, dry_run: bool = False) -> Look:
-        """What the stopping rules say now; it is recorded, and so is a pause or a stop that they demand."""
+        """Evaluate the stopping rules now; the look is recorded, and so is a pause or a stop that they demand."""
         with self.writing(actor, dry_run=dry_run) as tx:
             return stopping.record_look(tx)
 
@@ -314,7 +314,7 @@ class Trial(TrialSession):
     # Reading: more in drimed.trial.queries
 
     def head(self) -> Head:
-        """Where the log stands: keep it elsewhere, and `verify` can tell later whether anything was changed."""
+        """The last event and its hash: keep them elsewhere, and `verify` can tell later if anything was changed."""
         with self.store.reading(self.name) as ledger:
             return Head(self.name, ledger.seq, ledger.hash, self.clock())
 

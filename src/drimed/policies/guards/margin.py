@@ -33,7 +33,7 @@ HALVINGS = 60  # of [0, 1]: more than a double has digits
 @final
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """How far below the control a choice may fall: relative |mu_0| + absolute, in the user's reward unit.
+    """The tolerated shortfall of a choice below the control: relative |mu_0| + absolute, in the user's reward unit.
 
     >>> float(Tolerance(relative=0.1, absolute=0.05).allowed(np.array(-2.0)))
     0.25
@@ -49,7 +49,7 @@ class Tolerance:
             raise ConfigError(f"absolute tolerance must be at least 0 and finite, got {self.absolute}")
 
     def note(self) -> str | None:
-        """What to tell a person before a trial starts, if this leaves no room to learn.
+        """A warning for a person before a trial starts, if this leaves no room to learn.
 
         >>> Tolerance(relative=0.1, absolute=0.05).note() is None
         True
@@ -104,7 +104,7 @@ def largest_share(
 
 
 class _Control(NamedTuple):
-    """What certificates need of the control: B = rel <x_0, theta_hat> and E = rel^2 |x_0|^2_{V^-1}, at radius r."""
+    """The control's part in certificates: B = rel <x_0, theta_hat> and E = rel^2 |x_0|^2_{V^-1}, at radius r."""
 
     B: float
     E: float

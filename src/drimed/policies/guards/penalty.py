@@ -70,7 +70,7 @@ class Penalty:
         return Guarded(p, np.where((penalty > 0).any(-1), PENALISED, UNCHANGED))
 
     def shortfall(self, fit: Fit, offer: Offer) -> FloatArray:
-        """How far each arm's certified margin is below zero: (..., K)."""
+        """Amount by which each arm's certified margin is below zero: (..., K)."""
         x0 = offer.control_features
         return np.maximum(-margin.certified(fit, offer.features, x0, self.tolerance, fit.radius), 0.0)
 

@@ -332,7 +332,7 @@ async def _changes(visit: Visit) -> Response:
 
 
 def _change(event: Event) -> str:
-    """What an event other than a decision or an outcome changed."""
+    """The change by an event other than a decision or an outcome."""
     body, user = event.body, event.user
     texts = {
         kinds.CREATED: "created",
@@ -463,7 +463,7 @@ def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any
 
 
 def _outcome_text(event: Event, units: Mapping[str, str]) -> str:
-    """What an event recorded about a decision's outcome."""
+    """An event's record of a decision's outcome."""
     body = event.body
     if event.kind == kinds.MISSING:
         return "the rest of the outcome is missing" if body.get("was") else "the outcome is missing"

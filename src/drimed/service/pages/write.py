@@ -464,7 +464,7 @@ def _tell_input(values: Typed, fault: Fault) -> str:
 
 
 def _first_row(visit: Visit) -> int | None:
-    """Where this page of the form begins; None: with the newest."""
+    """The decision at which this page of the form begins; None: with the newest."""
     return whole(visit.query("before") or visit.field("before"))
 
 
