@@ -34,15 +34,15 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path(drimed.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 CAPS = {  # name in CONTRIBUTING.md -> most
-    "lines of src/": 39_900,
-    "modules of src/": 137,
-    "lines of tests/": 33_300,
-    "lines of documents": 3_050,
-    "`Trial.ask`, files": 31,
-    "`Trial.ask`, functions": 207,
-    "a sheet told by the command line, files": 45,
+    "lines of src/": 37_600,
+    "modules of src/": 131,
+    "lines of tests/": 32_900,
+    "lines of documents": 2_600,
+    "`Trial.ask`, files": 30,
+    "`Trial.ask`, functions": 150,
+    "a sheet told by the command line, files": 44,
     "POST ask, files": 36,
-    "the overview page, files": 77,
+    "the overview page, files": 70,
 }
 USERS = ("north", "hill", "river")
 NEAR = 0.1  # relative difference that a number in CONTRIBUTING.md may have to what is measured
@@ -113,7 +113,7 @@ def sizes() -> dict[str, int]:
         "lines of src/": lines(SOURCE.rglob("*.py")),
         "modules of src/": len(modules),
         "lines of tests/": lines((ROOT / "tests").rglob("*.py")),
-        "lines of documents": lines([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]),
+        "lines of documents": lines((ROOT / "docs").rglob("*.md")),
     }
 
 

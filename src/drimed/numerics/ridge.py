@@ -149,7 +149,7 @@ def one_step_ahead(regularisation: float, Z: FloatArray, w: FloatArray, X: Float
     """<x, theta> and x^T V^-1 x of every row x of X (n, m, d); theta and V come from the whitened rows (Z, w) before.
 
     >>> mean, leverage = one_step_ahead(1.0, np.ones((3, 1, 1)), np.full((3, 1), 6.0), np.ones((3, 1, 1)))
-    >>> mean[:, 0].tolist(), leverage[:, 0].round(3).tolist()
+    >>> mean[:, 0].round(9).tolist(), leverage[:, 0].round(3).tolist()
     ([0.0, 3.0, 4.0], [1.0, 0.5, 0.333])
     """
     n, m, d = Z.shape

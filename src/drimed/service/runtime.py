@@ -312,7 +312,7 @@ class Proofs:
 
     def __init__(self, store: SqlStore) -> None:
         self._store, self._pool = store, ThreadPoolExecutor(1, "proof")
-        self._count, self._stopping = 0, False
+        self._turn, self._count, self._stopping = asyncio.Lock(), 0, False
 
     async def get(self, trial: str, expect: str | None, gone: Callable[[], Awaitable[bool]]) -> Proof:
         """A proof of the log as it stands; `gone`: whether the caller has hung up."""
@@ -324,21 +324,28 @@ class Proofs:
             if abandoned.is_set() or self._stopping:
                 raise _Abandoned
 
-        work = lambda: verify(self._store, trial, expected_hash=expect, progress=progress)  # noqa: E731
-        proof = asyncio.wrap_future(self._pool.submit(work))
-        self._count += 1
-        try:
-            while not proof.done():
-                await asyncio.wait([proof], timeout=GLANCE)
-                if not proof.done() and await gone():
+        async def result(work: asyncio.Future[T]) -> T:
+            while not work.done():
+                await asyncio.wait([work], timeout=GLANCE)
+                if not work.done() and await gone():
                     raise ClientDisconnect
-            return proof.result()
+            return work.result()
+
+        self._count += 1
+        turn = asyncio.ensure_future(self._turn.acquire())
+        try:
+            await result(turn)
+            if await gone():
+                raise ClientDisconnect
+            work = lambda: verify(self._store, trial, expected_hash=expect, progress=progress)  # noqa: E731
+            return await result(asyncio.wrap_future(self._pool.submit(work)))
         except _Abandoned:
             raise unavailable("the service is stopping; try again") from None
         finally:
             self._count -= 1
             abandoned.set()
-            proof.cancel()
+            if not turn.cancel():  # it was taken
+                self._turn.release()
 
     def close(self) -> None:
         """Begin nothing more, and stop what runs."""
