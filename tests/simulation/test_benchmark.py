@@ -147,6 +147,19 @@ def test_senseless_plans_are_refused() -> None:
         suite("hrad")
 
 
+@pytest.mark.parametrize("name", ["paper-random", "paper-instance", "mean-drift"])
+def test_drifts_that_run_side_by_side_are_the_same_to_the_last_bit(name: str) -> None:
+    plan = small(name, "dri_med,w_ts", drifts=("none", "periodic", "decaying"), instances=3, episodes=8)
+    runs = list(plan.plan().values())
+    for some in ([r for r in runs if r.policy == policy] for policy in ("dri_med", "w_ts")):
+        assert len({run.group() for run in some}) == 1 < len(some)
+        for record, run in zip(some[0].run_with(some[1:]), some, strict=True):
+            alone = run.run()
+            np.testing.assert_array_equal(record.allocation, alone.allocation)
+            for curve, values in alone.curves.items():
+                np.testing.assert_array_equal(record.curves[curve], values, curve)
+
+
 def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
     told: list[bool] = []
     plan = small("paper-random", "oful", drifts=("none", "periodic", "decaying"))

@@ -21,7 +21,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -42,7 +42,7 @@ from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import PolicySpec, find
 from drimed.simulation.sweep import Record, Task, code_digest
 from drimed.simulation.trial_world import FieldWorld
-from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, Scenario, World
+from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, Scenario, World, side_by_side
 
 CURVE_POINTS = 100  # of each stored curve
 LOOK = "look."  # begins the names of metrics of looks
@@ -82,10 +82,23 @@ class Run(Task["RunRecord"]):
         """That of the scenario."""
         return self.scenario.seeds_per_block
 
+    def group(self) -> str:
+        """The same for runs that differ in nothing but their drift."""
+        return replace(self, scenario=self.scenario.under("none")).key()
+
     def run(self) -> RunRecord:
         """Simulate it."""
-        policy = PolicySpec.parse(self.policy).build()
-        return simulate(policy, self.scenario.world(self.seeds), tolerance=self.tolerance, points=CURVE_POINTS)
+        return self.run_with(())[0]
+
+    def run_with(self, others: Sequence[Run]) -> list[RunRecord]:
+        """Simulate them as one batch: a step costs about as much Python for 64 members as for 256.
+
+        Each member is computed alone, so that the numbers are the same to the last bit.
+        """
+        policy, world = PolicySpec.parse(self.policy).build(), self.scenario.world(self.seeds)
+        if others and isinstance(world, World):
+            world = side_by_side(world, [run.scenario.drift for run in (self, *others)])
+        return simulate(policy, world, tolerance=self.tolerance, points=CURVE_POINTS).split(1 + len(others))
 
 
 @cache

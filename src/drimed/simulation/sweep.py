@@ -23,6 +23,7 @@ import numpy as np
 import drimed
 from drimed.errors import ConfigError, InputError, MissingExtraError
 
+BATCHES_PER_PROCESS = 4  # at least: with fewer and larger ones some processes would wait for the last
 MOST_ATTEMPTS = 5  # pools that may lose a worker before it is no accident any more
 SCHEDULER_TIMEOUT = 20  # seconds
 # Every other source file of the package can change a result.
@@ -58,6 +59,11 @@ class Record:
         joined = {n: v if n in cls.shared else np.concatenate([v, *(o[n] for o in others)]) for n, v in first.items()}
         return cls.from_arrays(joined)
 
+    def split(self, parts: int) -> list[Self]:
+        """Inverse of `concatenate`, for parts with equally many seeds."""
+        arrays = {n: [v] * parts if n in self.shared else np.split(v, parts) for n, v in self.arrays().items()}
+        return [self.from_arrays({name: values[i] for name, values in arrays.items()}) for i in range(parts)]
+
 
 R = TypeVar("R", bound=Record)
 Name = TypeVar("Name", bound=Hashable)
@@ -91,6 +97,14 @@ class Task(Generic[R]):
     def run(self) -> R:
         """The result."""
         raise NotImplementedError
+
+    def group(self) -> str:
+        """The same for tasks that are computed faster together."""
+        return self.key()
+
+    def run_with(self, others: Sequence[Self]) -> list[R]:
+        """The results of this task and of others of its group."""
+        return [task.run() for task in (self, *others)]
 
     def code(self) -> str:
         """Fingerprint of the code behind the result."""
@@ -153,12 +167,21 @@ def sweep(
                 done(key, load(block.record_type, path), stored=True)
     missing = {key: block for key, block in blocks.items() if key not in records}
     processes = (os.cpu_count() or 1) if jobs == -1 else jobs
-    for key, record in _compute(missing, processes, cluster):
+    for key, record in _compute(_batches(missing, BATCHES_PER_PROCESS * processes), processes, cluster):
         if store is not None:
             save(record, store / f"{key}.npz")
         done(key, record, stored=False)
     by_name = {name: [records[key] for key, _ in some] for name, some in keys.items()}
     return {name: some[0] if len(some) == 1 else type(some[0]).concatenate(some) for name, some in by_name.items()}
+
+
+def _batches(tasks: Mapping[str, Task[R]], fewest: int) -> list[dict[str, Task[R]]]:
+    """Tasks in batches of one group each, if possible no fewer than `fewest` batches."""
+    groups: dict[str, list[str]] = {}
+    for key, task in tasks.items():
+        groups.setdefault(task.group(), []).append(key)
+    size = max(1, len(tasks) // fewest)
+    return [{k: tasks[k] for k in keys[i : i + size]} for keys in groups.values() for i in range(0, len(keys), size)]
 
 
 def save(record: Record, path: Path) -> None:
@@ -190,32 +213,35 @@ def code_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _compute(left: dict[str, Task[R]], processes: int, cluster: str | None) -> Iterator[tuple[str, R]]:
-    """Keys and records, in the order in which they are finished; a task of a worker that dies is repeated."""
-    if cluster is None and min(processes, len(left)) <= 1:
-        yield from (_run(*item) for item in left.items())
+def _compute(todo: list[dict[str, Task[R]]], processes: int, cluster: str | None) -> Iterator[tuple[str, R]]:
+    """Keys and records, in the order in which they are finished; a batch of a worker that dies is repeated."""
+    if cluster is None and min(processes, len(todo)) <= 1:
+        for batch in todo:
+            yield from _run(batch)
         return
     try:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
     except ImportError as error:
         raise MissingExtraError("joblib", "sim") from error
+    left = {min(batch): batch for batch in todo}
     for attempt in range(MOST_ATTEMPTS):
         try:
             with _backend(cluster, min(processes, len(left))):
                 run = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
-                for key, record in run(delayed(_run)(*item) for item in list(left.items())):
-                    del left[key]
-                    yield key, record
+                for records in run(delayed(_run)(batch) for batch in list(left.values())):
+                    del left[min(key for key, _ in records)]
+                    yield from records
             return
         except TerminatedWorkerError:
             if attempt == MOST_ATTEMPTS - 1:
                 raise
 
 
-def _run(key: str, task: Task[R]) -> tuple[str, R]:
-    """The record under the key of the process that planned it."""
-    return key, task.run()
+def _run(batch: Mapping[str, Task[R]]) -> list[tuple[str, R]]:
+    """Records under the keys of the process that planned them."""
+    first, *others = batch.values()
+    return list(zip(batch, first.run_with(others), strict=True))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ are (n, H, S, ...), so that the slice of one decision is contiguous.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Protocol, Self, final
 
@@ -199,6 +199,7 @@ class World:
     seeds: Sequence[int]
     controls: Sequence[FloatArray]  # (H, K) for each instance
     setting: Setting
+    drifts: Sequence[str | Drift] = ()  # one per seed, where they differ; else the setting's
 
     at_once: ClassVar[bool] = False
 
@@ -276,7 +277,9 @@ class World:
     def _block(self, start: int, n: int, draw: _Draws) -> Block:
         setting = self.setting
         z = draw.contexts(n)  # (n, H, S, D)
-        f = levels(setting.drift, setting.episodes, setting.magnitude)[start : start + n, None, None, None]
+        drifts = self.drifts or [setting.drift]
+        by_drift = {drift: levels(drift, setting.episodes, setting.magnitude) for drift in drifts}
+        f = np.stack([by_drift[drift] for drift in drifts], -1)[start : start + n, None, :, None]
         if setting.drift_by == "scale":
             contexts = setting.context_noise * (1 + f) * z
         else:
@@ -314,6 +317,19 @@ class World:
         features = np.matvec(np.swapaxes(self.maps, -1, -2), preferences[..., None, :])
         covariance = self._per_seed([c for _, c in self._noise])
         return features, np.sqrt(quadratic(covariance, preferences))
+
+
+def side_by_side(world: World, drifts: Sequence[str | Drift]) -> World:
+    """The world under each of these drifts, one after the other, as one batch with the same contexts and noise."""
+    n = len(drifts)
+    copies = 1 if len(world.instances) == 1 else n
+    return replace(
+        world,
+        instances=list(world.instances) * copies,
+        seeds=list(world.seeds) * n,
+        controls=list(world.controls) * copies,
+        drifts=[drift for drift in drifts for _ in world.seeds],
+    )
 
 
 class _Draws:
