@@ -31,8 +31,8 @@ from drimed import Outcome, Shape, make, make_offer
 policy = make("dri_med", absolute=0.05)
 state = policy.init(Shape(d=2, K=2, M=1, H=1))
 offer = make_offer(maps=[[[1.0, 0.0]], [[0.0, 1.0]]], preference=[1.0], covariance=[[[1.0]]] * 2, control=[1.0, 0.0])
-decision = policy.decide(state, offer, draws=np.array([0.4]))
-policy.update(state, offer, decision, Outcome(vector=np.array([0.7])))
+decision = policy.decide(state, offer, draws=np.array([[0.4]]))
+policy.update(state, offer, decision, Outcome(vector=np.array([[0.7]])))
 assert decision.reason
 """
 WITHOUT = """
