@@ -277,9 +277,7 @@ class World:
     def _block(self, start: int, n: int, draw: _Draws) -> Block:
         setting = self.setting
         z = draw.contexts(n)  # (n, H, S, D)
-        drifts = self.drifts or [setting.drift]
-        by_drift = {drift: levels(drift, setting.episodes, setting.magnitude) for drift in drifts}
-        f = np.stack([by_drift[drift] for drift in drifts], -1)[start : start + n, None, :, None]
+        f = self._levels[start : start + n]
         if setting.drift_by == "scale":
             contexts = setting.context_noise * (1 + f) * z
         else:
@@ -298,6 +296,13 @@ class World:
             means = np.matvec(features, theta[:, None])
         sigma = np.sqrt(scale)[..., None] * base
         return Block(start, n, features, sigma, scale, preferences, contexts, draw.noise(n), means, theta, self)
+
+    @cached_property
+    def _levels(self) -> FloatArray:
+        """The drift in each episode: (L, 1, S or 1, 1)."""
+        drifts = self.drifts or [self.setting.drift]
+        by_drift = {drift: levels(drift, self.setting.episodes, self.setting.magnitude) for drift in drifts}
+        return np.stack([by_drift[drift] for drift in drifts], -1)[:, None, :, None]
 
     def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
         setting, episode = self.setting, np.arange(start, start + n)[:, None, None]
