@@ -54,8 +54,8 @@ def run(size: Size) -> Part:
 
 def evaluate_file(path: Path | str, estimators: tuple[str, ...] = WITH_MODEL) -> None:
     """Evaluate the uniform policy on a log."""
-    needs = frozenset({"predictions"} if estimators == WITH_MODEL else ())
-    stream = read_log(path, columns=Columns(use=needs), arms=ARMS)
+    columns = Columns(predictions="q_" if estimators == WITH_MODEL else "", user="", probabilities="", available="")
+    stream = read_log(path, columns=columns, arms=ARMS)
     evaluate(stream, EvaluationPlan(targets=[TargetPolicy.uniform()], estimators=estimators))
 
 

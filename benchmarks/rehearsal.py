@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from benchmarks.measure import Part, Row, Size, Spread, processor_seconds
 from drimed.errors import HaltedError
 from drimed.rehearsal import designs, scenarios
-from drimed.rehearsal.play import record_trials
+from drimed.rehearsal.play import Rehearsal
 from drimed.rehearsal.scenarios import SimulatedTrials
 from drimed.trial import template
 from drimed.trial.spec import TrialSpec
@@ -34,19 +35,16 @@ def run(size: Size) -> Part:
     specs = {"the template": TrialSpec.parse(template()), "with the paper's model": paper_template()}
     for name, spec in specs.items():
         scenario = scenarios.usual(spec, seasons)["a difference that matters"]
-        seeds = range(trials)
-
-        def rehearse(seeds: range = seeds, spec: TrialSpec = spec, scenario: Any = scenario) -> None:
-            world = SimulatedTrials.of(spec, scenario, seeds, seasons)
-            record_trials(world, designs.own(spec), spec.tolerance)
-
-        rehearse(range(2))  # compiles
+        task = Rehearsal(
+            spec=spec, design=designs.own(spec), scenario=scenario, seasons=seasons, seeds=tuple(range(trials))
+        )
+        replace(task, seeds=(0, 1)).run()  # compiles
         loop = live_loop(SimulatedTrials.of(spec, scenario, range(loops + 1), seasons))
         with tempfile.TemporaryDirectory() as folder:
             store = open_store(f"sqlite:///{Path(folder) / 'trials.db'}")
             loop(store, loops)  # compiles
             live = sum(processor_seconds(partial(loop, store, s)) for s in range(loops)) / loops
-        batch = processor_seconds(rehearse) / trials
+        batch = processor_seconds(task.run) / trials
         row = Row(name, Spread.of([1000 * batch]), Spread.of([live / batch]), at_least=TIMES_FASTER)
         part.rows.append(row)
     return part

@@ -7,15 +7,15 @@ workers' memory stays flat.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import multiprocessing
 import re
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -50,117 +50,79 @@ def run(size: Size) -> Part:
             for repeat in range(repeats):
                 store = f"sqlite:///{folder / f'{workers}-{repeat}.db'}"
                 with serving(store, folder, workers) as service:
-                    rates.append(asyncio.run(ask(service.address, asks, "speed")))
+                    rates.append(ask(service.address, asks, "speed"))
                 ratios.append(rates[-1] / direct(store, asks))
                 check(store)
             part.rows.append(Row(f"{workers} workers / Trial.ask alone", Spread.of(rates), Spread.of(ratios)))
         store = f"sqlite:///{folder / 'busy.db'}"
         with serving(store, folder, 1) as service:
-            given = asyncio.run(pairs(service.address, asks, "told"))  # so that there is something to see
-            before = asyncio.run(ask(service.address, asks, "before"))
+            ids = pairs(service.address, asks, "told")  # so that there is something to see
+            before = ask(service.address, asks, "before")
             with looking(service.address):
-                beside = asyncio.run(ask(service.address, asks, "beside"))
-            after = asyncio.run(ask(service.address, asks, "after"))
-            ratio = Spread.of([beside / ((before + after) / 2)])
+                beside = ask(service.address, asks, "beside")
+            ratio = Spread.of([beside / ((before + ask(service.address, asks, "after")) / 2)])
             name = f"beside {READERS} dashboards / alone"
             part.rows.append(Row(name, Spread.of([beside]), ratio, at_least=LEAST_BESIDE))
             memory = list[float]()
             for tenth in range(10):
-                given |= asyncio.run(pairs(service.address, max(1, requests // 20), f"tenth {tenth}"))
+                ids += pairs(service.address, max(1, requests // 20), f"tenth {tenth}")
                 memory.append(median(_megabytes(pid) for pid in service.workers()))
-            memory_row = Row(
-                f"a worker's memory after {requests:,} requests / after a tenth of them (MB)",
-                Spread.of([memory[-1]]),
-                Spread.of([memory[-1] / memory[0]]),
-                at_most=MOST_MEMORY,
-            )
-            part.rows.append(memory_row)
+            name = f"a worker's memory after {requests:,} requests / after a tenth of them (MB)"
+            last, growth = Spread.of([memory[-1]]), Spread.of([memory[-1] / memory[0]])
+            part.rows.append(Row(name, last, growth, at_most=MOST_MEMORY))
         decisions = check(store)
-        if decisions < len(given):
-            raise RuntimeError(f"{len(given)} decisions were given out and {decisions} are in the log")
+        if len(set(ids)) < len(ids) or decisions < len(ids):
+            raise RuntimeError(f"of {len(ids)} decisions given out {len(set(ids))} differ; the log has {decisions}")
     return part
 
 
-class Connection:
-    """A kept-alive connection that costs next to nothing: what is measured is the service."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
-        self._reader, self._writer, self._host = reader, writer, host
-
-    @classmethod
-    async def to(cls, address: str) -> Connection:
-        """Open one."""
-        host, port = address.removeprefix("http://").split(":")
-        return cls(*await asyncio.open_connection(host, int(port)), f"{host}:{port}")
-
-    async def post(self, path: str, data: Any, key: str) -> Any:
-        """Send JSON and return the answer's."""
-        body = json.dumps(data).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json\r\n"
-            f"Idempotency-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        return json.loads(await self._send(head.encode() + body))
-
-    async def get(self, path: str) -> bytes:
-        """The body of an answer."""
-        return await self._send(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
-
-    async def _send(self, request: bytes) -> bytes:
-        self._writer.write(request)
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-        if length is None:
-            raise RuntimeError(f"no length in {head!r}")
-        body = await self._reader.readexactly(int(length[1]))
-        if b" 200 " not in head.split(b"\r\n", 1)[0]:
-            raise RuntimeError(f"{head!r} {body!r}")
-        return body
-
-    async def close(self) -> None:
-        """Close it."""
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+def send(connection: HTTPConnection, path: str, data: Any = None, key: str = "") -> bytes:
+    """Post JSON, or get a page, over a connection that is kept open; the body of the answer."""
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key} if data is not None else {}
+    body = None if data is None else json.dumps(data).encode()
+    connection.request("GET" if data is None else "POST", path, body, headers)
+    answer = connection.getresponse()
+    text = answer.read()
+    if answer.status != 200:
+        raise RuntimeError(f"{answer.status} {text!r}")
+    return text
 
 
-async def ask(address: str, asks: int, run: str) -> float:
-    """Asks a second of so many asks over some connections."""
-    numbers = iter(range(asks))
-
-    async def one(connection: Connection) -> None:
-        for i in numbers:
-            await connection.post("/v1/trials/busy/ask", {"users": [USERS[i % len(USERS)]]}, f"{run}-{i}")
-
-    opened = [await Connection.to(address) for _ in range(CONNECTIONS)]
-    start = time.perf_counter()
-    await asyncio.gather(*(one(c) for c in opened))
-    seconds = time.perf_counter() - start
-    for connection in opened:
-        await connection.close()
-    return asks / seconds
-
-
-async def pairs(address: str, count: int, run: str) -> set[int]:
-    """Ask and tell; the numbers of the decisions, of which none may come twice."""
-    given: set[int] = set()
+def over_connections(address: str, count: int, one: Callable[[HTTPConnection, int], int]) -> list[int]:
+    """So many calls over some connections at a time, and what they return."""
     numbers = iter(range(count))
 
-    async def one(connection: Connection) -> None:
-        for i in numbers:
-            body = {"users": [USERS[i % len(USERS)]]}
-            decision = (await connection.post("/v1/trials/busy/ask", body, f"{run} ask {i}"))["decisions"][0]
-            if decision["id"] in given:
-                raise RuntimeError(f"decision {decision['id']} was given out twice")
-            given.add(decision["id"])
-            told = {"outcome": outcome(decision["id"], decision["arm"])}
-            await connection.post(f"/v1/trials/busy/decisions/{decision['id']}/outcome", told, f"{run} tell {i}")
+    def several(_: int) -> list[int]:
+        with closing(HTTPConnection(address.removeprefix("http://"))) as connection:
+            return [one(connection, i) for i in numbers]
 
-    opened = [await Connection.to(address) for _ in range(CONNECTIONS)]
-    await asyncio.gather(*(one(c) for c in opened))
-    for connection in opened:
-        await connection.close()
-    return given
+    with ThreadPoolExecutor(CONNECTIONS) as threads:
+        return [number for some in threads.map(several, range(CONNECTIONS)) for number in some]
+
+
+def _ask(connection: HTTPConnection, i: int, key: str) -> dict[str, Any]:
+    answer = json.loads(send(connection, "/v1/trials/busy/ask", {"users": [USERS[i % len(USERS)]]}, key))
+    decision: dict[str, Any] = answer["decisions"][0]
+    return decision
+
+
+def ask(address: str, asks: int, run: str) -> float:
+    """Asks a second."""
+    start = time.perf_counter()
+    over_connections(address, asks, lambda connection, i: int(_ask(connection, i, f"{run} {i}")["id"]))
+    return asks / (time.perf_counter() - start)
+
+
+def pairs(address: str, count: int, run: str) -> list[int]:
+    """Ask and tell; the numbers of the decisions."""
+
+    def pair(connection: HTTPConnection, i: int) -> int:
+        decision = _ask(connection, i, f"{run} ask {i}")
+        told = {"outcome": outcome(decision["id"], decision["arm"])}
+        send(connection, f"/v1/trials/busy/decisions/{decision['id']}/outcome", told, f"{run} tell {i}")
+        return int(decision["id"])
+
+    return over_connections(address, count, pair)
 
 
 def direct(store: str, asks: int) -> float:
@@ -202,17 +164,15 @@ def looking(address: str) -> Iterator[None]:
 
 
 def _look(address: str, stop: Any, ready: Any) -> None:
-    async def one(connection: Connection) -> None:
+    def reader(connection: HTTPConnection, _: int) -> int:
         while not stop.is_set():
             for path in LOOKS:
-                await connection.get(path)
+                send(connection, path)
             ready.set()
-            await asyncio.sleep(REFRESH)
+            time.sleep(REFRESH)
+        return 0
 
-    async def everybody() -> None:
-        await asyncio.gather(*[one(await Connection.to(address)) for _ in range(READERS)])
-
-    asyncio.run(everybody())
+    over_connections(address, READERS, reader)
 
 
 @contextmanager
@@ -221,7 +181,7 @@ def serving(store: str, folder: Path, workers: int) -> Iterator[Processes]:
     log = folder / f"{time.time_ns()}.log"
     with processes(store, log, "--workers", str(workers)) as service:
         httpx.post(f"{service.address}/v1/trials", json=SPEC).raise_for_status()
-        asyncio.run(ask(service.address, 20 * workers, "warm"))
+        ask(service.address, 20 * workers, "warm")
         yield service
 
 

@@ -34,13 +34,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path(drimed.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 CAPS = {  # name in CONTRIBUTING.md -> most
-    "lines of src/": 37_600,
-    "modules of src/": 131,
+    "lines of src/": 36_800,
+    "modules of src/": 127,
     "lines of tests/": 32_900,
     "lines of documents": 2_600,
     "`Trial.ask`, files": 30,
     "`Trial.ask`, functions": 150,
-    "a sheet told by the command line, files": 44,
+    "a sheet told by the command line, files": 36,
     "POST ask, files": 36,
     "the overview page, files": 70,
 }

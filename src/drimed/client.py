@@ -13,10 +13,10 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 from drimed import errors, records
@@ -30,7 +30,6 @@ except ModuleNotFoundError as error:
 
 __all__ = ["AccessError", "AsyncClient", "Client", "ServiceError"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 ATTEMPTS = 8  # the last after some fifteen seconds of waiting: a worker that died is replaced by then
@@ -56,49 +55,8 @@ class Sure(Once, total=False):
     dry_run: bool
 
 
-@dataclass(frozen=True)
-class Call(Generic[T]):
-    """One request, and how its answer is read."""
-
-    method: str
-    path: str
-    read: Callable[[Any], T]
-    params: dict[str, Any] = field(default_factory=dict)
-    json: Any = None
-    content: str | None = None  # instead of json
-    headers: dict[str, str] = field(default_factory=dict)
-    patient: bool = False  # it may take longer than any timeout
-
-
-class Method(Generic[P, T]):
-    """A method that makes a call, on a client that sends it."""
-
-    def __init__(self, make: Callable[Concatenate[Any, P], Call[T]]) -> None:
-        self._make = make
-        functools.update_wrapper(self, make)  # type: ignore[arg-type]  # it stands for the function
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Call[T]]: ...
-    @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
-    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
-        if client is None:
-            return self._make
-
-        @functools.wraps(self._make.__get__(client))
-        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.send(self._make(client, *args, **kwargs))
-
-        return method
-
-
-class Methods:
-    """Both clients: each method makes a call, which the client sends."""
-
-    _connect: ClassVar[Any]  # makes the connections
-    _wait: ClassVar[Any]  # sleeps
+class Client:
+    """A service by its address. Threads may share it."""
 
     def __init__(
         self,
@@ -107,234 +65,11 @@ class Methods:
         token: str | None = None,
         timeout: float = TIMEOUT,
         attempts: int = ATTEMPTS,
-        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
-        sleep: Callable[[float], Any] | None = None,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
-        self._http = self._connect(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
-        self._attempts, self._sleep = attempts, sleep or self._wait
-
-    @Method
-    def create(self, spec: Mapping[str, Any] | str, **options: Unpack[Once]) -> Call[Status]:
-        """Create a trial from its file: as data, or as the text of a TOML file."""
-        key = _key(options.get("key"))
-        if isinstance(spec, str):
-            return Call("POST", TRIALS, _status, content=spec, headers=TOML | key)
-        return Call("POST", TRIALS, _status, json=_plain(spec), headers=key)
-
-    @Method
-    def trials(self, *, limit: int = 50, after: str | None = None) -> Call[Page[Status]]:
-        """Some trials, in the order of their creation."""
-        return Call("GET", TRIALS, _page(_status), _given(limit=limit, after=after))
-
-    @Method
-    def status(self, trial: str) -> Call[Status]:
-        """A trial at a glance."""
-        return _get(trial, "", _status)
-
-    @Method
-    def spec(self, trial: str) -> Call[dict[str, Any]]:
-        """The trial file, as it stands."""
-        return _get(trial, "spec", dict)
-
-    @Method
-    def users(self, trial: str, *, limit: int = 100, after: str | None = None) -> Call[Page[records.Member]]:
-        """Some users, in the order in which they joined."""
-        return _get(trial, "users", _page(partial(read, records.Member)), limit=limit, after=after)
-
-    @Method
-    def open_episode(self, /, trial: str, contexts: Mapping[str, Context] | None = None, **fields: Any) -> Call[int]:
-        """Start the next episode and return its number: number, name, date, unavailable, confirm, dry_run, key."""
-        return _post(trial, "episodes", lambda d: int(d["episode"]), fields, contexts=contexts or None)
-
-    @Method
-    def ask(self, /, trial: str, users: str | Sequence[str] | None = None, **fields: Any) -> Call[list[Decision]]:
-        """Decide for one user, some, or (None) all; `fields`: dry_run, and those of an AskRequest as in `ask_many`."""
-        named = [users] if isinstance(users, str) else users
-        records.AskRequest(users=named, **{name: value for name, value in fields.items() if name != "dry_run"})
-        answer: Callable[[Any], list[Decision]] = lambda d: [Decision.read(one) for one in d["decisions"]]  # noqa: E731
-        return _post(trial, "ask", answer, fields, users=named)
-
-    @Method
-    def tell(
-        self, trial: str, decision: int, outcome: Values, *, control: Values | None = None, **options: Unpack[Sure]
-    ) -> Call[Receipt]:
-        """Report the outcome of a decision; an unlikely value is refused until `confirm` is set."""
-        return _post(trial, f"decisions/{decision}/outcome", _receipt, options, outcome=outcome, control=control)
-
-    @Method
-    def tell_many(
-        self, trial: str, reports: Sequence[Report | Mapping[str, Any]], **options: Unpack[Sure]
-    ) -> Call[list[Receipt]]:
-        """Many outcomes, all or none: Report(17, {"yield": 5.2}) or {"decision": 17, "outcome": {"yield": 5.2}}."""
-        rows = [_given(**vars(r)) if isinstance(r, Report) else dict(r) for r in reports]
-        answer: Callable[[Any], list[Receipt]] = lambda d: [_receipt(one) for one in d["receipts"]]  # noqa: E731
-        return _post(trial, "tell", answer, options, reports=rows)
-
-    @Method
-    def amend(
-        self,
-        trial: str,
-        decision: int | Decision,
-        outcome: Values,
-        *,
-        reason: str,
-        control: Values | None = None,
-        saw: Values | None = None,
-        **options: Unpack[Sure],
-    ) -> Call[Receipt]:
-        """Correct an outcome; None takes a value back.
-
-        Given the decision itself and not its number, the correction is refused if its outcome has changed since.
-        `saw` says so for some values.
-        """
-        body: dict[str, Any] = {"outcome": outcome, "reason": reason, "control": control, "saw": saw}
-        if isinstance(decision, Decision):
-            if saw is None:  # also of values that were not there
-                body |= {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
-            decision = decision.id
-        return _post(trial, f"decisions/{decision}/amend", _receipt, options, **body)
-
-    @Method
-    def mark_missing(
-        self, trial: str, decision: int, *, reason: str, dry_run: bool = False, **options: Unpack[Once]
-    ) -> Call[Receipt]:
-        """Mark an outcome, or the rest of it, as missing."""
-        return _post(trial, f"decisions/{decision}/missing", _receipt, options, reason=reason, dry_run=dry_run)
-
-    # Changes to a trial: each returns its status afterwards
-
-    @Method
-    def pause(self, trial: str, *, reason: str, **options: Unpack[Once]) -> Call[Status]:
-        """Decide nothing until it is resumed."""
-        return _post(trial, "pause", _status, options, reason=reason)
-
-    @Method
-    def resume(self, trial: str, *, reason: str = "", **options: Unpack[Once]) -> Call[Status]:
-        """Decide again."""
-        return _post(trial, "resume", _status, options, reason=reason)
-
-    @Method
-    def stop(self, trial: str, *, reason: str, **options: Unpack[Once]) -> Call[Status]:
-        """Decide nothing more, for good."""
-        return _post(trial, "stop", _status, options, reason=reason)
-
-    @Method
-    def add_user(self, /, trial: str, name: str, **definition: Any) -> Call[Status]:
-        """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
-        return _post(trial, "users", _status, definition, name=name)
-
-    @Method
-    def add_arm(self, /, trial: str, name: str, **definition: Any) -> Call[Status]:
-        """Offer one more arm: about, attributes or map, noise."""
-        return _post(trial, "arms", _status, definition, name=name)
-
-    @Method
-    def retire_arm(self, trial: str, arm: str, *, reason: str, **options: Unpack[Once]) -> Call[Status]:
-        """Never give an arm again."""
-        return _post(trial, "retire", _status, options, arm=arm, reason=reason)
-
-    @Method
-    def change_preference(
-        self, trial: str, user: str, preference: Mapping[str, float], *, reason: str, **options: Unpack[Once]
-    ) -> Call[Status]:
-        """Change how a user weighs the metrics from now on."""
-        return _post(trial, "preference", _status, options, user=user, preference=preference, reason=reason)
-
-    @Method
-    def change_control(
-        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, **options: Unpack[Once]
-    ) -> Call[Status]:
-        """Compare a user with another control from now on: an arm, or arms with shares."""
-        return _post(trial, "control", _status, options, user=user, control=control, reason=reason)
-
-    @Method
-    def change_rules(
-        self, trial: str, stopping: Mapping[str, Any], *, reason: str, **options: Unpack[Once]
-    ) -> Call[Status]:
-        """Replace the stopping rules, as they stand under [stopping] in a trial file."""
-        return _post(trial, "rules", _status, options, stopping=stopping, reason=reason)
-
-    @Method
-    def look(self, trial: str, *, dry_run: bool = False, **options: Unpack[Once]) -> Call[Look]:
-        """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
-        return _post(trial, "looks", Look.read, options, dry_run=dry_run)
-
-    @Method
-    def reveal(
-        self, trial: str, decision: int | None = None, *, reason: str, **options: Unpack[Once]
-    ) -> Call[records.Opening]:
-        """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
-        return _post(trial, "reveal", partial(read, records.Opening), options, decision=decision, reason=reason)
-
-    # Looking back
-
-    @Method
-    def looks(self, trial: str, *, limit: int = 100, before: str | None = None) -> Call[Page[Look]]:
-        """Looks at the stopping rules, newest first; `before` is the `next` of the page before."""
-        return _get(trial, "looks", _page(Look.read), limit=limit, before=before)
-
-    @Method
-    def decision(self, trial: str, number: int) -> Call[Decision]:
-        """A decision with its outcome."""
-        return _get(trial, f"decisions/{number}", Decision.read)
-
-    @Method
-    def history(self, trial: str, number: int) -> Call[list[Event]]:
-        """All events about a decision, its own first."""
-        return _get(trial, f"decisions/{number}", lambda d: [Event.read(e) for e in d["history"]])
-
-    @Method
-    def decisions(
-        self, /, trial: str, *, limit: int = 25, before: str | None = None, **search: Any
-    ) -> Call[Page[Decision]]:
-        """Decisions, newest first: of a `user`, a `plot` or a `block`, for an `arm`, or in a `state`.
-
-        States are pending, partial, complete, missing and amended.
-        """
-        return _get(trial, "decisions", _page(Decision.read), limit=limit, before=before, **search)
-
-    @Method
-    def log_page(
-        self,
-        trial: str,
-        *,
-        kinds: Sequence[str] = (),
-        user: str | None = None,
-        newest_first: bool = False,
-        limit: int = 500,
-        cursor: str | None = None,
-    ) -> Call[Page[Event]]:
-        """Some events; `log` iterates over all of them."""
-        params: dict[str, Any] = {"order": "newest" if newest_first else "oldest", "kind": list(kinds) or None}
-        return _get(trial, "log", _page(Event.read), user=user, limit=limit, cursor=cursor, **params)
-
-    @Method
-    def effects(
-        self, trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
-    ) -> Call[Page[Effect]]:
-        """Each arm against the control, for one user or for so many."""
-        return _get(trial, "effects", _page(partial(read, Effect)), user=user, limit=limit, after=after)
-
-    @Method
-    def checks(self, trial: str) -> Call[records.Checks]:
-        """The results of a trial's checks, and the promise that they withdraw."""
-        return _get(trial, "checks", records.Checks.read)
-
-    @Method
-    def head(self, trial: str) -> Call[records.Head]:
-        """The number and the hash of the log's last event, to be kept elsewhere."""
-        return _get(trial, "head", partial(read, records.Head))
-
-    @Method
-    def verify(self, trial: str, *, expect: str | None = None) -> Call[records.Proof]:
-        """Prove the log; a long trial takes longer than the usual timeout."""
-        return _get(trial, "verify", partial(read, records.Proof), patient=True, expect=expect)
-
-
-class Client(Methods):
-    """A service by its address. Threads may share it."""
-
-    _connect, _wait = httpx.Client, staticmethod(time.sleep)
+        self._http = httpx.Client(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
+        self._attempts, self._sleep = attempts, sleep
 
     def __enter__(self) -> Self:
         return self
@@ -346,17 +81,195 @@ class Client(Methods):
         """Close the connections."""
         self._http.close()
 
-    def send(self, call: Call[T]) -> T:
-        """Make a request, again if it fails on the way."""
-        for attempt in range(self._attempts):
-            try:
-                response: httpx.Response = self._http.send(_request(self._http, call))
-                if response.is_success:
-                    return call.read(_data(response))
-                self._sleep(_pause(response, attempt, self._attempts))
-            except httpx.TransportError as error:
-                self._sleep(_pause(error, attempt, self._attempts))
-        raise ServiceError("no attempt was made")
+    def create(self, spec: Mapping[str, Any] | str, **options: Unpack[Once]) -> Status:
+        """Create a trial from its file: as data, or as the text of a TOML file."""
+        key = _key(options.get("key"))
+        sent = (
+            {"content": spec, "headers": TOML | key}
+            if isinstance(spec, str)
+            else {"json": _plain(spec), "headers": key}
+        )
+        return _status(_data(self._send("POST", TRIALS, **sent)))
+
+    def trials(self, *, limit: int = 50, after: str | None = None) -> Page[Status]:
+        """Some trials, in the order of their creation."""
+        return _page(_status, self._get("", "", limit=limit, after=after))
+
+    def status(self, trial: str) -> Status:
+        """A trial at a glance."""
+        return _status(self._get(trial, ""))
+
+    def spec(self, trial: str) -> dict[str, Any]:
+        """The trial file, as it stands."""
+        return dict(self._get(trial, "spec"))
+
+    def users(self, trial: str, *, limit: int = 100, after: str | None = None) -> Page[records.Member]:
+        """Some users, in the order in which they joined."""
+        return _page(partial(read, records.Member), self._get(trial, "users", limit=limit, after=after))
+
+    def open_episode(self, /, trial: str, contexts: Mapping[str, Context] | None = None, **fields: Any) -> int:
+        """Start the next episode and return its number: number, name, date, unavailable, confirm, dry_run, key."""
+        return int(self._post(trial, "episodes", **fields, contexts=contexts or None)["episode"])
+
+    def ask(
+        self, /, trial: str, users: str | Sequence[str] | None = None, *, dry_run: bool = False, **fields: Any
+    ) -> list[Decision]:
+        """Decide for one user, some, or (None) all; `fields` are those of an AskRequest, as in `ask_many`."""
+        request = records.AskRequest(users=[users] if isinstance(users, str) else users, **fields)
+        return [Decision.read(d) for d in self._post(trial, "ask", **vars(request), dry_run=dry_run)["decisions"]]
+
+    def tell(
+        self, trial: str, decision: int, outcome: Values, *, control: Values | None = None, **options: Unpack[Sure]
+    ) -> Receipt:
+        """Report the outcome of a decision; an unlikely value is refused until `confirm` is set."""
+        return _receipt(self._post(trial, f"decisions/{decision}/outcome", **options, outcome=outcome, control=control))
+
+    def tell_many(
+        self, trial: str, reports: Sequence[Report | Mapping[str, Any]], **options: Unpack[Sure]
+    ) -> list[Receipt]:
+        """Many outcomes, all or none: Report(17, {"yield": 5.2}) or {"decision": 17, "outcome": {"yield": 5.2}}."""
+        rows = [_given(**vars(r)) if isinstance(r, Report) else dict(r) for r in reports]
+        return [_receipt(r) for r in self._post(trial, "tell", reports=rows, **options)["receipts"]]
+
+    def amend(
+        self,
+        trial: str,
+        decision: int | Decision,
+        outcome: Values,
+        *,
+        reason: str,
+        control: Values | None = None,
+        saw: Values | None = None,
+        **options: Unpack[Sure],
+    ) -> Receipt:
+        """Correct an outcome; None takes a value back.
+
+        Given the decision itself and not its number, the correction is refused if its outcome has changed since.
+        `saw` says so for some values.
+        """
+        body: dict[str, Any] = {"outcome": outcome, "reason": reason, "control": control, "saw": saw}
+        if isinstance(decision, Decision):
+            if saw is None:  # also of values that were not there
+                body |= {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
+            decision = decision.id
+        return _receipt(self._post(trial, f"decisions/{decision}/amend", **options, **body))
+
+    def mark_missing(
+        self, trial: str, decision: int, *, reason: str, dry_run: bool = False, **options: Unpack[Once]
+    ) -> Receipt:
+        """Mark an outcome, or the rest of it, as missing."""
+        return _receipt(self._post(trial, f"decisions/{decision}/missing", **options, reason=reason, dry_run=dry_run))
+
+    # Changes to a trial: each returns its status afterwards
+
+    def pause(self, trial: str, *, reason: str, **options: Unpack[Once]) -> Status:
+        """Decide nothing until it is resumed."""
+        return _status(self._post(trial, "pause", **options, reason=reason))
+
+    def resume(self, trial: str, *, reason: str = "", **options: Unpack[Once]) -> Status:
+        """Decide again."""
+        return _status(self._post(trial, "resume", **options, reason=reason))
+
+    def stop(self, trial: str, *, reason: str, **options: Unpack[Once]) -> Status:
+        """Decide nothing more, for good."""
+        return _status(self._post(trial, "stop", **options, reason=reason))
+
+    def add_user(self, /, trial: str, name: str, **definition: Any) -> Status:
+        """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
+        return _status(self._post(trial, "users", **definition, name=name))
+
+    def add_arm(self, /, trial: str, name: str, **definition: Any) -> Status:
+        """Offer one more arm: about, attributes or map, noise."""
+        return _status(self._post(trial, "arms", **definition, name=name))
+
+    def retire_arm(self, trial: str, arm: str, *, reason: str, **options: Unpack[Once]) -> Status:
+        """Never give an arm again."""
+        return _status(self._post(trial, "retire", **options, arm=arm, reason=reason))
+
+    def change_preference(
+        self, trial: str, user: str, preference: Mapping[str, float], *, reason: str, **options: Unpack[Once]
+    ) -> Status:
+        """Change how a user weighs the metrics from now on."""
+        return _status(self._post(trial, "preference", **options, user=user, preference=preference, reason=reason))
+
+    def change_control(
+        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, **options: Unpack[Once]
+    ) -> Status:
+        """Compare a user with another control from now on: an arm, or arms with shares."""
+        return _status(self._post(trial, "control", **options, user=user, control=control, reason=reason))
+
+    def change_rules(self, trial: str, stopping: Mapping[str, Any], *, reason: str, **options: Unpack[Once]) -> Status:
+        """Replace the stopping rules, as they stand under [stopping] in a trial file."""
+        return _status(self._post(trial, "rules", **options, stopping=stopping, reason=reason))
+
+    def look(self, trial: str, *, dry_run: bool = False, **options: Unpack[Once]) -> Look:
+        """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
+        return Look.read(self._post(trial, "looks", **options, dry_run=dry_run))
+
+    def reveal(
+        self, trial: str, decision: int | None = None, *, reason: str, **options: Unpack[Once]
+    ) -> records.Opening:
+        """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
+        return read(records.Opening, self._post(trial, "reveal", **options, decision=decision, reason=reason))
+
+    # Looking back
+
+    def looks(self, trial: str, *, limit: int = 100, before: str | None = None) -> Page[Look]:
+        """Looks at the stopping rules, newest first; `before` is the `next` of the page before."""
+        return _page(Look.read, self._get(trial, "looks", limit=limit, before=before))
+
+    def decision(self, trial: str, number: int) -> Decision:
+        """A decision with its outcome."""
+        return Decision.read(self._get(trial, f"decisions/{number}"))
+
+    def history(self, trial: str, number: int) -> list[Event]:
+        """All events about a decision, its own first."""
+        return [Event.read(e) for e in self._get(trial, f"decisions/{number}")["history"]]
+
+    def decisions(self, /, trial: str, *, limit: int = 25, before: str | None = None, **search: Any) -> Page[Decision]:
+        """Decisions, newest first: of a `user`, a `plot` or a `block`, for an `arm`, or in a `state`.
+
+        States are pending, partial, complete, missing and amended.
+        """
+        return _page(Decision.read, self._get(trial, "decisions", limit=limit, before=before, **search))
+
+    def log_page(
+        self,
+        trial: str,
+        *,
+        kinds: Sequence[str] = (),
+        user: str | None = None,
+        newest_first: bool = False,
+        limit: int = 500,
+        cursor: str | None = None,
+    ) -> Page[Event]:
+        """Some events; `log` iterates over all of them."""
+        params: dict[str, Any] = {"order": "newest" if newest_first else "oldest", "kind": list(kinds) or None}
+        return _page(Event.read, self._get(trial, "log", user=user, limit=limit, cursor=cursor, **params))
+
+    def effects(
+        self, trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
+    ) -> Page[Effect]:
+        """Each arm against the control, for one user or for so many."""
+        return _page(partial(read, Effect), self._get(trial, "effects", user=user, limit=limit, after=after))
+
+    def checks(self, trial: str) -> records.Checks:
+        """The results of a trial's checks, and the promise that they withdraw."""
+        return records.Checks.read(self._get(trial, "checks"))
+
+    def head(self, trial: str) -> records.Head:
+        """The number and the hash of the log's last event, to be kept elsewhere."""
+        return read(records.Head, self._get(trial, "head"))
+
+    def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
+        """Write every decision with its outcome to a file: csv, json or xlsx."""
+        response = self._send("GET", _address(trial, "export"), params={"format": form}, timeout=None)
+        Path(path).write_bytes(response.content)
+        return Path(path)
+
+    def verify(self, trial: str, *, expect: str | None = None) -> records.Proof:
+        """Prove the log; a long trial takes longer than the usual timeout."""
+        return read(records.Proof, self._get(trial, "verify", patient=True, expect=expect))
 
     def log(self, trial: str, *, page: int = 500, **search: Any) -> Iterator[Event]:
         """The events, fetched page by page: of some `kinds`, of a `user`, `newest_first`."""
@@ -366,64 +279,55 @@ class Client(Methods):
             yield from some.items
             cursor = some.next
 
-    def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
-        """Write every decision with its outcome to a file: csv, json or xlsx."""
-        with self._http.stream("GET", _address(trial, "export"), params={"format": form}, timeout=None) as response:
-            if not response.is_success:
-                response.read()
-                raise _error(response.status_code, _data(response))
-            with Path(path).open("wb") as file:
-                file.writelines(response.iter_bytes())
-        return Path(path)
+    def _get(self, trial: str, path: str, *, patient: bool = False, **params: Any) -> Any:
+        timeout = None if patient else httpx.USE_CLIENT_DEFAULT
+        return _data(self._send("GET", _address(trial, path), params=_given(**params), timeout=timeout))
+
+    def _post(self, trial: str, path: str, /, *, key: str | None = None, **body: Any) -> Any:
+        return _data(self._send("POST", _address(trial, path), json=_plain(_given(**body)), headers=_key(key)))
+
+    def _send(self, method: str, path: str, **sent: Any) -> httpx.Response:
+        """Make a request, again if it fails on the way."""
+        request = self._http.build_request(method, path, **sent)
+        attempt = 0
+        while True:
+            try:
+                result = self._http.send(request)
+                if result.is_success:
+                    return result
+                failure: httpx.Response | httpx.TransportError = result
+            except httpx.TransportError as error:
+                failure = error
+            attempt += 1
+            self._sleep(_pause(failure, attempt, self._attempts))
 
 
-class AsyncClient(Methods):
-    """A service by its address, for asyncio. Tasks of one loop may share it."""
+class AsyncClient:
+    """The methods of `Client`, awaited; each call runs in a thread. Tasks of one loop may share it."""
 
-    _connect, _wait = httpx.AsyncClient, staticmethod(asyncio.sleep)
+    def __init__(self, address: str = "http://127.0.0.1:8000", **settings: Any) -> None:
+        self._client = Client(address, **settings)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def send(self, call: Call[T]) -> T:
-        """Make a request, again if it fails on the way."""
-        for attempt in range(self._attempts):
-            try:
-                response: httpx.Response = await self._http.send(_request(self._http, call))
-                if response.is_success:
-                    return call.read(_data(response))
-                await self._sleep(_pause(response, attempt, self._attempts))
-            except httpx.TransportError as error:
-                await self._sleep(_pause(error, attempt, self._attempts))
-        raise ServiceError("no attempt was made")
+        self._client.close()
 
     async def log(self, trial: str, *, page: int = 500, **search: Any) -> AsyncIterator[Event]:
         """The events, fetched page by page: of some `kinds`, of a `user`, `newest_first`."""
-        cursor: str | None = ""
-        while cursor is not None:
-            some = await self.log_page(trial, limit=page, cursor=cursor or None, **search)
-            for event in some.items:
-                yield event
-            cursor = some.next
+        events = self._client.log(trial, page=page, **search)
+        while (event := await asyncio.to_thread(next, events, None)) is not None:
+            yield event
 
-    async def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
-        """Write every decision with its outcome to a file: csv, json or xlsx."""
-        address, params = _address(trial, "export"), {"format": form}
-        async with self._http.stream("GET", address, params=params, timeout=None) as response:
-            if not response.is_success:
-                await response.aread()
-                raise _error(response.status_code, _data(response))
-            with Path(path).open("wb") as file:
-                async for piece in response.aiter_bytes():
-                    file.write(piece)
-        return Path(path)
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._client, name)
+
+        @functools.wraps(method)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.to_thread(method, *args, **kwargs)
+
+        return call
 
 
 # Requests
@@ -432,17 +336,8 @@ class AsyncClient(Methods):
 _status, _receipt = partial(read, Status), partial(read, Receipt)
 
 
-def _page(item: Callable[[Any], T]) -> Callable[[Any], Page[T]]:
-    return lambda d: Page([item(one) for one in d["items"]], d["next"])
-
-
-def _get(trial: str, path: str, answer: Callable[[Any], T], *, patient: bool = False, **params: Any) -> Call[T]:
-    return Call("GET", _address(trial, path), answer, _given(**params), patient=patient)
-
-
-def _post(trial: str, path: str, answer: Callable[[Any], T], options: Mapping[str, Any], /, **body: Any) -> Call[T]:
-    given = _given(**body | {name: value for name, value in options.items() if name != "key"})
-    return Call("POST", _address(trial, path), answer, json=_plain(given), headers=_key(options.get("key")))
+def _page(item: Callable[[Any], T], data: Any) -> Page[T]:
+    return Page([item(one) for one in data["items"]], data["next"])
 
 
 def _address(trial: str, path: str) -> str:
@@ -477,12 +372,6 @@ def _plain(value: Any, at: tuple[str | int, ...] = ()) -> Any:
     return value
 
 
-def _request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
-    sent = {name: getattr(call, name) for name in ("method", "params", "json", "content", "headers")}
-    timeout = None if call.patient else httpx.USE_CLIENT_DEFAULT
-    return http.build_request(url=call.path, timeout=timeout, **sent)
-
-
 def _bearer(token: str | None) -> dict[str, str]:
     """The header with a token; no message ever has it."""
     if token is None:
@@ -497,13 +386,10 @@ def _bearer(token: str | None) -> dict[str, str]:
 
 
 def _data(response: httpx.Response) -> Any:
-    """The JSON of an answer; None where a refusal has none."""
     try:
         return response.json()
     except ValueError:
-        if response.is_success:
-            raise ServiceError(f"{response.url} did not answer with JSON; is it a drimed service?") from None
-        return None
+        raise ServiceError(f"{response.url} did not answer with JSON; is it a drimed service?") from None
 
 
 def _pause(result: httpx.Response | httpx.TransportError, attempt: int, attempts: int) -> float:
@@ -511,20 +397,22 @@ def _pause(result: httpx.Response | httpx.TransportError, attempt: int, attempts
 
     Raises the error that ended the last try, and one that another try would not change.
     """
-    last, after = attempt == attempts - 1, ""
+    last, after = attempt >= attempts, ""
     if isinstance(result, httpx.Response):
         if last or result.status_code not in AGAIN:
-            raise _error(result.status_code, _data(result))
+            raise _error(result)
         after = result.headers.get("retry-after", "")
     elif last:
         raise ServiceError(f"no answer from {result.request.url}: {result!r}") from result
-    wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1.0)
+    wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
     return max(wait, min(60.0, float(after))) if after.isdigit() else wait
 
 
-def _error(status: int, data: object) -> DrimedError:
-    """The error for a refusal, as if the trial were here; `data` is its problem+json."""
-    problem: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
+def _error(response: httpx.Response) -> DrimedError:
+    """The error for a refusal, as if the trial were here."""
+    status, problem = response.status_code, dict[str, Any]()
+    with suppress(ValueError, TypeError):  # an answer of another program
+        problem = dict(response.json())
     detail = str(problem.get("detail") or f"the service answered with status {status}")
     kind = str(problem.get("type", "")).rpartition(":")[2]
     faults = [

@@ -22,16 +22,16 @@ from drimed.errors import ConfigError, DrimedError, InputError, UnknownNameError
 from drimed.evaluation.decision_log import ROWS, Log, make_log
 from drimed.evaluation.off_policy import (
     ESTIMATORS,
-    Anytime,
-    Decisions,
     Estimate,
     Evaluation,
     EvaluationPlan,
-    Overlap,
+    Evaluator,
     Sums,
     TargetPolicy,
     Weights,
+    estimator_terms,
     evaluate,
+    weights,
 )
 from drimed.numerics.arrays import FloatArray
 from tests.evaluation.logs import MEANS, TARGET, drawn, value
@@ -47,7 +47,9 @@ LOG, _ = drawn(20)
 
 
 def estimated(name: str, log: Log, target: FloatArray) -> float:
-    return Sums.of(len(log), ESTIMATORS[name].terms(Decisions(log, target))).value
+    sums = Sums()
+    sums.add(len(log), estimator_terms([name], log, target, weights(log, target))[name])
+    return sums.estimate()[0]
 
 
 @cache
@@ -87,7 +89,7 @@ def test_a_wrong_model_biases_the_direct_method_and_a_good_one_makes_doubly_robu
 
 def test_on_its_own_policy_every_weight_is_one() -> None:
     assert LOG.probabilities is not None
-    np.testing.assert_allclose(Decisions(LOG, LOG.probabilities).weight, 1.0)
+    np.testing.assert_allclose(weights(LOG, LOG.probabilities), 1.0)
     for name in ("ips", "snips"):
         assert estimated(name, LOG, LOG.probabilities) == pytest.approx(LOG.reward.mean())
 
@@ -277,7 +279,9 @@ def test_moments_merge_to_the_whole_also_far_from_zero(rows: list[tuple[float, f
     base, correction = np.array(rows).T + far
     whole = np.stack([base, correction, correction - base])
     first, second = whole[:, :cut], whole[:, cut:]
-    merged = Sums.of(first.shape[1], (*first,)).merge(Sums.of(second.shape[1], (*second,)))
+    merged = Sums()
+    for part in (first, second):
+        merged.add(part.shape[1], (part[0], part[1], part[2]))
     assert merged.count == len(rows)
     np.testing.assert_allclose(merged.mean, np.mean(whole, 1), rtol=1e-13, atol=1e-10)
     scatter = np.atleast_2d(np.cov(whole, ddof=0)) * len(rows)
@@ -300,6 +304,7 @@ def test_normal_intervals_cover_values_and_differences() -> None:
 @pytest.mark.parametrize("shape", ["constant", "two clinics", "trend"])
 def test_the_anytime_interval_holds_at_all_times_also_where_the_value_changes(shape: str) -> None:
     """100 logs, looked at after every 100 decisions."""
+    plan = EvaluationPlan(targets=[TargetPolicy.always("1")], estimators=["ips"], reward_range=(0.0, 1.0))
     n, held, widths = 1000, [], []
     value_at = {
         "constant": np.full(n, 0.5),
@@ -308,30 +313,36 @@ def test_the_anytime_interval_holds_at_all_times_also_where_the_value_changes(sh
     }[shape]
     for seed in range(100):
         rng = np.random.default_rng(seed)
-        weight = np.where(rng.random(n) < 0.5, 2.0, 0.0)
+        action = (rng.random(n) < 0.5).astype(np.intp)
         reward = (rng.random(n) < value_at).astype(np.float64)
-        so_far, inside = Anytime.start((0.0, 1.0), 0.95), True
+        log = make_log(action=action, reward=reward, propensity=np.full(n, 0.5))
+        evaluator, inside = Evaluator(plan), True
         for at in range(0, n, 100):
-            so_far = so_far.extend(weight[at : at + 100], reward[at : at + 100])
-            found, truth = so_far.interval(), value_at[: at + 100].mean()
+            evaluator.add(log.rows(at, at + 100))
+            found, truth = evaluator.result().estimates[0].anytime, value_at[: at + 100].mean()
+            assert found is not None
             inside &= found.low <= truth <= found.high
+            width = found.high - found.low
         held.append(inside)
-        widths.append(found.high - found.low)
+        widths.append(width)
     assert np.mean(held) >= 0.95
     assert np.mean(widths) < 0.35
 
 
 def test_a_reward_in_other_units_has_its_anytime_interval_in_other_units() -> None:
+    def interval(log: Log, low: float, high: float) -> list[float]:
+        plan = EvaluationPlan(targets=TARGETS[1:2], reward_range=(low, high), level=0.9)
+        found = evaluate(log, plan).estimate("mine", "ips").anytime
+        assert found is not None
+        return [found.low, found.high]
+
     log, _ = drawn(500)
-    w = Decisions(log, TARGET).weight
-    here = Anytime.start((0.0, 1.0), 0.9).extend(w, log.reward).interval()
-    there = Anytime.start((-5.0, 15.0), 0.9).extend(w, 20 * log.reward - 5).interval()
-    assert there.low == pytest.approx(20 * here.low - 5)
-    assert there.high == pytest.approx(20 * here.high - 5)
+    there = interval(replace(log, reward=20 * log.reward - 5), -5.0, 15.0)
+    assert there == pytest.approx([20 * end - 5 for end in interval(log, 0.0, 1.0)])
     with pytest.raises(InputError, match=r"rewards must be within 0\.0 to 0\.5"):
-        Anytime.start((0.0, 0.5), 0.9).extend(w, log.reward)
+        interval(log, 0.0, 0.5)
     with pytest.raises(ConfigError, match="from low to high"):
-        Anytime.start((1.0, 0.0), 0.9)
+        interval(log, 1.0, 0.0)
 
 
 def test_a_difference_has_the_spread_of_the_differences_decision_by_decision() -> None:
@@ -426,21 +437,19 @@ def test_wrong_propensities_and_few_decisions_are_warned_about() -> None:
 
 
 def test_effective_sample_sizes_are_those_of_kish_for_all_and_for_each_user() -> None:
-    assert Weights.of(np.ones(10)).effective == pytest.approx(10)
-    assert Weights.of(np.array([0.0, 0.0, 7.0])).effective == pytest.approx(1)
-    assert Weights.of(np.zeros(3)).effective == 0
+    assert [Weights().add(np.array(w)).effective for w in ([1.0] * 10, [0.0, 0.0, 7.0], [0.0])] == [10, 1, 0]
     log, _ = drawn(300)
-    decisions = Decisions(log, TARGET)
-    found = Overlap.of(decisions, by_user=True)
+    found = evaluate(log, replace(PLAN, by_user=True)).overlaps["mine"]
+    assert found is not None
     assert log.user is not None
     for user in ("ada", "bob"):
-        assert found.by_user[user] == Weights.of(decisions.weight[log.user == user])
+        assert found.by_user[user] == Weights().add(weights(log, TARGET)[log.user == user])
 
 
 def test_users_for_whom_the_target_was_never_played_are_named() -> None:
     log = make_log(action=[0, 1, 1], reward=[0.0] * 3, propensity=[0.5] * 3, user=["ada", "bob", "bob"])
-    warnings = Overlap.of(Decisions(log, np.array([1.0, 0.0])), by_user=True).warnings()
-    assert any("1 users, 'bob' among them" in text for text in warnings)
+    found = evaluate(log, EvaluationPlan(targets=[TargetPolicy.always("0")], by_user=True))
+    assert any("1 users, 'bob' among them" in text for text in found.warnings["arm=0"])
 
 
 def test_a_report_is_plain_json_with_refusals_as_null() -> None:

@@ -106,7 +106,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 def watched(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[StoppingMonitor, list[Season], Record]:
     watch = StoppingMonitor(SimulatedTrials.of(spec, Scenario.model_validate(scenario), SEEDS, seasons))
     found = list(play(watch.trials, designs.own(spec), monitor=watch))
-    return watch, found, record(watch.trials, found, watch, spec.tolerance)
+    return watch, found, record(watch, found, spec.tolerance)
 
 
 def lived(spec: TrialSpec, world: SimulatedTrials, seasons: list[Season], s: int) -> tuple[Trial, int]:

@@ -147,7 +147,7 @@ def test_the_noise_does_not_depend_on_the_arm_that_is_played() -> None:
         outcome = block.respond(0, np.array([[a]]), slice(0, 1))
         assert outcome.vector is not None
         mean = it.instances[0].maps[a] @ it.instances[0].theta
-        want = mean + np.sqrt(block.scale[0, 0, 0]) * it.noise_roots[0, a] @ z
+        want = mean + np.sqrt(block.scale[0, 0, 0]) * it.noise_roots[a] @ z
         np.testing.assert_allclose(outcome.vector[0, 0], want, atol=1e-12)
 
 

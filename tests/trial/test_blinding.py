@@ -12,8 +12,7 @@ from drimed import streams
 from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision, Member, Report, Status
 from drimed.trial import blinding, sheets, snapshots
-from drimed.trial.names import CODE_LETTERS, arm_codes
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import CODE_LETTERS, Blinding, TrialSpec
 from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
@@ -81,11 +80,11 @@ def test_a_dry_run_draws_with_a_seed_of_its_own_every_time() -> None:
 
 def test_drawn_codes_are_different_stay_the_same_and_follow_from_the_seed() -> None:
     arms = tuple(f"arm {i}" for i in range(200))
-    codes = arm_codes(7, arms, {})
+    codes = Blinding().arm_codes(7, arms)
     assert len(set(codes.values())) == 200
     assert all(set(code) <= set(CODE_LETTERS) for code in codes.values())
-    assert arm_codes(7, (*arms, "more"), {}).items() >= codes.items()
-    assert arm_codes(8, arms, {}) != codes
+    assert Blinding().arm_codes(7, (*arms, "more")).items() >= codes.items()
+    assert Blinding().arm_codes(8, arms) != codes
     # The order of the codes says nothing of the order of the arms: of 199 neighbours about half rise.
     ordered = list(codes.values())
     assert 70 < sum(a < b for a, b in pairwise(ordered)) < 130

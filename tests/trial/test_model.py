@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drimed.errors import SpecError
-from drimed.trial.covariates import Covariates
+from drimed.trial.problem import Covariates, UnitIndex
 from drimed.trial.spec import TrialSpec
 
 PAPER = {"kind": "paper"}
@@ -116,9 +116,9 @@ def test_a_missing_number_is_refused_unless_a_typical_value_was_declared() -> No
     assert path == "users.u1.attributes.ph"
     assert "'ph' is missing" in message
     spec = spec_of(users=users, attributes={"ph": {"typical": 6.5, "spread": 0.5}})
-    covariates = Covariates(spec)
-    assert covariates.numbers({}) == (0.0,)
-    assert covariates.numbers({"ph": 7.0}) == (1.0,)
+    joining = [("a", None, {}), ("b", None, {"ph": 7.0})]
+    _, units = UnitIndex().joined(Covariates(spec), joining, 0, alone=False)
+    assert [unit.covariates for unit in units] == [(0.0,), (1.0,)]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_user_takes_from_its_cohort_what_it_does_not_say_and_from_the_trial_wh
         users={"a": {"cohort": "adults"}, "b": {"cohort": "adults", "preference": {"yield": 3.0}}, "c": {}},
     )
     a, b, c = (spec.resolved(user) for user in spec.users.values())
-    assert a == ({"yield": 2.0}, "old", ["old", "new"], "clinic")
+    assert (a.preference, a.control, a.arms, a.group) == ({"yield": 2.0}, "old", ["old", "new"], "clinic")
     assert b.preference == {"yield": 3.0}
     assert (c.preference, c.arms) == ({"yield": 1.0}, None)
     assert (b.group, c.group) == ("clinic", None)

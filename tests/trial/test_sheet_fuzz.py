@@ -12,8 +12,8 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.trial import sheets
-from drimed.trial.columns import SHEET, Column, Columns, Sheet
-from drimed.trial.names import METRIC
+from drimed.trial.sheets import SHEET, Column, Columns, Sheet
+from drimed.trial.spec import CONTROL, METRIC
 from drimed.trial.tables import is_missing, number, read
 from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values, drawn
 
@@ -21,7 +21,7 @@ SHEETS = int(os.environ.get("DRIMED_SHEETS", "800"))
 PARTS = 2  # each with a stream of its own
 
 USER = Column(SHEET, "user")
-COLUMNS = Columns(METRICS, (), ())
+COLUMNS = Columns(dict.fromkeys([Column(part, name) for part in (METRIC, CONTROL) for name in METRICS], ""))
 NUMERIC = {Column(SHEET, "decision"), *(Column(METRIC, m) for m in METRICS)}
 
 

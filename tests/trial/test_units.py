@@ -9,8 +9,8 @@ import pytest
 from drimed.errors import InputError
 from drimed.rehearsal import history
 from drimed.trial import sheets
-from drimed.trial.columns import same_unit
-from drimed.trial.spec import TrialSpec
+from drimed.trial.sheets import Column, Columns
+from drimed.trial.spec import CONTEXT, CONTROL, METRIC, TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import Table, read
 from drimed.trial.trial import Trial
@@ -82,7 +82,10 @@ def test_a_table_of_the_past_may_have_units_in_its_headings() -> None:
         history.of_table(spec, read(f"season,site,arm,Yield (kg/ha),Protein (%)\n{text}"))
 
 
-def test_letters_that_are_prefixes_keep_their_case() -> None:
-    assert not same_unit("mg/l", "Mg/l")
-    assert not same_unit("MW", "mW")
-    assert same_unit("EUR/ha", "eur/ha")
+def test_a_column_is_known_by_its_short_and_its_long_name_in_any_case() -> None:
+    known = [Column(METRIC, "cost"), Column(CONTROL, "yield"), Column(CONTEXT, "rain"), Column(METRIC, "season")]
+    columns = Columns(dict.fromkeys(known, ""))
+    headings = ("COST", "metric.cost", "Control.Yield", "context.Rain", "cost (t/ha)", "season")
+    assert [columns.match(heading)[0] for heading in headings] == [known[i] for i in (0, 0, 1, 2, 0, 3)]
+    with pytest.raises(InputError, match=r"columns 'cost' and 'metric\.cost' are the same: metric 'cost'"):
+        columns.read(read("cost,metric.cost\n1,2\n"))

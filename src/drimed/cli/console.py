@@ -1,16 +1,18 @@
-"""The terminal: lines, notes, tables and JSON out; options, sheets and name=value pairs in."""
+"""The terminal: lines, notes, tables, bars and JSON out; options, sheets and name=value pairs in."""
 
 from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -44,14 +46,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Number = Annotated[int, typer.Option("--decision", help="Which decision.")]
 
 
-def say(text: str, style: str = "") -> None:
-    """Print a line; nothing in it is taken for markup, nor for a command to the terminal."""
-    console.print(Text(visible(text), style=style), soft_wrap=True)
+def say(text: str, style: str = "", *, mark: str = "") -> None:
+    """Print a line; nothing in it is taken for markup, nor for a command to the terminal. A style is for the mark."""
+    parts = [(mark, style), visible(text)] if mark else [(visible(text), style)]
+    console.print(Text.assemble(*parts), soft_wrap=True)
 
 
 def note(text: str) -> None:
     """Print advice."""
-    console.print(Text.assemble(("note: ", "yellow"), visible(text)), soft_wrap=True)
+    say(text, "yellow", mark="note: ")
 
 
 def say_json(data: Any, *, indent: int | None = None) -> None:
@@ -61,13 +64,13 @@ def say_json(data: Any, *, indent: int | None = None) -> None:
     typer.echo(text if harmless else json.dumps(data, indent=indent))
 
 
-def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows as a table; where the terminal is too narrow for one, each row as a list."""
+def show(rows: Sequence[dict[str, Any]], most: int = MOST_ROWS) -> None:
+    """Print the first rows as a table; where the terminal is too narrow for one, each row as a list."""
     if not rows:
         return
     names = list(dict.fromkeys(n for row in rows for n in row))
     numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
-    shown = [{n: _cell(row.get(n)) for n in names} for row in rows[:MOST_ROWS]]
+    shown = [{n: _cell(row.get(n)) for n in names} for row in rows[:most]]
     least = {n: max(len(visible(n)), *(_least(row[n], n in numeric) for row in shown)) for n in names}
     room = console.width - GAP * len(names) - 1  # of the edge
     if sum(least.values()) <= room:
@@ -88,8 +91,23 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
                 table.add_row(Text(visible(n)), Text(row[n]))
             table.add_row()
     console.print(table)
-    if len(rows) > MOST_ROWS:
-        say(f"... and {len(rows) - MOST_ROWS} more; --out FILE writes all")
+    if len(rows) > most:
+        say(f"... and {len(rows) - most} more; --out FILE writes all")
+
+
+@contextmanager
+def progress(what: str, kept: Path | None = None) -> Iterator[Callable[..., None]]:
+    """A bar, and a function that moves it: so many of how many, and of what. Ctrl-C tells where results are `kept`."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=console, transient=True) as bars:
+            task = bars.add_task(what, total=None)
+            yield lambda done, of, what=what: bars.update(task, completed=done, total=of, description=what)
+    except KeyboardInterrupt:
+        if kept is None:
+            raise
+        say(f"interrupted; finished runs are kept in {kept}: run the same command again to continue")
+        raise typer.Exit(130) from None
 
 
 def _least(cell: str, number: bool) -> int:
@@ -102,12 +120,7 @@ def _cell(value: Any) -> str:
 
 
 def put(
-    rows: list[dict[str, Any]],
-    out: Path | None,
-    full: list[dict[str, Any]],
-    empty: Sequence[str] = (),
-    *,
-    force: bool = False,
+    rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]], empty: Sequence[str] = (), *, force: bool
 ) -> None:
     """Write rows to a file by its suffix, or show them; JSON gets `full`, a sheet without rows the columns `empty`."""
     if out is None:
@@ -159,10 +172,8 @@ def questions(faults: Sequence[Fault]) -> list[str]:
 
 def actor_name(given: str | None) -> str:
     """The actor for the log."""
-    if given:
-        return given
     try:
-        return getpass.getuser()
+        return given or getpass.getuser()
     except OSError:  # a machine without login names
         return "command line"
 
@@ -177,7 +188,7 @@ def names(option: str, text: str) -> list[str]:
 
 def texts(pairs: Sequence[str] | None, example: str = "ph=6.1", *, empty: bool = False) -> dict[str, str]:
     """name=value pairs as text; with `empty`, a value may be left out."""
-    from drimed.trial.names import tidy
+    from drimed.trial.spec import tidy
 
     found: dict[str, str] = {}
     for pair in pairs or ():

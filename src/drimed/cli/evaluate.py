@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from drimed import outputs
-from drimed.cli.console import names
-from drimed.formatting import short, visible
+from drimed.cli.console import Force, console, names, say, show
+from drimed.formatting import short
 
 if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do not need
     from drimed.evaluation.off_policy import Estimate, Evaluation, Interval
@@ -51,14 +47,14 @@ def evaluate(
     ] = None,
     by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: Force = False,
 ) -> None:
     """Estimate what other policies would have earned on the decisions of LOG.
 
     The log is read once, piece by piece: it may be larger than memory. Where propensities are unknown or support is
     missing the answer is a refusal with its reason, never a number.
     """
-    from drimed.evaluation.decision_log import OPTIONAL, Columns, read_log
+    from drimed.evaluation.decision_log import Columns, read_log
     from drimed.evaluation.off_policy import ESTIMATORS, EvaluationPlan, Evaluator, TargetPolicy
 
     policies = names("--policy", policy)
@@ -66,15 +62,10 @@ def evaluate(
         against = "control"  # the same policy by the name of its arm
     policies += [against] if against is not None and against not in policies else []
     columns = Columns(
-        action=action,
-        reward=reward,
-        propensity=propensity,
-        probabilities=probabilities,
-        predictions=predictions,
-        user=user,
+        action=action, reward=reward, propensity=propensity, probabilities=probabilities, predictions=predictions,
+        user=user if by_user else "",
         targets=tuple(name.removeprefix("columns=") for name in policies if name.startswith("columns=")),
-        use=frozenset(OPTIONAL) - (set() if by_user else {"user"}),
-    )
+    )  # fmt: skip
     stream = read_log(log, columns=columns, arms=names("--arms", arms) if arms else None)
     possible = [name for name, e in ESTIMATORS.items() if stream.predicts or not e.predicts]
     plan = EvaluationPlan(
@@ -85,54 +76,44 @@ def evaluate(
         by_user=by_user,
         against=against or (policies[0] if len(policies) > 1 else None),
     )
-    console, evaluator, count = Console(), Evaluator(plan), 0
+    evaluator, count = Evaluator(plan), 0
     with console.status("reading") as status:
         for piece in stream:
             evaluator.add(piece)
             count += len(piece)
             status.update(f"{count:,} decisions")
     result = evaluator.result()
-    _show(console, result, level)
+    _show(result, level)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         outputs.put(out, json.dumps(result.as_dict(), indent=2).encode() + b"\n", force=force)
-        console.print(Text(f"wrote {out}"))
+        say(f"wrote {out}")
     if all(estimate.refused for estimate in result.estimates):
         raise typer.Exit(REFUSED)
 
 
-def _show(console: Console, result: Evaluation, level: float) -> None:
-    def say(text: str, mark: tuple[str, str] = ("", "")) -> None:
-        console.print(Text.assemble(mark, visible(text)), highlight=False, soft_wrap=True)  # names are no markup
-
-    def table(*titles: str) -> Table:
-        numbers = (Column(title, no_wrap=True) for title in titles)  # names may be folded, numbers may not
-        return Table(Column("policy", overflow="fold"), Column("estimator", no_wrap=True), *numbers, box=SIMPLE_HEAD)
-
-    def add(to: Table, e: Estimate, sign: str = "") -> None:
+def _show(result: Evaluation, level: float) -> None:
+    def row(e: Estimate, what: str, sign: str = "") -> dict[str, Any]:
         error = "not known" if isnan(e.standard_error) else short(e.standard_error)
-        numbers = (f"{e.value:{sign}.5g}", error, _text(e.interval))
-        refused = (Text("refused", style="bold red"), "", "")
-        to.add_row(Text(visible(e.target)), Text(e.estimator), *(refused if e.refused else numbers))
+        numbers = ("refused", "", "") if e.refused else (f"{e.value:{sign}.5g}", error, _text(e.interval))
+        titles = ("policy", "estimator", what, "standard error", f"{level:.0%} normal")
+        return dict(zip(titles, (e.target, e.estimator, *numbers), strict=True))
 
     say(f"{result.decisions:,} decisions, {len(result.arms)} arms, mean reward {result.mean_reward:.4g}")
-    values, anytime = table("value", "standard error", f"{level:.0%} normal"), table(f"{level:.0%} at all times")
+    show([row(e, "value") for e in result.estimates])
+    at_all_times = f"{level:.0%} at all times"
+    show([
+        {"policy": e.target, "estimator": e.estimator, at_all_times: _text(e.anytime)}
+        for e in result.estimates
+        if e.anytime
+    ])  # fmt: skip
     refusals: dict[str, list[str]] = {}  # reason -> what it refuses
     for e in result.estimates:
-        add(values, e)
         if e.refused:
             refusals.setdefault(e.refused, []).append(f"{e.target} / {e.estimator}")
-        if e.anytime:
-            anytime.add_row(Text(visible(e.target)), Text(e.estimator), _text(e.anytime))
-    console.print(values)
-    if anytime.row_count:
-        console.print(anytime)
     if result.differences:
         say(f"Differences to {result.differences[0].against}, on the same decisions:")
-        differences = table("difference", "standard error", f"{level:.0%} normal")
-        for d in result.differences:
-            add(differences, d, "+")
-        console.print(differences)
+        show([row(d, "difference", "+") for d in result.differences])
     for name, overlap in result.overlaps.items():
         if overlap is None:
             continue
@@ -143,9 +124,9 @@ def _show(console: Console, result: Evaluation, level: float) -> None:
             say(f"  user {user}: {each.effective:,.0f} of {each.count:,}, largest {each.largest:.4g}")
     for name, warnings in result.warnings.items():
         for text in warnings:
-            say(f"{name}: {text}", ("warning: ", "yellow"))
+            say(f"{name}: {text}", "yellow", mark="warning: ")
     for reason, whose in refusals.items():
-        say(f"{', '.join(whose)}: {reason}", ("refused: ", "bold red"))
+        say(f"{', '.join(whose)}: {reason}", "bold red", mark="refused: ")
 
 
 def _text(interval: Interval) -> str:

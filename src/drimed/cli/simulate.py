@@ -11,13 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column, Table
 
-from drimed.cli.console import names
+from drimed.cli.console import names, note, progress, say, show
 from drimed.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -39,11 +34,8 @@ def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON inst
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    columns = (Column(title, overflow="fold") for title in ("what it does", "reference", "what it uses"))
-    table = Table(Column("name", no_wrap=True), *columns, box=SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(f"[bold]{escape(row['name'])}[/]", *map(escape, (row["about"], row["reference"], row["uses"])))
-    Console().print(table)
+    titles = {"name": "name", "about": "what it does", "reference": "reference", "uses": "what it uses"}
+    show([{titles[k]: v for k, v in row.items()} for row in rows], len(rows))
 
 
 def reproduce(
@@ -75,14 +67,11 @@ def reproduce(
     reproduction = Reproduction(seeds=seeds, reading=reading, parts=parts, episodes=episodes)
     from drimed.simulation.results_page import reproduce as measure
 
-    console = Console()
-    results, last = _measured(console, out, partial(measure, reproduction, out, jobs=jobs))
-    table = Table("statement", "holds?")
-    for claim in results["claims"]:
-        mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "[dim]not measured[/]"}[claim["holds"]]
-        table.add_row(claim["text"], mark)
-    console.print(table)
-    console.print(last)
+    results, last = _measured(out, partial(measure, reproduction, out, jobs=jobs))
+    marks = {True: "yes", False: "no", None: "not measured"}
+    claims = results["claims"]
+    show([{"statement": claim["text"], "holds?": marks[claim["holds"]]} for claim in claims], len(claims))
+    say(last)
 
 
 def bench(
@@ -121,12 +110,8 @@ def bench(
     from drimed.policies.registry import parse_list
     from drimed.simulation.benchmark import RATIO_TO_THE_BEST, SUITES, Benchmark, suite
 
-    console = Console()
     if name == "list":
-        table = Table("suite", "what it is")
-        for each in SUITES.values():
-            table.add_row(f"[bold]{each.id}[/]", each.about)
-        console.print(table)
+        show([{"suite": each.id, "what it is": each.about} for each in SUITES.values()])
         return
     chosen = suite(name)
 
@@ -145,36 +130,27 @@ def bench(
     )
     for spec in benchmark.specs:
         if spec.note():
-            console.print(f"[yellow]note:[/] {spec.text}: {spec.note()}")
+            note(f"{spec.text}: {spec.note()}")
     from drimed.simulation.results_page import bench as measure
 
     target = out or Path("out/bench") / chosen.id
-    results, last = _measured(console, target, partial(measure, benchmark, target, jobs=jobs, cluster=cluster))
-    table = Table(Column("policy", overflow="fold"), "ratio to the best", "worst cell")
-    for row in results["ratios"]:
-        table.add_row(row["policy"], f"{row['geometric_mean']:.2f}", f"{row['worst']:.2f}")
-    console.print(table)
-    console.print(RATIO_TO_THE_BEST, style="dim")
-    console.print(last)
+    results, last = _measured(target, partial(measure, benchmark, target, jobs=jobs, cluster=cluster))
+    ratios = {"policy": "policy", "geometric_mean": "ratio to the best", "worst": "worst cell"}
+    show([{title: row[k] for k, title in ratios.items()} for row in results["ratios"]], len(results["ratios"]))
+    say(RATIO_TO_THE_BEST, "dim")
+    say(last)
 
 
-def _measured(console: Console, out: Path, measure: Callable[..., dict[str, Any]]) -> tuple[dict[str, Any], str]:
-    """Results under a progress bar, and a last line; Ctrl-C ends without a traceback."""
+def _measured(out: Path, measure: Callable[..., dict[str, Any]]) -> tuple[dict[str, Any], str]:
+    """Results under a progress bar, and a last line."""
     start, reused = time.perf_counter(), 0
 
     def done(block: Done[Any]) -> None:
         nonlocal reused
         reused += block.stored
-        text = block.task.label[:DESCRIPTION].ljust(DESCRIPTION)
-        progress.update(bar, completed=block.finished, total=block.seeds, description=text)
+        move(block.finished, block.seeds, block.task.label[:DESCRIPTION].ljust(DESCRIPTION))
 
-    text, times = TextColumn("{task.description}"), (TimeElapsedColumn(), TimeRemainingColumn())
-    try:
-        with Progress(text, BarColumn(), MofNCompleteColumn(), *times, console=console) as progress:
-            bar = progress.add_task("runs", total=None)
-            results = measure(on_done=done)
-    except KeyboardInterrupt:
-        console.print(f"interrupted; finished runs are kept in {out / 'runs'}: run the same command again to continue")
-        raise typer.Exit(130) from None
+    with progress("runs", out / "runs") as move:
+        results = measure(on_done=done)
     kept = f", {reused} runs from before" if reused else ""
-    return results, f"{time.perf_counter() - start:.0f} s{kept}. Open [bold]{out / 'index.html'}[/]"
+    return results, f"{time.perf_counter() - start:.0f} s{kept}. Open {out / 'index.html'}"

@@ -4,42 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from drimed import outputs
-from drimed.cli.console import (
-    Address,
-    AnyName,
-    AsJson,
-    Dry,
-    Force,
-    Name,
-    Number,
-    Out,
-    Who,
-    Why,
-    Yes,
-    actor_name,
-    confirming,
-    console,
-    note,
-    numbers,
-    put,
-    read_sheet,
-    say,
-    say_json,
-    show,
-    texts,
-    values,
-)
+from drimed.cli import console as ui
+from drimed.cli.console import AsJson, Dry, Force, Why, Yes, note, say
 from drimed.errors import InputError, UnknownNameError
 from drimed.formatting import NOT_KNOWN, amount, counted, listed, short
 from drimed.records import AskRequest, Head, Report, TellRequest
@@ -47,7 +22,7 @@ from drimed.trial.store import DEFAULT, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Claim, Decision, Event, Receipt
-    from drimed.trial.state import TrialState
+    from drimed.trial.state import RecordedDecision, TrialState
     from drimed.trial.transaction import Transaction
     from drimed.trial.trial import Trial
 
@@ -80,10 +55,10 @@ def command(*, acts: bool = True) -> Callable[[Callable[..., None]], Callable[..
         _, *own = signature(function).parameters.values()
         keyword = Parameter.KEYWORD_ONLY
         parameters = [
-            Parameter("name", keyword, annotation=Name),
+            Parameter("name", keyword, annotation=ui.Name),
             *(p.replace(kind=keyword, annotation=hints[p.name]) for p in own),
-            Parameter("store", keyword, default=DEFAULT, annotation=Address),
-            *([Parameter("actor", keyword, default=None, annotation=Who)] if acts else []),
+            Parameter("store", keyword, default=DEFAULT, annotation=ui.Address),
+            *([Parameter("actor", keyword, default=None, annotation=ui.Who)] if acts else []),
         ]
 
         @wraps(function)
@@ -92,7 +67,7 @@ def command(*, acts: bool = True) -> Callable[[Callable[..., None]], Callable[..
 
             file = os.environ.get("DRIMED_ANCHORS")
             anchors = Path(file) if file else None
-            opened = Trial.open(name, open_store(store, create=False), actor=actor_name(actor), anchors=anchors)
+            opened = Trial.open(name, open_store(store, create=False), actor=ui.actor_name(actor), anchors=anchors)
             function(opened, **options)
 
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -162,46 +137,33 @@ def rehearse(
     place = out or Path("out") / "rehearsal" / plan.spec.name
     how: dict[str, Any] = {"jobs": jobs, "cluster": cluster}
     answer = None
-    try:
-        with _progress("simulated trials") as move:
-            how["on_done"] = lambda done: move(done.finished, done.seeds)
-            if find is not None and goal is not None:
-                answer = designs.find(find, designs.Goal.parse(goal), plan, wanted, place / "blocks", **how)
-                say(answer.text())
-            records = plan.run(place / "blocks", **how)
-    except KeyboardInterrupt:
-        say(f"interrupted; finished blocks are kept in {place / 'blocks'}: the same command continues")
-        raise typer.Exit(130) from None
+    with ui.progress("simulated trials", place / "blocks") as move:
+        how["on_done"] = lambda done: move(done.finished, done.seeds)
+        if find is not None and goal is not None:
+            answer = designs.find(find, designs.Goal.parse(goal), plan, wanted, place / "blocks", **how)
+            say(answer.text())
+        records = plan.run(place / "blocks", **how)
     results = Results(plan, records, answer)
-    show(results.summary())
+    ui.show(results.summary())
     for sentence in results.verdict():
         (note if sentence.warns else say)(sentence.text)
     say(f"wrote {write(results, place, force=force or out is None)}")
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar, and a function that moves it: so many of how many."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, of: progress.update(task, completed=done, total=of)
 
 
 @trial.command()
 def init(
     file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json.")],
     rehearse: Annotated[bool, typer.Option(help="Simulate it for a second or two first.")] = True,
-    store: Address = DEFAULT,
-    actor: Who = None,
+    store: ui.Address = DEFAULT,
+    actor: ui.Who = None,
     dry_run: Dry = False,
 ) -> None:
     """Check a trial file, say what a quick rehearsal shows, and create the trial."""
     from drimed.rehearsal import scenarios as rehearsal_scenarios
     from drimed.rehearsal.designs import quick
-    from drimed.trial.policy import notes
     from drimed.trial.problem import Problem
     from drimed.trial.trial import Trial
+    from drimed.trial.validation import notes
 
     spec, worlds = rehearsal_scenarios.load(file)
     seen, said = quick(spec, worlds) if rehearse else (None, [])
@@ -211,7 +173,7 @@ def init(
     if dry_run:
         say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
-    Trial.create(spec, open_store(store), actor=actor_name(actor), rehearsal=seen)
+    Trial.create(spec, open_store(store), actor=ui.actor_name(actor), rehearsal=seen)
     say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
 
 
@@ -236,7 +198,7 @@ def ask(
     date: Annotated[str | None, typer.Option(help="When a season that is opened begins, as 2026-03-15.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat gets the first answer again.")] = None,
     ignore: Ignore = None,
-    out: Out = None,
+    out: ui.Out = None,
     force: Force = False,
     yes: Yes = False,
     dry_run: Annotated[
@@ -248,8 +210,7 @@ def ask(
     A user with plots gets a decision for each of them. Where enrolment is open, a new user joins with the attributes
     and the cohort that come along, in the same step.
     """
-    about = attribute or cohort or context or plot or block
-    if about and (sheet is not None or len(user or ()) != 1):
+    if (attribute or cohort or context or plot or block) and (sheet is not None or len(user or ()) != 1):
         options = "--attribute, --cohort, --context, --plot and --block"
         raise InputError(f"{options} are about one user: give one --user and no sheet")
     if block is not None and not plot:
@@ -260,7 +221,7 @@ def ask(
     from drimed.trial import sheets
     from drimed.trial.seasons import when
 
-    table = read_sheet(sheet) if sheet else None
+    table = ui.read_sheet(sheet) if sheet else None
     if table is not None and not table.rows:
         raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
     lacking: dict[str, int] = {}
@@ -269,11 +230,10 @@ def ask(
         before, one = set(tx.state.users), user[0] if user else ""
         given: dict[str, Any] = {"episode": episode, "season": season, "date": date, "key": key}
         if context:
-            given["contexts"] = {one: sheets.covariate_values(tx.state, texts(context, "rain=410"))}
+            given["contexts"] = {one: sheets.covariate_values(tx.state, ui.texts(context, "rain=410"))}
         if attribute or cohort:
-            given["enrol"] = {
-                one: {"attributes": sheets.covariate_values(tx.state, texts(attribute)), "cohort": cohort}
-            }
+            attributes = sheets.covariate_values(tx.state, ui.texts(attribute))
+            given["enrol"] = {one: {"attributes": attributes, "cohort": cohort}}
         if plot:
             given["plots"] = {one: {block: plot} if block else plot}
         request = AskRequest(users=user, **given, confirm=confirm)
@@ -285,7 +245,7 @@ def ask(
         lacking.update(trial_ask.users_lacking(tx.state, {d.user for d in made} - before))
         return made
 
-    made = confirming(lambda sure: opened.decide(lambda tx: act(tx, sure), dry_run=dry_run), yes)
+    made = ui.confirming(lambda sure: opened.decide(lambda tx: act(tx, sure), dry_run=dry_run), yes)
     state, called = opened.state(), when(made[0])
     rows = sheets.decision_rows(state, made, fill_in=out is not None and not dry_run)
     if dry_run:  # how likely each arm is, and not which one will be drawn
@@ -300,7 +260,7 @@ def ask(
             for row in rows
         ]
     try:
-        put(rows, out, [d.plain() for d in made], force=force)
+        ui.put(rows, out, [d.plain() for d in made], force=force)
     except InputError as error:
         if dry_run:
             raise
@@ -342,22 +302,23 @@ def tell(
     from drimed.trial import sheets
     from drimed.trial import tell as trial_tell
 
-    table = read_sheet(sheet) if sheet is not None else None
+    table = ui.read_sheet(sheet) if sheet is not None else None
 
-    def record(confirm: bool) -> tuple[list[Receipt], list[Decision], TrialState]:
+    def record(confirm: bool) -> tuple[list[Receipt], list[RecordedDecision], TrialState]:
         """Receipts, decisions of the sheet without an outcome, and the trial after it."""
         with opened.writing(dry_run=dry_run) as tx:
             if table is not None:
                 receipts = sheets.tell_sheet(tx, table, ignore=ignore or (), confirm=confirm)
                 return receipts, sheets.still_empty(tx, table, receipts, ignore or ()), tx.state
-            report = Report(int(decision or 0), values(value), values(control) if control else None)
+            report = Report(int(decision or 0), ui.values(value), ui.values(control) if control else None)
             return trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm)), [], tx.state
 
-    receipts, empty, state = confirming(record, yes)
+    receipts, empty, state = ui.confirming(record, yes)
     results, pending = Counter(_result(r, dry_run) for r in receipts), state.counts.pending
     text = ", ".join(f"{n} {result}" for result, n in results.items()) + _partial_text(receipts, state)
     if empty:
-        named = [f"decision {d.id} ({d.user}{f', plot {d.plot}' if d.plot else ''})" for d in empty]
+        plots = [f", plot {d.body.plot}" if d.body.plot else "" for d in empty]
+        named = [f"decision {d.decision} ({d.event.user}{plot})" for d, plot in zip(empty, plots, strict=True)]
         has = "has" if len(empty) == 1 else "have"
         text += f"; {counted(len(empty), 'row')} {has} no outcome yet: {listed(named, MOST_NAMED, ', ')}"
     say(text + (NOTHING_WRITTEN if dry_run else ""))
@@ -375,7 +336,7 @@ def amend(
     opened: Trial,
     amended: Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")] = None,
     *,
-    decision: Number,
+    decision: ui.Number,
     reason: Why,
     control: Control = None,
     saw: Annotated[
@@ -388,11 +349,11 @@ def amend(
 
     A decision whose values are all taken back is pending again.
     """
-    from drimed.trial.names import control_plot
+    from drimed.trial.spec import control_plot
 
-    new: dict[str, Any] = {"outcome": values(amended), "control": values(control) if control else None}
-    new |= {"saw": values(saw) if saw else None, "reason": reason, "dry_run": dry_run}
-    receipt = confirming(lambda sure: opened.amend(decision, **new, confirm=sure), yes)
+    new: dict[str, Any] = {"outcome": ui.values(amended), "control": ui.values(control) if control else None}
+    new |= {"saw": ui.values(saw) if saw else None, "reason": reason, "dry_run": dry_run}
+    receipt = ui.confirming(lambda sure: opened.amend(decision, **new, confirm=sure), yes)
     now = [f"{m} = {v:.12g}" for m, v in (receipt.outcome or {}).items()]
     now += [f"{control_plot(m)} = {v:.12g}" for m, v in (receipt.control or {}).items()]
     text = f"decision {decision}: {_result(receipt, dry_run)}, now {', '.join(now) or receipt.state}"
@@ -400,7 +361,7 @@ def amend(
 
 
 @command()
-def missing(opened: Trial, decision: Number, reason: Why, dry_run: Dry = False) -> None:
+def missing(opened: Trial, decision: ui.Number, reason: Why, dry_run: Dry = False) -> None:
     """Mark an outcome, or the rest of a partial one, as missing."""
     receipt = opened.mark_missing(decision, reason=reason, dry_run=dry_run)
     say(f"decision {decision}: {_result(receipt, dry_run)}" + (NOTHING_WRITTEN if dry_run else ""))
@@ -412,7 +373,7 @@ def _result(receipt: Receipt, dry_run: bool) -> str:
 
 def _partial_text(receipts: Sequence[Receipt], state: TrialState) -> str:
     """Values of partial outcomes that are still to come."""
-    from drimed.trial.names import control_plot
+    from drimed.trial.spec import control_plot
 
     parts, beside = [], state.spec.feedback == "difference"
     for receipt in receipts:
@@ -454,13 +415,13 @@ def add_user(
     """Enrol a user."""
     from drimed.trial import ask as trial_ask
     from drimed.trial import sheets
-    from drimed.trial.names import tidy
+    from drimed.trial.spec import tidy
 
     fields: dict[str, Any] = {"name": user, "control": control, "arms": arm, "group": group, "cohort": cohort}
-    fields["attributes"] = sheets.covariate_values(opened.state(), texts(attribute)) if attribute else None
-    fields["preference"] = numbers(preference) if preference else None
+    fields["attributes"] = sheets.covariate_values(opened.state(), ui.texts(attribute)) if attribute else None
+    fields["preference"] = ui.numbers(preference) if preference else None
     fields |= sheets.plots_of(plot or [])
-    confirming(lambda sure: _change(opened, "add_user", **fields, confirm=sure), yes)
+    ui.confirming(lambda sure: _change(opened, "add_user", **fields, confirm=sure), yes)
     _note_typical(dict(trial_ask.users_lacking(opened.state(), [tidy(user)])))
 
 
@@ -472,7 +433,7 @@ def add_arm(
     sd: Annotated[list[str] | None, typer.Option(help="metric=deviation, where the noise is known.")] = None,
 ) -> None:
     """Add an arm. A changed arm is a new arm."""
-    attributes, noise = numbers(attribute) if attribute else None, {"sd": values(sd)} if sd else None
+    attributes, noise = ui.numbers(attribute) if attribute else None, {"sd": ui.values(sd)} if sd else None
     _change(opened, "add_arm", name=arm, attributes=attributes, noise=noise)
 
 
@@ -490,7 +451,7 @@ def prefer(
     reason: Why,
 ) -> None:
     """Change how a user weighs the metrics, from now on."""
-    _change(opened, "change_preference", user=user, preference=numbers(weights), reason=reason)
+    _change(opened, "change_preference", user=user, preference=ui.numbers(weights), reason=reason)
 
 
 @command()
@@ -501,7 +462,7 @@ def control(
     reason: Why,
 ) -> None:
     """Compare a user with another control, from now on."""
-    shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else numbers(arms)
+    shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else ui.numbers(arms)
     _change(opened, "change_control", user=user, control=shares, reason=reason)
 
 
@@ -567,12 +528,12 @@ def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
 
     found = opened.look(dry_run=dry_run)
     if as_json:
-        say_json(found.plain(), indent=1)
+        ui.say_json(found.plain(), indent=1)
         return
     state = opened.state()
     units = {metric: m.unit for metric, m in state.spec.metrics.items()}
     say(f"{calendar(state).said(found.episode)}, {found.decisions} decisions, {found.outcomes} complete outcomes")
-    show([_claim_row(claim, units.get(claim.on, state.spec.reward.unit)) for claim in found.claims])
+    ui.show([_claim_row(claim, units.get(claim.on, state.spec.reward.unit)) for claim in found.claims])
     for why in dict.fromkeys(claim.waits for claim in found.claims if claim.waits):
         arms = list(dict.fromkeys(claim.arm for claim in found.claims if claim.waits == why))
         say(f"no rule is met yet by {listed(arms)}: {why}")
@@ -592,9 +553,7 @@ def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
 def _claim_row(claim: Claim, unit: str) -> dict[str, Any]:
     known = claim.low is not None and claim.high is not None
     return {
-        "rule": claim.rule,
-        "who": claim.who,
-        "arm": claim.arm,
+        **{name: getattr(claim, name) for name in ("rule", "who", "arm")},
         "range": f"{short(claim.low or 0.0)} to {amount(claim.high or 0.0, unit)}" if known else NOT_KNOWN,
         "margin": short(claim.margin),
         "to go": None if claim.distance is None else short(max(claim.distance, 0.0)),
@@ -606,7 +565,7 @@ def _claim_row(claim: Claim, unit: str) -> dict[str, Any]:
 
 
 @trial.command()
-def status(name: AnyName = None, as_json: AsJson = False, store: Address = DEFAULT) -> None:
+def status(name: ui.AnyName = None, as_json: AsJson = False, store: ui.Address = DEFAULT) -> None:
     """The state of a trial, or of all trials, at a glance."""
     from drimed.reports.checks import withdrawn
     from drimed.trial.trial import Trial
@@ -616,10 +575,10 @@ def status(name: AnyName = None, as_json: AsJson = False, store: Address = DEFAU
     found = [one.status() for one in trials]
     if as_json:
         plain = [s.plain() for s in found]
-        say_json(plain[0] if name else plain, indent=1)
+        ui.say_json(plain[0] if name else plain, indent=1)
         return
     states = ("pending", "partial", "complete", "missing")
-    show([
+    ui.show([
         {"trial": s.name, "status": s.status, "model": s.model, "season": s.season or s.episode}
         | {"users": s.users, "decisions": s.decisions}
         | {"outcomes": ", ".join(f"{getattr(s, c)} {c}" for c in states if getattr(s, c))}
@@ -655,7 +614,7 @@ def decisions(
         int | None, typer.Option(min=1, help="At most this many; default: 25 on the screen, all in a file.")
     ] = None,
     blinded: Annotated[bool, typer.Option("--blinded", help="Without the arms and all that tells them.")] = False,
-    out: Out = None,
+    out: ui.Out = None,
     force: Force = False,
 ) -> None:
     """Decisions with their outcomes, newest first; in a file, oldest first.
@@ -684,7 +643,7 @@ def decisions(
             {"decision": d.id, "season": d.season or d.episode} | {c: getattr(d, c) for c in columns if c not in hidden}
             for d in shown
         ]
-    put(rows, out, [d.plain() for d in shown], sheets.headings(known, blinded=blinded), force=force)
+    ui.put(rows, out, [d.plain() for d in shown], sheets.headings(known, blinded=blinded), force=force)
     if not shown:
         partial = known.counts.partial if state == "pending" else 0
         are = "is" if partial == 1 else "are"
@@ -740,9 +699,9 @@ def log(
         events = list(opened.log(kinds=kind or (), user=user, limit=limit, newest_first=True))[::-1]
     if as_json:
         for e in events:
-            say_json(e.plain())
+            ui.say_json(e.plain())
         return
-    show([
+    ui.show([
         {"event": e.seq, "time (UTC)": e.time[:16].replace("T", " "), "actor": e.actor, "kind": e.kind}
         | {"decision": e.decision, "user": e.user, "what": summary(e)}
         for e in events
@@ -751,34 +710,31 @@ def log(
 
 def summary(event: Event) -> str:
     """An event in a few words."""
-    body = event.body
-    parts = [str(body["arm"])] if "arm" in body else []
-    if body.get("plot") is not None:
-        parts.append(f"plot {body['plot']}" + (f" in block {body['block']}" if body.get("block") else ""))
-    if body.get("propensity") is not None:
-        parts.append(f"p = {body['propensity']:.3g}")
-    numbers: dict[str, Any] = body.get("preference") or (body.get("outcome") or {}).get("metrics") or {}
-    if event.kind == "user":
-        numbers = body["definition"].get("attributes") or {}
-    parts += [
-        f"{name} = {value}" if isinstance(value, str) else f"{name} = {value:g}" for name, value in numbers.items()
+    body, kind = event.body, event.kind
+    plot, block, propensity, name, date = (body.get(k) for k in ("plot", "block", "propensity", "name", "date"))
+    values = body.get("preference") or (body.get("outcome") or {}).get("metrics") or {}
+    if kind == "user":
+        values = body["definition"].get("attributes") or {}
+    was = (body["was"] or {}).get("metrics", {}) if kind == "amendment" else {}
+    parts = [
+        body.get("arm"),
+        plot is not None and f"plot {plot}" + (f" in block {block}" if block else ""),
+        propensity is not None and f"p = {propensity:.3g}",
+        *(f"{n} = {value}" if isinstance(value, str) else f"{n} = {value:g}" for n, value in values.items()),
+        *(f"(was {n} = {value:g})" for n, value in was.items()),
     ]
-    if event.kind == "amendment":
-        parts += [f"(was {name} = {value:g})" for name, value in (body["was"] or {}).get("metrics", {}).items()]
-    if event.kind == "revealed":
+    if kind == "revealed":
         parts.append(f"decision {body['decision']}" if "decision" in body else "all decisions")
-    if event.kind == "episode":
-        parts.append(f"season {body['name']}" if "name" in body else f"episode {body['episode']}")
-        parts += [str(body["date"])] if "date" in body else []
-    if event.kind == "look":
+    if kind == "episode":
+        parts += [f"season {name}" if name is not None else f"episode {body['episode']}", date]
+    if kind == "look":
         met = [rule["rule"] for rule in body["rules"] if any(claim["met"] for claim in rule["claims"])]
         parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")
-        parts += [f"the trial is {body['demands']['kind']}"] if body["demands"] else []
-    if event.kind == "rules":
+        parts.append(body["demands"] and f"the trial is {body['demands']['kind']}")
+    if kind == "rules":
         parts.append(f"stopping rules: {', '.join(body['stopping'].get('rules', {})) or 'none'}")
-    if body.get("reason") and event.kind != "decision":
-        parts.append(f"reason: {body['reason']}")
-    return ", ".join(parts)
+    parts.append(kind != "decision" and body.get("reason") and f"reason: {body['reason']}")
+    return ", ".join(str(part) for part in parts if part)
 
 
 @command(acts=False)
@@ -812,9 +768,9 @@ def report(
 
 @trial.command()
 def anchor(
-    name: AnyName = None,
+    name: ui.AnyName = None,
     to: Annotated[Path | None, typer.Option(help="A file to add to; default: print the lines.")] = None,
-    store: Address = DEFAULT,
+    store: ui.Address = DEFAULT,
 ) -> None:
     """Keep the hash of the log on another disk or machine: `verify --anchors` then finds every change before it.
 
@@ -826,14 +782,11 @@ def anchor(
 
     opened = open_store(store, create=False)
     known = anchors.load(to) if to is not None and to.exists() else []
-    new = []
+    new = list[Head]()
     for one in [name] if name else opened.names():
         with opened.reading(one) as ledger:
-            new += list(
-                anchors.missing(ledger, known, now())
-                if to is not None
-                else [Head(ledger.name, ledger.seq, ledger.hash, now())]
-            )
+            last = Head(ledger.name, ledger.seq, ledger.hash, now())
+            new += [last] if to is None else anchors.missing(ledger, known, now())
     if to is None:
         typer.echo("\n".join(map(anchors.line, new)))
     else:
@@ -843,12 +796,12 @@ def anchor(
 
 @trial.command()
 def verify(
-    name: Name,
+    name: ui.Name,
     expect: Annotated[str | None, typer.Option(help="A hash shown earlier: it must still be in the log.")] = None,
     anchored: Annotated[
         Path | None, typer.Option("--anchors", help="A file of `drimed trial anchor`: its hashes must be in the log.")
     ] = None,
-    store: Address = DEFAULT,
+    store: ui.Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
     there, and every decision must be reproduced."""
@@ -859,7 +812,7 @@ def verify(
     kept = [] if anchored is None else [head for head in anchors.load(anchored) if head.trial == name]
     if anchored is not None and not kept:
         raise InputError(f"{anchored} has no anchor of trial {name!r}")
-    with _progress("events") as move:
+    with ui.progress("events") as move:
         proof = check(opened, name, expected_hash=expect, anchors=kept, progress=move)
     for fault in proof.faults:
         say(f"fault: {fault}", "bold red")

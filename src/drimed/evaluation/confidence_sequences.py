@@ -37,7 +37,7 @@ ROUND_OFF = 1e-9  # of the range: rounding in an observation must not look like 
 @final
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Lower and upper ends: at each time (..., n), or now (...)."""
+    """Lower and upper ends: at each time (..., n), or after the last observation (...)."""
 
     low: FloatArray
     high: FloatArray
@@ -100,59 +100,35 @@ class Lower:
 
     def extend(self, x: Any, used: Any = True) -> Lower:
         """Add observations (..., n), of those that are `used`."""
-        sums = self._running_sums(x, used)
-        return replace(self, sums=sums[..., -1, :]) if sums.shape[-2] else self
-
-    def along(self, x: Any, used: Any = True) -> FloatArray:
-        """The bound after each of these observations: (..., n)."""
-        return self._bounds(self._running_sums(x, used))
-
-    def bound(self) -> FloatArray:
-        """Of the average so far: (...)."""
-        return self._bounds(self.sums)
-
-    def _running_sums(self, x: Any, used: Any) -> FloatArray:
         x = arrays.finite("x", x)
         counts: BoolArray = np.broadcast_to(np.asarray(used, bool), x.shape)
         if (counts & (x < self.least - ROUND_OFF * (self.most - self.least))).any():
             raise InputError(f"observations must be at least {self.least:g}, got {float(x[counts].min()):g}")
         guess = (self.least + self.most) / 2 if self.guess is None else self.guess
         settings = np.array([self.least, self.most, guess])
-        return np.asarray(_sums(x, counts.astype(np.float64), self.sums, settings))
+        return replace(self, sums=np.asarray(_add(x, counts.astype(np.float64), self.sums, settings)))
 
-    def _bounds(self, sums: FloatArray) -> FloatArray:
-        count, total, V = np.moveaxis(sums, -1, 0)
+    def bound(self) -> FloatArray:
+        """Of the average so far: (...)."""
+        count, total, V = np.moveaxis(self.sums, -1, 0)
         far = boundary(V, self.alpha, scale=self.most - self.least, tuned_at=self.tuned_at)
         return np.maximum(self.least, np.where(count > 0, (total - far) / np.maximum(count, 1), self.least))
 
 
 def exact(
-    x: Any,
-    alpha: float,
-    *,
-    least: float = 0.0,
-    most: float = 1.0,
-    reach: float = 0.0,
-    used: Any = True,
+    x: Any, alpha: float, *, least: float = 0.0, most: float = 1.0, reach: float = 0.0, used: Any = True,
     tuned_at: float = TUNED_AT,
-    now: bool = False,
-) -> Band:
+) -> Band:  # fmt: skip
     """Two-sided band for means within [least, most] of observations x (..., n) within that range widened by `reach`.
 
-    It is at each time (..., n), or after the last observation alone (`now`): (...).
-
     >>> band = exact(np.tile([0.0, 1.0], 500), 0.05)
-    >>> bool(band.low[-1] < 0.5 < band.high[-1])
+    >>> bool(band.low < 0.5 < band.high)
     True
     """
-    x = arrays.finite("x", x)
-    middle = (least + most) / 2
+    x, middle = arrays.finite("x", x), (least + most) / 2
     below = Lower(alpha=alpha / 2, least=least - reach, most=most, guess=middle, tuned_at=tuned_at)
     above = replace(below, least=-most - reach, most=-least, guess=-middle)
-    low, minus_high = (
-        lower.extend(values, used).bound() if now else lower.along(values, used)
-        for lower, values in ((below, x), (above, -x))
-    )
+    low, minus_high = below.extend(x, used).bound(), above.extend(-x, used).bound()
     return Band(np.maximum(low, least), np.minimum(-minus_high, most))
 
 
@@ -178,8 +154,8 @@ def _tightest(alpha: float) -> float:
     return float(2 * np.log(1 / alpha) + np.log(1 + 2 * np.log(1 / alpha)))
 
 
-@kernel("void(f8[:], f8[:], f8[:], f8[:], f8[:, :])", "(n),(n),(s),(p)->(n,s)")
-def _sums(x, used, before, settings, sums):  # type: ignore[no-untyped-def]
+@kernel("void(f8[:], f8[:], f8[:], f8[:], f8[:])", "(n),(n),(s),(p)->(s)")
+def _add(x, used, before, settings, sums):  # type: ignore[no-untyped-def]
     """Predict each observation by the mean so far, cut it where it is huge, and add it up."""
     count, total, V = before[0], before[1], before[2]
     least, most, guess = settings[0], settings[1], settings[2]
@@ -191,4 +167,4 @@ def _sums(x, used, before, settings, sums):  # type: ignore[no-untyped-def]
             count += 1.0
             total += value
             V += (value - predicted) ** 2
-        sums[i, 0], sums[i, 1], sums[i, 2] = count, total, V
+    sums[0], sums[1], sums[2] = count, total, V

@@ -7,10 +7,9 @@ than memory. Shapes: n decisions, K arms.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -37,7 +36,7 @@ MEANING = {
     "available": "1 if arm {name} could be played, else 0",
 }
 WIDE = ("probabilities", "predictions", "available")  # parts with a column for each arm
-OPTIONAL = ("user", *WIDE)
+SINGLE = ("action", "reward", "propensity", "user")
 
 
 @final
@@ -211,7 +210,7 @@ class _Checker:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Names of the columns of a table; a prefix is followed by the name of an arm."""
+    """Names of the columns of a table; a prefix is followed by the name of an arm. An empty name is not read."""
 
     action: str = "action"
     reward: str = "reward"
@@ -221,12 +220,22 @@ class Columns:
     predictions: str = "q_"
     available: str = "available_"
     targets: tuple[str, ...] = ()  # prefixes of the probabilities of policies to evaluate
-    use: frozenset[str] = field(default_factory=lambda: frozenset(OPTIONAL))  # optional parts to read
 
-    def __post_init__(self) -> None:
-        unknown = self.use - frozenset(OPTIONAL)
-        if unknown:
-            raise ConfigError(f"optional parts of a log are {', '.join(OPTIONAL)}; got {', '.join(sorted(unknown))}")
+    def found_in(self, names: Sequence[str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+        """Single columns by their part of a log, and columns by part and arm."""
+        single = {kind: getattr(self, kind) for kind in SINGLE if getattr(self, kind) in names}
+        for kind in {"action", "reward"} - set(single):
+            how = f"say which one is the {kind} with --{kind}, or columns=Columns({kind}=...) in Python"
+            raise InputError(f"the log has no column {getattr(self, kind)!r}; it has {', '.join(names)}: {how}")
+        prefixes = {kind: getattr(self, kind) for kind in WIDE} | {f"target {t}": t for t in self.targets}
+        wide = {
+            kind: {c.removeprefix(prefix): c for c in names if prefix and c.startswith(prefix) and c != prefix}
+            for kind, prefix in prefixes.items()
+        }
+        for prefix in self.targets:
+            if not wide[f"target {prefix}"]:
+                raise InputError(f"no column begins with {prefix!r}; the log has {', '.join(names)}")
+        return single, {kind: by_arm for kind, by_arm in wide.items() if by_arm}
 
 
 def read_log(
@@ -234,15 +243,32 @@ def read_log(
 ) -> LogStream:
     """Read a CSV or Parquet file, a Polars or pandas frame, a PyArrow table, or a dictionary of arrays.
 
+    Arms are those given, else those of the columns with one for each arm, else the actions that occur.
+
     >>> stream = read_log({"action": ["a", "b"], "reward": [1.0, 2.0], "propensity": [0.5, 0.5]})
     >>> stream.arms, [len(piece) for piece in stream]
     (('a', 'b'), [2])
     """
     if rows < 1:
         raise ConfigError(f"rows must be at least 1, got {rows}")
-    names = None if arms is None else tuple(str(arm) for arm in arms)
+    frame = _scan(source)
+    with _reading():
+        single, wide = (columns or Columns()).found_in(frame.collect_schema().names())
+        if arms is None and not wide:
+            occurring = frame.select(single["action"]).unique().collect(engine="streaming").to_series()
+            labels = {str(_label(v)) for v in occurring if v is not None and v == v}
+            arms = sorted(labels, key=_numbers_first)
+    names = tuple(str(arm) for arm in (next(iter(wide.values())) if arms is None else arms))
+    if not names:
+        raise InputError("the log is empty: there is nothing to evaluate")
+    for kind, by_arm in wide.items():
+        missing, extra = ([x for x in one if x not in other] for one, other in ((names, by_arm), (by_arm, names)))
+        if missing or extra:
+            what = f"no column for arm {missing[0]!r}" if missing else f"a column for unknown arm {extra[0]!r}"
+            raise InputError(f"{kind} of the log have {what}; the arms are {', '.join(names)}")
     first_row = 2 if isinstance(source, str | Path) and Path(source).suffix.lower() == ".csv" else 1
-    return LogStream(_scan(source), columns or Columns(), names, rows, first_row)
+    in_order = {kind: [by_arm[arm] for arm in names] for kind, by_arm in wide.items()}
+    return LogStream(frame, names, single, in_order, rows, first_row)
 
 
 def polars() -> Any:
@@ -282,26 +308,37 @@ def _scan(source: Any) -> pl.LazyFrame:
     )
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Errors of Polars as errors of the input."""
+    error = polars().exceptions.PolarsError
+    try:
+        yield
+    except error as problem:
+        raise InputError(f"the log cannot be read: {problem}") from problem
+
+
 @final
 @dataclass(frozen=True)
 class LogStream:
     """A log in pieces. It can be iterated any number of times."""
 
     frame: pl.LazyFrame
-    columns: Columns
-    given_arms: tuple[str, ...] | None
+    arms: tuple[str, ...]
+    single: dict[str, str]  # part of a log -> column
+    wide: dict[str, list[str]]  # part of a log -> columns, in the order of the arms
     piece_rows: int
     first_row: int
 
     def __iter__(self) -> Iterator[Log]:
-        columns = self.columns
-        names = [c for wide in self._wide.values() for c in wide] + [columns.reward, columns.action]
-        names += [getattr(columns, kind) for kind in ("propensity", "user") if self._has(kind)]
+        names = dict.fromkeys([*self.single.values(), *(c for wide in self.wide.values() for c in wide)])
         start = 0
-        for part in self._batches(list(dict.fromkeys(names))):
-            log = self._log(part, start)
-            start += len(log)
-            yield log
+        with _reading():
+            batches = self.frame.select(list(names)).collect_batches(chunk_size=self.piece_rows, maintain_order=True)
+            for batch in batches:
+                for part in batch.iter_slices(self.piece_rows):
+                    yield self._log(part, start)
+                    start += part.height
 
     def whole(self) -> Log:
         """All decisions at once, for logs that fit in memory."""
@@ -313,54 +350,27 @@ class LogStream:
         targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
         return replace(pieces[0], targets=targets, **joined)
 
-    @cached_property
-    def arms(self) -> tuple[str, ...]:
-        """Names of the arms: as given, else from the columns with one for each arm, else the actions that occur."""
-        if self.given_arms is not None:
-            return self.given_arms
-        for names in self._wide_by_name.values():
-            if names:
-                return tuple(names)
-        occurring = {
-            _label(v) for part in self._batches([self.columns.action]) for v in part.to_series().unique() if v == v
-        } - {None}
-        if not occurring:
-            raise InputError("the log is empty: there is nothing to evaluate")
-        return tuple(sorted((str(arm) for arm in occurring), key=_numbers_first))
-
     @property
     def predicts(self) -> bool:
         """Whether the log has the predictions of the reward that model-based estimators need."""
-        return bool(self._wide_by_name.get("predictions"))
-
-    def _batches(self, names: Sequence[str]) -> Iterator[pl.DataFrame]:
-        error = polars().exceptions.PolarsError
-        try:
-            for batch in self.frame.select(names).collect_batches(chunk_size=self.piece_rows, maintain_order=True):
-                yield from batch.iter_slices(self.piece_rows)
-        except error as problem:
-            raise InputError(f"the log cannot be read: {problem}") from problem
+        return "predictions" in self.wide
 
     def _log(self, part: pl.DataFrame, start: int) -> Log:
-        first, columns = self.first_row + start, self.columns
-
-        def table(kind: str) -> FloatArray | None:
-            names = self._wide.get(kind)
-            return np.stack([_floats(part[c], first) for c in names], axis=-1) if names else None
-
-        available, n = table("available"), part.height
-        has_probabilities = bool(self._wide.get("probabilities"))
-        unknown = None if has_probabilities else np.full(n, np.nan)
+        first = self.first_row + start
+        wide = {kind: np.stack([_floats(part[c], first) for c in names], -1) for kind, names in self.wide.items()}
+        propensity = _floats(part[self.single["propensity"]], first) if "propensity" in self.single else None
+        if propensity is None and "probabilities" not in wide:
+            propensity = np.full(part.height, np.nan)
         return make_log(
             arms=self.arms,
-            action=self._actions(part[columns.action], first),
-            reward=_floats(part[columns.reward], first),
-            propensity=_floats(part[columns.propensity], first) if self._has("propensity") else unknown,
-            probabilities=table("probabilities"),
-            predictions=table("predictions"),
-            available=None if available is None else available > 0,
-            user=_users(part[columns.user]) if self._has("user") else None,
-            targets={t: table(f"target {t}") for t in columns.targets},
+            action=self._actions(part[self.single["action"]], first),
+            reward=_floats(part[self.single["reward"]], first),
+            propensity=propensity,
+            probabilities=wide.get("probabilities"),
+            predictions=wide.get("predictions"),
+            available=wide["available"] > 0 if "available" in wide else None,
+            user=_users(part[self.single["user"]]) if "user" in self.single else None,
+            targets={kind.removeprefix("target "): p for kind, p in wide.items() if kind not in WIDE},
             start=start,
             first_row=self.first_row,
         )
@@ -375,52 +385,9 @@ class LogStream:
         action = column.replace_strict(labels, codes, return_dtype=pl.Int64).to_numpy()
         if (action < 0).any():
             row = int((action < 0).argmax())
-            raise InputError(
-                f"arm {str(_label(column[row]))!r} in row {first + row} is not one of {', '.join(self.arms)}"
-            )
+            arm = str(_label(column[row]))
+            raise InputError(f"arm {arm!r} in row {first + row} is not one of {', '.join(self.arms)}")
         return action
-
-    def _has(self, kind: str) -> bool:
-        wanted = kind == "propensity" or kind in self.columns.use
-        return wanted and getattr(self.columns, kind) in self._names
-
-    @cached_property
-    def _names(self) -> list[str]:
-        try:
-            names = self.frame.collect_schema().names()
-        except polars().exceptions.PolarsError as problem:
-            raise InputError(f"the log cannot be read: {problem}") from problem
-        for kind in ("action", "reward"):
-            name = getattr(self.columns, kind)
-            if name not in names:
-                how = f"say which one is the {kind} with --{kind}, or columns=Columns({kind}=...) in Python"
-                raise InputError(f"the log has no column {name!r}; it has {', '.join(names)}: {how}")
-        return names
-
-    @cached_property
-    def _wide_by_name(self) -> dict[str, dict[str, str]]:
-        """kind -> arm -> column."""
-        prefixes = {kind: getattr(self.columns, kind) for kind in WIDE if kind in self.columns.use}
-        prefixes |= {f"target {t}": t for t in self.columns.targets}
-        by_kind = {
-            kind: {c.removeprefix(prefix): c for c in self._names if c.startswith(prefix) and c != prefix}
-            for kind, prefix in prefixes.items()
-        }
-        for prefix in self.columns.targets:
-            if not by_kind[f"target {prefix}"]:
-                raise InputError(f"no column begins with {prefix!r}; the log has {', '.join(self._names)}")
-        return by_kind
-
-    @cached_property
-    def _wide(self) -> dict[str, list[str]]:
-        """kind -> columns, in the order of the arms."""
-        for kind, by_arm in self._wide_by_name.items():
-            if by_arm and set(by_arm) != set(self.arms):
-                missing = [arm for arm in self.arms if arm not in by_arm]
-                extra = [arm for arm in by_arm if arm not in self.arms]
-                what = f"no column for arm {missing[0]!r}" if missing else f"a column for unknown arm {extra[0]!r}"
-                raise InputError(f"{kind} of the log have {what}; the arms are {', '.join(self.arms)}")
-        return {kind: [by_arm[arm] for arm in self.arms] for kind, by_arm in self._wide_by_name.items() if by_arm}
 
 
 def _floats(column: pl.Series, first: int) -> FloatArray:
@@ -457,20 +424,18 @@ def write_log(log: Log, path: str | Path) -> list[Path]:
     target = Path(path)
     if target.suffix not in (".parquet", ".csv"):
         raise InputError(f"a log is written as .parquet or .csv, got {target.name}")
-    names, columns, meanings = Columns(), dict[str, Any](), list[tuple[str, str]]()
+    names, columns, meanings = Columns(), dict[str, Any](), dict[str, str]()
     single = {"action": np.array(log.arms)[log.action], "reward": log.reward, "propensity": log.propensity}
     for kind, values in (single | {"user": log.user}).items():
         if values is not None:
-            columns[getattr(names, kind)] = values
-            meanings.append((getattr(names, kind), MEANING[kind]))
+            columns[getattr(names, kind)], meanings[getattr(names, kind)] = values, MEANING[kind]
     for kind in WIDE:
         table = getattr(log, kind)
         for k, arm in enumerate(log.arms if table is not None else ()):
-            columns[f"{getattr(names, kind)}{arm}"] = table[:, k].astype(np.float64)
-            meanings.append((f"{getattr(names, kind)}{arm}", MEANING[kind].format(name=arm)))
+            name = f"{getattr(names, kind)}{arm}"
+            columns[name], meanings[name] = table[:, k].astype(np.float64), MEANING[kind].format(name=arm)
     frame = polars().DataFrame(columns, nan_to_null=True)  # an unknown propensity is an empty cell
     frame.write_parquet(target) if target.suffix == ".parquet" else frame.write_csv(target)
     beside = target.with_suffix(".dictionary.csv")
-    with beside.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("column", "meaning"), *meanings])
+    polars().DataFrame({"column": list(meanings), "meaning": list(meanings.values())}).write_csv(beside)
     return [target, beside]

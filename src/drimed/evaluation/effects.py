@@ -97,7 +97,6 @@ def effect_scores(
     contrast: Any,
     predictions: Any = None,
     reward_range: tuple[float, float] | None = None,
-    least_chance: float = LEAST_CHANCE,
 ) -> Scores:
     """Scores of n decisions (..., n) with the logged probabilities of all arms (..., n, K).
 
@@ -111,7 +110,6 @@ def effect_scores(
     a: IntArray = np.asarray(action, np.intp)
     if r.shape != a.shape or e.shape[:-1] != a.shape:
         raise ShapeError(f"action, reward and probabilities do not fit: {a.shape}, {r.shape}, {e.shape}")
-    arrays.share("least_chance", least_chance)
     g = np.broadcast_to(arrays.shaped("contrast", arrays.finite("contrast", contrast), (K,)), e.shape)
     if predictions is None:
         q = running_predictions(a, r, K)
@@ -131,7 +129,7 @@ def effect_scores(
     needed = g != 0
     some = needed.any(-1)
     smallest = np.where(needed, e, 1.0).min(-1)
-    used = some & (smallest >= least_chance)
+    used = some & (smallest >= LEAST_CHANCE)
     if predictions is None:
         used = used & (np.arange(a.shape[-1]) > 0)
     weighted = used[..., None] & needed
@@ -149,7 +147,7 @@ def effect_scores(
         variance=_variance(a, residual, squares / time, ratio * g),
         share=np.cumsum(some, -1) / time,
         ends=ends,
-        reach=float(np.ptp(reward_range or 0.0) * np.abs(g).max(initial=0.0)) * (1 / least_chance - 1),
+        reach=float(np.ptp(reward_range or 0.0) * np.abs(g).max(initial=0.0)) * (1 / LEAST_CHANCE - 1),
     )
 
 
@@ -183,16 +181,15 @@ def asymptotic_band(scores: Scores, alpha: float) -> Band:
     return Band(np.where(open_, -np.inf, low), np.where(open_, np.inf, high))
 
 
-def exact_band(scores: Scores, alpha: float, *, now: bool = False) -> Band:
-    """The same for rewards within a known range, exactly: (..., n), or `now` after the last decision (...)."""
+def exact_band(scores: Scores, alpha: float) -> Band:
+    """The same for rewards within a known range, exactly, after the last decision: (...)."""
     if scores.ends is None:
         raise ConfigError("an exact band needs the range of the reward; give reward_range to effect_scores")
-    share = scores.share[..., -1] if now else scores.share
-    least, most = scores.ends
+    (least, most), share = scores.ends, scores.share[..., -1]
     if least == most:  # no decision has a contrast
         return Band(np.zeros(share.shape), np.zeros(share.shape))
     band = confidence_sequences.exact(
-        scores.value, alpha, least=least, most=most, reach=scores.reach, used=scores.used, tuned_at=TUNED_AT, now=now
+        scores.value, alpha, least=least, most=most, reach=scores.reach, used=scores.used, tuned_at=TUNED_AT
     )
     return Band(band.low * share, band.high * share)
 

@@ -18,11 +18,11 @@ Shapes: n decisions, K arms.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,41 +137,6 @@ class TargetPolicy:
         raise UnknownNameError("target policy", text, NAMED_TARGETS)
 
 
-@final
-class Decisions:
-    """A log beside a target policy: the quantities that estimators share, computed once and only on demand.
-
-    >>> from drimed.evaluation.decision_log import make_log
-    >>> log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.25])
-    >>> Decisions(log, np.array([0.5, 0.5])).weight.tolist()
-    [1.0, 2.0]
-    """
-
-    def __init__(self, log: Log, target: FloatArray) -> None:
-        if target.shape not in ((log.K,), (len(log), log.K)):
-            raise ShapeError(f"target must have shape ({log.K},) or ({len(log)}, {log.K}), got {target.shape}")
-        self.log, self.target = log, target
-
-    @cached_property
-    def weight(self) -> FloatArray:
-        """Probability of the played arm under the target over its propensity: (n,)."""
-        return np.asarray(arrays.pick_shared(self.target, self.log.action, 1)) / self.log.propensity
-
-    @cached_property
-    def residual(self) -> FloatArray:
-        """Reward less q of the arm that was played: (n,)."""
-        return self.log.reward - np.asarray(pick(self._predictions, self.log.action))
-
-    @cached_property
-    def direct(self) -> FloatArray:
-        """The target's mean reward according to the model: (n,)."""
-        return np.vecdot(self.target, self._predictions)
-
-    @property
-    def _predictions(self) -> FloatArray:
-        return _needed(self.log.predictions, NEEDS_PREDICTIONS)
-
-
 def _needed(part: NDArray[Any] | None, message: str) -> NDArray[Any]:
     """A part of a log, or an error."""
     if part is None:
@@ -179,84 +144,97 @@ def _needed(part: NDArray[Any] | None, message: str) -> NDArray[Any]:
     return part
 
 
-Terms = tuple[FloatArray | float, FloatArray | float, FloatArray | float]  # base, correction, normaliser: (n,) each
+class Estimator(NamedTuple):
+    """The parts of a log that an estimator uses."""
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class Estimator:
-    """An estimator of a target's value."""
-
-    terms: Callable[[Decisions], Terms]
-    weighs: bool = True  # needs propensities, and support
-    predicts: bool = False  # needs predictions
+    weighs: bool = True  # propensities, with support
+    predicts: bool = False  # predictions
+    normalises: bool = False  # divides by the mean weight
 
 
 ESTIMATORS = {
-    # Direct method: the model's answer, as biased as the model.
-    "dm": Estimator(lambda d: (d.direct, 0.0, 1.0), weighs=False, predicts=True),
-    # Inverse propensity score: unbiased, noisy where weights are large.
-    "ips": Estimator(lambda d: (0.0, d.weight * d.log.reward, 1.0)),
-    # Self-normalised: a weighted mean, so it stays within the range of rewards; bias of order 1 / n.
-    "snips": Estimator(lambda d: (0.0, d.weight * d.log.reward, d.weight)),
-    # Doubly robust: unbiased if the propensities are right, whatever the model.
-    "dr": Estimator(lambda d: (d.direct, d.weight * d.residual, 1.0), predicts=True),
-    # Doubly robust with weights that sum to n.
-    "sndr": Estimator(lambda d: (d.direct, d.weight * d.residual, d.weight), predicts=True),
+    "dm": Estimator(weighs=False, predicts=True),  # the model's answer, as biased as the model
+    "ips": Estimator(),  # unbiased, noisy where weights are large
+    "snips": Estimator(normalises=True),  # a weighted mean, so it stays within the range of rewards; bias of order 1/n
+    "dr": Estimator(predicts=True),  # unbiased if the propensities are right, whatever the model
+    "sndr": Estimator(predicts=True, normalises=True),
 }
+Terms = tuple[FloatArray | float, FloatArray | float, FloatArray | float]  # base, correction, normaliser: (n,) each
+
+
+def weights(log: Log, target: FloatArray) -> FloatArray:
+    """The target's probability of the arm that was played, over its propensity: (n,).
+
+    >>> from drimed.evaluation.decision_log import make_log
+    >>> log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.25])
+    >>> weights(log, np.array([0.5, 0.5])).tolist()
+    [1.0, 2.0]
+    """
+    if target.shape not in ((log.K,), (len(log), log.K)):
+        raise ShapeError(f"target must have shape ({log.K},) or ({len(log)}, {log.K}), got {target.shape}")
+    return np.asarray(arrays.pick_shared(target, log.action, 1)) / log.propensity
+
+
+def estimator_terms(names: Sequence[str], log: Log, target: FloatArray, weight: FloatArray | None) -> dict[str, Terms]:
+    """The terms of those estimators that this piece allows; weight None: weighting is impossible."""
+    q, terms = log.predictions, dict[str, Terms]()
+    direct, residual = 0.0, log.reward
+    if q is not None and any(ESTIMATORS[name].predicts for name in names):
+        direct, residual = np.vecdot(target, q), log.reward - np.asarray(pick(q, log.action))
+    for name in names:
+        e = ESTIMATORS[name]
+        if (weight is None and e.weighs) or (q is None and e.predicts):
+            continue
+        base, rest = (direct, residual) if e.predicts else (0.0, log.reward)
+        w = 0.0 if weight is None or not e.weighs else weight
+        terms[name] = base, w * rest, w if e.normalises else 1.0
+    return terms
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Sums:
     """Count, means and scatter of one estimator's terms, or of those of two targets whose values are subtracted.
 
-    They merge (Chan, Golub and LeVeque, 1983): deviations are taken from each piece's own mean, so nothing cancels.
+    Pieces are merged by Chan, Golub and LeVeque (1983): deviations are taken from each piece's own mean, so nothing
+    cancels.
 
-    >>> Sums.of(2, (0.0, np.array([2.0, 4.0]), np.array([1.0, 2.0]))).value
+    >>> sums = Sums()
+    >>> sums.add(2, (0.0, np.array([2.0, 4.0]), np.array([1.0, 2.0])))
+    >>> sums.estimate()[0]
     2.0
     """
 
-    count: int
-    mean: FloatArray  # (c,): three terms for each target
-    scatter: FloatArray  # (c, c), sum of products of deviations
+    count: int = 0
+    mean: FloatArray = field(default_factory=lambda: np.zeros(1))  # (c,): three terms for each target
+    scatter: FloatArray = field(default_factory=lambda: np.zeros((1, 1)))  # (c, c), sum of products of deviations
 
-    @classmethod
-    def of(cls, n: int, *terms: Terms) -> Sums:
-        """From the terms of n decisions: of a target, or of a target and the one that it is compared with."""
+    def add(self, n: int, *terms: Terms) -> None:
+        """The terms of n decisions: of a target, or of a target and the one that it is compared with."""
         columns = np.stack([np.broadcast_to(column, n) for three in terms for column in three])  # (c, n)
         mean = columns.sum(-1) / max(n, 1)
-        off = columns - mean[:, None]
-        return cls(n, mean, np.einsum("in,jn->ij", off, off))  # unlike a product of matrices, it starts no threads
+        off, step, before = columns - mean[:, None], mean - self.mean, self.count
+        self.count += n
+        share = n / max(self.count, 1)
+        # Unlike a product of matrices, einsum starts no threads.
+        self.scatter = self.scatter + np.einsum("in,jn->ij", off, off) + outer(step, step) * (before * share)
+        self.mean = self.mean + step * share
 
-    def merge(self, other: Sums) -> Sums:
-        """As if both pieces had come at once."""
-        n, step = max(self.count + other.count, 1), other.mean - self.mean
-        scatter = self.scatter + other.scatter + outer(step, step) * (self.count * other.count / n)
-        return Sums(self.count + other.count, self.mean + step * (other.count / n), scatter)
+    def estimate(self) -> tuple[float, float]:
+        """mean(base) + mean(correction) / mean(normaliser), less that of the second target, and its standard error.
 
-    @property
-    def value(self) -> float:
-        """mean(base) + mean(correction) / mean(normaliser), less that of the second target; NaN without weights."""
-        return self._value_and_slope()[0]
-
-    @property
-    def standard_error(self) -> float:
-        """Of the value, by the delta method; NaN where the terms do not vary, so that they say nothing about it."""
-        slope = self._value_and_slope()[1]
-        if self.count < 2 or not np.isfinite(slope).all():
-            return np.nan
-        covariance = self.scatter / (self.count - 1)
-        variance = float(slope @ covariance @ slope)
-        size = float(slope**2 @ (covariance.diagonal() + self.mean**2))
-        return float(np.sqrt(variance / self.count)) if variance > NO_VARIANCE * size else np.nan
-
-    def _value_and_slope(self) -> tuple[float, FloatArray]:
-        """The value, and its derivative by the mean of each column."""
+        The value is NaN without weights; the standard error, by the delta method, is NaN where the terms do not vary,
+        so that they say nothing about it.
+        """
         base, correction, w = self.mean.reshape(-1, 3).T  # (targets,) each
         w, sign = np.where(w == 0, np.nan, w), np.array([1.0, -1.0])[: len(base)]
-        slope = sign * np.stack([np.ones_like(w), 1 / w, -correction / w**2])
-        return float(sign @ (base + correction / w)), slope.T.ravel()
+        value = float(sign @ (base + correction / w))
+        slope = (sign * np.stack([np.ones_like(w), 1 / w, -correction / w**2])).T.ravel()  # by the mean of each column
+        if self.count < 2 or not np.isfinite(slope).all():
+            return value, np.nan
+        covariance = self.scatter / (self.count - 1)
+        variance, size = float(slope @ covariance @ slope), float(slope**2 @ (covariance.diagonal() + self.mean**2))
+        return value, float(np.sqrt(variance / self.count)) if variance > NO_VARIANCE * size else np.nan
 
 
 @final
@@ -268,48 +246,6 @@ class Interval:
     high: float
     level: float
     method: str
-
-    @classmethod
-    def normal(cls, value: float, standard_error: float, level: float) -> Interval:
-        """value -+ z times its standard error.
-
-        >>> round(Interval.normal(0.0, 1.0, 0.95).high, 2)
-        1.96
-        """
-        half = float(ndtri((1 + level) / 2)) * standard_error
-        return cls(value - half, value + half, level, "normal")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Anytime:
-    """The anytime interval of IPS so far; it goes on with the next decisions, in their order."""
-
-    level: float
-    least: float
-    most: float
-    bounds: Lower  # (2,), of weighted rewards above the least, and below the most
-
-    @classmethod
-    def start(cls, reward_range: tuple[float, float], level: float) -> Anytime:
-        """Before any decision: the value may be anything in the range."""
-        least, most = reward_range
-        if not least < most:
-            raise ConfigError(f"the reward range must be from low to high, got {least} to {most}")
-        return cls(level, least, most, Lower(alpha=(1 - level) / 2, sums=np.zeros((2, 3))))
-
-    def extend(self, weight: FloatArray, reward: FloatArray) -> Anytime:
-        """After these decisions too."""
-        if len(reward) and (reward.min() < self.least or reward.max() > self.most):
-            came = f"{float(reward.min())} to {float(reward.max())}"
-            raise InputError(f"rewards must be within {self.least} to {self.most}, got {came}")
-        share = (reward - self.least) / (self.most - self.least)
-        return replace(self, bounds=self.bounds.extend(weight * np.stack([share, 1 - share])))
-
-    def interval(self) -> Interval:
-        """Of the average value of the decisions so far."""
-        size, (above, below) = self.most - self.least, self.bounds.bound()
-        return Interval(self.least + size * float(above), self.most - size * float(below), self.level, "anytime")
 
 
 def unknown_propensity(log: Log) -> str | None:
@@ -345,30 +281,28 @@ def missing_support(log: Log, target: FloatArray) -> str | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Weights:
-    """Sums over the weights of some decisions, which merge."""
+    """Sums over the weights of some decisions."""
 
     count: int = 0
     total: float = 0.0
     squares: float = 0.0
     largest: float = 0.0
 
-    @classmethod
-    def of(cls, weight: FloatArray) -> Weights:
-        """From the weights themselves: (n,)."""
-        return cls(len(weight), float(weight.sum()), float((weight**2).sum()), float(weight.max(initial=0.0)))
-
-    def merge(self, other: Weights) -> Weights:
-        """Of both sets of decisions."""
-        count, total, squares = self.count + other.count, self.total + other.total, self.squares + other.squares
-        return Weights(count, total, squares, max(self.largest, other.largest))
+    def add(self, weight: FloatArray) -> Weights:
+        """Add the weights of more decisions: (n,)."""
+        self.count += len(weight)
+        self.total += float(weight.sum())
+        self.squares += float((weight**2).sum())
+        self.largest = max(self.largest, float(weight.max(initial=0.0)))
+        return self
 
     @property
     def effective(self) -> float:
         """Kish's effective sample size: how many decisions of the target itself would be as informative.
 
-        >>> Weights.of(np.array([1.0, 1.0, 2.0, 0.0])).effective
+        >>> Weights().add(np.array([1.0, 1.0, 2.0, 0.0])).effective
         2.6666666666666665
         """
         return self.total**2 / self.squares if self.squares else 0.0
@@ -385,36 +319,27 @@ class Weights:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Overlap:
-    """Information of a log about one target, in sums that merge."""
+    """Information of a log about one target, summed over its pieces."""
 
-    arms: tuple[str, ...]
-    weights: Weights
-    logged: FloatArray  # (K,), how often each arm was played
-    wanted: FloatArray  # (K,), how often the target would play it
-    by_user: dict[Any, Weights]
+    arms: tuple[str, ...] = ()
+    weights: Weights = field(default_factory=Weights)
+    logged: FloatArray = field(default_factory=lambda: np.zeros(1))  # (K,), how often each arm was played
+    wanted: FloatArray = field(default_factory=lambda: np.zeros(1))  # (K,), how often the target would play it
+    by_user: dict[Any, Weights] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, decisions: Decisions, *, by_user: bool = False) -> Overlap:
-        """From one piece of a log."""
-        log, weight = decisions.log, decisions.weight
-        wanted = np.broadcast_to(decisions.target, (len(log), log.K)).sum(0)
-        logged = np.bincount(log.action, minlength=log.K).astype(np.float64)
-        users = {}
+    def add(self, log: Log, target: FloatArray, weight: FloatArray, *, by_user: bool = False) -> None:
+        """Add one piece of a log."""
+        self.arms = log.arms
+        self.weights.add(weight)
+        self.logged = self.logged + np.bincount(log.action, minlength=log.K)
+        self.wanted = self.wanted + np.broadcast_to(target, (len(log), log.K)).sum(0)
         if by_user and log.user is not None:
             labels, index = np.unique(log.user, return_inverse=True)
             parts = np.split(weight[np.argsort(index, kind="stable")], np.cumsum(np.bincount(index))[:-1])
-            users = {label: Weights.of(own) for label, own in zip(labels.tolist(), parts, strict=True)}
-        return cls(log.arms, Weights.of(weight), logged, wanted, users)
-
-    def merge(self, other: Overlap) -> Overlap:
-        """Of both pieces."""
-        users = dict(self.by_user)
-        for user, weights in other.by_user.items():
-            users[user] = users.get(user, Weights()).merge(weights)
-        logged, wanted = self.logged + other.logged, self.wanted + other.wanted
-        return Overlap(self.arms, self.weights.merge(other.weights), logged, wanted, users)
+            for label, own in zip(labels.tolist(), parts, strict=True):
+                self.by_user.setdefault(label, Weights()).add(own)
 
     def missing(self) -> str | None:
         """The reason why weighting cannot answer: arms that the target plays and the log never did."""
@@ -488,7 +413,7 @@ class Evaluation:
     estimates: list[Estimate]
     overlaps: dict[str, Overlap | None]  # by target; None where propensities are unknown or support is missing
     warnings: dict[str, list[str]]  # by target
-    differences: list[Estimate] = field(default_factory=list)  # to the target that the plan compares with
+    differences: list[Estimate]  # to the target that the plan compares with
 
     def estimate(self, target: str, estimator: str) -> Estimate:
         """One of the estimates, by names."""
@@ -545,17 +470,19 @@ class EvaluationPlan:
         if self.against is not None and self.against not in target_names:
             raise UnknownNameError("policy to compare with", self.against, target_names)
         arrays.share("level", self.level)
+        if self.reward_range is not None and not self.reward_range[0] < self.reward_range[1]:
+            raise ConfigError("the reward range must be from low to high, got {} to {}".format(*self.reward_range))
 
 
-@dataclass
 class _TargetSums:
     """Sums of one target, by estimator."""
 
-    overlap: Overlap | None = None
-    anytime: Anytime | None = None
-    values: dict[str, Sums] = field(default_factory=dict)
-    differences: dict[str, Sums] = field(default_factory=dict)  # to the target to compare with
-    unsupported: str | None = None  # why weighting is refused
+    def __init__(self, level: float) -> None:
+        self.overlap = Overlap()
+        # Of weighted rewards above the least, and below the most, as shares of the range: (2, 3).
+        self.bounds = Lower(alpha=(1 - level) / 2, sums=np.zeros((2, 3)))
+        self.values, self.differences = defaultdict[str, Sums](Sums), defaultdict[str, Sums](Sums)
+        self.unsupported: str | None = None  # why weighting is refused
 
 
 class Evaluator:
@@ -563,7 +490,7 @@ class Evaluator:
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self.plan = plan
-        self._targets = {target.name: _TargetSums() for target in plan.targets}
+        self._targets = {target.name: _TargetSums(plan.level) for target in plan.targets}
         self._count, self._rewards, self._arms = 0, 0.0, tuple[str, ...]()
         self._unknown: str | None = None
         self._predicts = True
@@ -583,25 +510,25 @@ class Evaluator:
             base = terms.pop(self.plan.against or "", {})
             for target, mine in terms.items():
                 for name in mine.keys() & base.keys():
-                    _accumulate(self._targets[target].differences, name, Sums.of(len(piece), mine[name], base[name]))
+                    self._targets[target].differences[name].add(len(piece), mine[name], base[name])
 
     def _add(self, sums: _TargetSums, piece: Log, target: FloatArray) -> dict[str, Terms]:
         """Extend one target's sums; returns its terms by estimator."""
-        decisions, plan = Decisions(piece, target), self.plan
+        plan, weight = self.plan, weights(piece, target)
         sums.unsupported = sums.unsupported or missing_support(piece, target)
-        blocked = self._unknown or sums.unsupported
-        if not blocked:
-            overlap = Overlap.of(decisions, by_user=plan.by_user)
-            sums.overlap = overlap if sums.overlap is None else sums.overlap.merge(overlap)
-            if plan.reward_range is not None:
-                so_far = sums.anytime or Anytime.start(plan.reward_range, plan.level)
-                sums.anytime = so_far.extend(decisions.weight, piece.reward)
-        terms = {}
-        for name in plan.estimators:
-            estimator = ESTIMATORS[name]
-            if not (estimator.weighs and blocked) and not (estimator.predicts and piece.predictions is None):
-                terms[name] = estimator.terms(decisions)
-                _accumulate(sums.values, name, Sums.of(len(piece), terms[name]))
+        weighs = not (self._unknown or sums.unsupported)
+        if weighs:
+            sums.overlap.add(piece, target, weight, by_user=plan.by_user)
+        if weighs and plan.reward_range is not None:
+            least, most = plan.reward_range
+            if len(piece) and (piece.reward.min() < least or piece.reward.max() > most):
+                came = f"{float(piece.reward.min())} to {float(piece.reward.max())}"
+                raise InputError(f"rewards must be within {least} to {most}, got {came}")
+            share = (piece.reward - least) / (most - least)
+            sums.bounds = sums.bounds.extend(weight * np.stack([share, 1 - share]))
+        terms = estimator_terms(plan.estimators, piece, target, weight if weighs else None)
+        for name, three in terms.items():
+            sums.values[name].add(len(piece), three)
         return terms
 
     def result(self) -> Evaluation:
@@ -611,10 +538,11 @@ class Evaluator:
         estimates, differences, warnings = list[Estimate](), list[Estimate](), dict[str, list[str]]()
         overlaps = dict[str, Overlap | None]()
         for target, sums in self._targets.items():
-            blocked = self._unknown or sums.unsupported or (sums.overlap.missing() if sums.overlap else None)
-            overlaps[target] = None if self._unknown or sums.unsupported else sums.overlap
+            blocked = self._unknown or sums.unsupported
+            overlaps[target] = None if blocked else sums.overlap
+            blocked = blocked or sums.overlap.missing()
             mine = [self._estimate(target, name, sums, blocked) for name in self.plan.estimators]
-            warnings[target] = sums.overlap.warnings() if sums.overlap and not blocked else []
+            warnings[target] = [] if blocked else sums.overlap.warnings()
             constant = [e.estimator for e in mine if not e.refused and np.isnan(e.standard_error)]
             if constant:
                 same = "the decisions that count are all the same, or only one"
@@ -624,29 +552,27 @@ class Evaluator:
         for target, sums in self._targets.items():
             for name in self.plan.estimators:
                 if name in sums.differences and {(target, name), (self.plan.against, name)} <= answered:
-                    difference = self._answer(target, name, sums.differences[name])
+                    difference = self._answer(target, name, *sums.differences[name].estimate())
                     differences.append(replace(difference, against=self.plan.against))
         mean = self._rewards / self._count
         return Evaluation(self._count, self._arms, mean, estimates, overlaps, warnings, differences)
 
     def _estimate(self, target: str, name: str, sums: _TargetSums, blocked: str | None) -> Estimate:
-        refused = blocked if ESTIMATORS[name].weighs else None
-        if refused is None and ESTIMATORS[name].predicts and not self._predicts:
-            refused = NEEDS_PREDICTIONS
-        if refused is None and np.isnan(sums.values[name].value):
+        estimator, refused, anytime = ESTIMATORS[name], blocked, None
+        if not estimator.weighs or blocked is None:
+            refused = NEEDS_PREDICTIONS if estimator.predicts and not self._predicts else None
+        value, error = (np.nan, np.nan) if refused else sums.values[name].estimate()
+        if refused is None and np.isnan(value):
             refused = "no decision of the log counts for this target: its weights are all zero"
-        if refused:
-            return replace(self._answer(target, name, None), refused=refused)
-        anytime = sums.anytime.interval() if sums.anytime and name == "ips" else None
-        return replace(self._answer(target, name, sums.values[name]), anytime=anytime)
+        if not refused and name == "ips" and self.plan.reward_range is not None:
+            (least, most), (above, below) = self.plan.reward_range, sums.bounds.bound().tolist()
+            size = most - least
+            anytime = Interval(least + size * above, most - size * below, self.plan.level, "anytime")
+        return replace(self._answer(target, name, value, error), anytime=anytime, refused=refused)
 
-    def _answer(self, target: str, name: str, sums: Sums | None) -> Estimate:
-        value, error = (np.nan, np.nan) if sums is None else (sums.value, sums.standard_error)
-        return Estimate(target, name, value, error, Interval.normal(value, error, self.plan.level))
-
-
-def _accumulate(sums: dict[str, Sums], name: str, more: Sums) -> None:
-    sums[name] = sums[name].merge(more) if name in sums else more
+    def _answer(self, target: str, name: str, value: float, error: float) -> Estimate:
+        half = float(ndtri((1 + self.plan.level) / 2)) * error
+        return Estimate(target, name, value, error, Interval(value - half, value + half, self.plan.level, "normal"))
 
 
 def evaluate(pieces: Iterable[Log] | Log, plan: EvaluationPlan) -> Evaluation:

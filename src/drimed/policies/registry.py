@@ -158,6 +158,7 @@ def register(name: str, *, about: str = "", reference: str = "", uses: str = "")
     ...     return make("dri_med", guard="certain", absolute=absolute)
     >>> make("careful", absolute=0.2).guard.tolerance.absolute
     0.2
+    >>> del REGISTRY["careful"]
     """
     if name in _TABLE["policies"]:
         raise ConfigError(f"{name!r} is a policy of drimed; register yours under another name")

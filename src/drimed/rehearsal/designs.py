@@ -66,9 +66,7 @@ class Plan:
         file: Path, scenario_file: Path | None = None, past: Path | None = None, *, every_design: bool, **sizes: Any
     ) -> Plan:
         """The trial of a file in its scenarios, with other designs beside it; `sizes` are trials, seasons and seed."""
-        spec, chosen = scenarios.load(file)
-        if scenario_file is not None:
-            chosen = scenarios.load_scenarios(spec, scenario_file)
+        spec, chosen = scenarios.load(file, scenario_file)
         history = None if past is None else load_history(spec, past)
         if history is not None:
             chosen = history.scenarios(spec, sizes["seasons"]) | chosen

@@ -23,9 +23,8 @@ from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.rehearsal.scenarios import Scenario, control_arms
 from drimed.simulation.trial_world import Past
 from drimed.trial import tables
-from drimed.trial.columns import Column, Columns
-from drimed.trial.names import METRIC, tidy
-from drimed.trial.spec import TrialSpec
+from drimed.trial.sheets import Column, Columns
+from drimed.trial.spec import METRIC, TrialSpec, tidy
 from drimed.trial.tables import Table, read, refuse
 
 SITES = ("site", "user", "group")  # names of the column of sites
@@ -137,7 +136,7 @@ def _columns(spec: TrialSpec, table: Table) -> dict[str, str]:
     site = next((names[n] for n in SITES if n in names), None)
     wanted = {"season": names.get("season"), "site": site, "arm": names.get("arm")}
     others = replace(table, names=[n for n in table.names if n not in wanted.values()])
-    meanings = Columns.of_metrics(spec).read(others)
+    meanings = Columns({Column(METRIC, name): metric.unit for name, metric in spec.metrics.items()}).read(others)
     wanted |= {m: next((n for n, c in meanings.items() if c == Column(METRIC, m)), None) for m in spec.metrics}
     if missing := [name for name, column in wanted.items() if column is None]:
         raise InputError(

@@ -94,7 +94,10 @@ class Rehearsal(Task[Record]):
     def run(self) -> Record:
         """Play them."""
         trials = SimulatedTrials.of(self.spec, self.scenario, self.seeds, self.seasons, self.history, self.design.spec)
-        return record_trials(trials, self.design, self.spec.tolerance)
+        L, monitor = trials.setting.seasons, StoppingMonitor(trials)
+        every = self.design.learns or L <= MOST_LOOKS
+        looks = set(range(L)) if every else {round(x) for x in np.linspace(0, L - 1, MOST_LOOKS)}
+        return record(monitor, list(play(trials, self.design, looks=looks, monitor=monitor)), self.spec.tolerance)
 
 
 @dataclass(frozen=True)
@@ -129,12 +132,9 @@ class Season:
 
 
 def play(
-    trials: SimulatedTrials,
-    design: Design,
-    *,
-    looks: Container[int] | None = None,
+    trials: SimulatedTrials, design: Design, *, looks: Container[int] | None = None,
     monitor: StoppingMonitor | None = None,
-) -> Iterator[Season]:
+) -> Iterator[Season]:  # fmt: skip
     """Season after season; the trials are looked at after those in `looks`, or (None) after all.
 
     `monitor` evaluates the stopping rules after every look, and says for which users the floor has ended.
@@ -144,25 +144,23 @@ def play(
     learned = policy.init(state.problem.shape, (len(trials.seeds),))
     draws = trials.policy_draws(policy.draws_needed(state.problem.shape) if design.learns else 1)
     waiting: list[tuple[int, Offer, IntArray, Outcome]] = []
-    first, earlier = 0, np.zeros(len(trials.users), np.intp)  # decisions so far, of all users and of each
+    earlier = np.zeros(len(trials.users), np.intp)  # decisions so far, of each user
     past: list[Season] = []
     for season in range(L):
-        offers, user = trials.offers(season), trials.user(season)
+        offers, user, last = trials.offers(season), trials.user(season), season == L - 1
         opening = trials.opening(season) if policy.needs_contexts_at_opening else offers
         learned = policy.begin_episode(learned, opening)
         means = trials.means(season, offers)
         if design.learns:
             floors = None if monitor is None else monitor.floors(season)
-            learned, draw = _decide(state, learned, offers, user, earlier, draws[:, first:], first, floors)
+            learned, draw = _decide(state, learned, offers, user, earlier, draws, floors)
         else:
-            draw = _allocate(trials, design, offers, season, draws[:, first:])
+            draw = _allocate(trials, design, offers, season, draws[:, earlier.sum() :])
         response = trials.respond(season, draw.action, means)
         waiting.append((season, offers, draw.action, _outcome(state, offers, response)))
-        last = season == L - 1
         while waiting and (last or waiting[0][0] <= season - trials.setting.delay):
             then, offered, action, outcome = waiting.pop(0)
             learned = policy.observe(learned, offered, action, outcome, season - then)
-        first += len(user)
         np.add.at(earlier, user, 1)
         look = None
         if last or looks is None or season in looks:
@@ -170,55 +168,47 @@ def play(
             look = look_at(policy, learned, trials.typical)
         profiles = trials.profiles(season)
         p = np.stack([q.preference for q in profiles]) / state.problem.sizes  # (n, M)
-        done = Season(
-            number=season,
-            action=draw.action,
-            probabilities=draw.probabilities[..., :K],
-            changed=np.asarray(draw.reason_code != UNCHANGED),
-            means=np.einsum("snkm,nm->snk", means, p),
-            reward=np.where(response.observed, np.einsum("snm,nm->sn", response.y, p), np.nan),
-            response=response,
-            exact=draw.exact,
-            offers=offers,
-            control=np.stack([q.control[:K] for q in profiles]),
-            look=look,
+        past.append(
+            Season(
+                number=season,
+                action=draw.action,
+                probabilities=draw.probabilities[..., :K],
+                changed=np.asarray(draw.reason_code != UNCHANGED),
+                means=np.einsum("snkm,nm->snk", means, p),
+                reward=np.where(response.observed, np.einsum("snm,nm->sn", response.y, p), np.nan),
+                response=response,
+                exact=draw.exact,
+                offers=offers,
+                control=np.stack([q.control[:K] for q in profiles]),
+                look=look,
+            )
         )
-        if monitor is not None:
-            past.append(done)
-            if look is not None:
-                monitor.look(past, learned)
-        yield done
+        if monitor is not None and look is not None:
+            monitor.look(past, learned)
+        yield past[-1]
 
 
 def _decide(
-    state: TrialState,
-    learned: Any,
-    offers: Offer,
-    user: IntArray,
-    earlier: IntArray,
-    draws: FloatArray,
-    decisions: int,
+    state: TrialState, learned: Any, offers: Offer, user: IntArray, earlier: IntArray, draws: FloatArray,
     holds: BoolArray | None,
-) -> tuple[Any, Draw]:
+) -> tuple[Any, Draw]:  # fmt: skip
     """A season by the trial's own policy; where a guard keeps accounts, one plot of each user at a time."""
-    policy, n = state.policy, len(user)
+    policy, n, first = state.policy, len(user), int(earlier.sum())
     turn = np.array([np.count_nonzero(user[:i] == u) for i, u in enumerate(user)])
     waves = [np.flatnonzero(turn == t) for t in range(int(turn.max()) + 1)] if state.remembers_users else [np.arange(n)]
     parts: list[Draw] = []
-    done = 0
     for at in waves:
         floor = None
         if state.spec.floors is not None:
             floors = Floors(**state.spec.floors.heights())
-            counts = earlier[user[at]] if floors.count == "user" else np.full(len(at), decisions + done)
-            floor = floors.after(counts)
+            floor = floors.after(earlier[user[at]] if floors.count == "user" else np.full(len(at), first))
             if state.spec.floors.until is not None and holds is not None:
                 floor = Floor(control=floor.control * holds[:, at], arms=floor.arms * holds[:, at])
         some = replace(offers if len(at) == n else offers.take(at), floor=floor)
         learned = policy.settle(learned)
-        parts.append(policy.decide(learned, some, draws[:, done : done + len(at)]))
+        parts.append(policy.decide(learned, some, draws[:, first : first + len(at)]))
         learned = policy.commit(learned, some, parts[-1])
-        done += len(at)
+        first += len(at)
     if len(parts) == 1:
         return learned, parts[0]
     order = np.argsort(np.concatenate(waves))
@@ -276,9 +266,8 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         wide, every = endless[:, 0], np.ones(endless[:, 0].shape, bool)
         return Look(unknown, endless, unknown[:, 0], wide, -wide, wide, every, every)
     estimate, half = policy.effects(state, offers, ONE_SIDE)
-    confirmed = np.broadcast_to(effects.has_enough_seasons(policy.learner, state.evidence, offers), estimate.shape).all(
-        -2
-    )
+    enough = effects.has_enough_seasons(policy.learner, state.evidence, offers)
+    confirmed = np.broadcast_to(enough, estimate.shape).all(-2)
     if isinstance(policy.learner, Field):
         possible = np.ones(offers.control.shape, bool) if offers.available is None else offers.available
         model = effects.extend_to(policy.learner, state.evidence, offers)
@@ -311,6 +300,7 @@ class StoppingMonitor:
     """Stopping rules of simulated trials, evaluated by the live functions on a state of each trial's own."""
 
     trials: SimulatedTrials
+    rules: dict[str, StoppingRule] = field(init=False)  # by name, in the order of the file
     history: list[LookHistory] = field(init=False)  # (S,), of looks
     played: IntArray = field(init=False)  # (S,), seasons before a rule or a limit ended the trial, or all
     met: list[BoolArray] = field(default_factory=list)  # (S, R) after each look
@@ -318,34 +308,24 @@ class StoppingMonitor:
     last_look: dict[int, dict[str, Any]] = field(default_factory=dict)  # by trial
 
     def __post_init__(self) -> None:
-        S = len(self.trials.seeds)
-        self.history = [self._state.looked] * S
+        S, stopping = len(self.trials.seeds), self.trials.state.spec.stopping
+        self.rules = {} if stopping is None else dict(stopping.rules)
+        self.history = [self.trials.state.looked] * S
         self.played = np.full(S, self.trials.setting.seasons)
-
-    @property
-    def _state(self) -> TrialState:
-        return self.trials.state
-
-    @property
-    def rules(self) -> dict[str, StoppingRule]:
-        """By name, in the order of the file."""
-        return {} if self._state.spec.stopping is None else dict(self._state.spec.stopping.rules)
 
     def look(self, seasons: Sequence[Season], learned: Any) -> None:
         """After the last of these seasons, at the state of the policy by then."""
         S, R = len(self.trials.seeds), len(self.rules)
         met, wrong = (self.met[-1].copy(), self.wrong[-1].copy()) if self.met else np.zeros((2, S, R), bool)
-        if self._state.spec.stopping is not None:
-            now = seasons[-1].number
-            for s in np.flatnonzero(self.played > now):
+        if self.trials.state.spec.stopping is not None:
+            for s in np.flatnonzero(self.played > seasons[-1].number):
                 self._look(int(s), seasons, learned, met[s], wrong[s])
         self.met.append(met)
         self.wrong.append(wrong)
 
     def floors(self, season: int) -> BoolArray:
         """Whether the floor still holds for each decision of a season: (S, n)."""
-        trials = self.trials
-        state = trials.states[season]
+        trials, state = self.trials, self.trials.states[season]
         left = np.ones((len(self.history), len(trials.users)), bool)
         for s, looked in enumerate(self.history):
             if looked.ended:
@@ -357,13 +337,11 @@ class StoppingMonitor:
         """Of one trial, before its next season, or by hand at its end."""
         trials, now = self.trials, seasons[-1].number
         last = now == trials.setting.seasons - 1
-        told = [last or one.number <= now - trials.setting.delay for one in seasons]
-        observed = np.concatenate(
-            [one.response.observed[s] & is_told for one, is_told in zip(seasons, told, strict=True)]
-        )
+        until = now if last else now - trials.setting.delay
+        observed = np.concatenate([one.response.observed[s] & (one.number <= until) for one in seasons])
         state = replace(
             trials.states[now],
-            learned=_member(learned, self._state.learned, s),
+            learned=_member(learned, trials.state.learned, s),
             counts=Counts(pending=int((~observed).sum()), complete=int(observed.sum())),
             episode=Episode(now + 1),
             looked=self.history[s],
@@ -392,7 +370,7 @@ class StoppingMonitor:
         """The decisions of one trial, as a live one reads its own."""
         trials = self.trials
         arm, p = (np.concatenate([getattr(one, name)[s] for one in seasons]) for name in ("action", "probabilities"))
-        contexts = [c for one in seasons for c in self.trials.contexts(one.number)]
+        contexts = [c for one in seasons for c in trials.contexts(one.number)]
         y, control = (
             np.where(observed[:, None], np.concatenate([getattr(one.response, name)[s] for one in seasons]), np.nan)
             for name in ("y", "control")
@@ -416,19 +394,17 @@ class StoppingMonitor:
         )
 
     def _is_false(self, s: int, name: str, claim: dict[str, Any]) -> bool:
-        scope, on = self._state.looked.scopes[name], self.rules[name].metric
-        arms = [self._state.problem.arm(found["arm"]) for found in claim["ranges"]]
-        metric = 0 if on is None else 1 + self._state.problem.metrics.index(on)
-        truth = self._truth(scope.by, claim["who"])[s, arms, metric]
-        return bool((scope.question(self.rules[name]).distance(truth, truth) >= 0).any())
-
-    def _truth(self, by: str, who: str) -> FloatArray:
-        """The effects for the users of a claim; for all, where no user who is looked at is one: (S, K, 1 + M)."""
-        looked_at = self.trials.looked_at
-        mine = np.array([by == "all" or who == (p.group if by == "group" else p.user) for p in looked_at])
-        return np.einsum(
-            "hk,shko->sko", weights(self.trials.typical, mine if mine.any() else None), self.trials.effects
-        )
+        """Whether the world says otherwise of the users of a claim; of all, where no user who is looked at is one."""
+        state, trials, rule = self.trials.state, self.trials, self.rules[name]
+        scope = state.looked.scopes[name]
+        who = [
+            scope.by == "all" or claim["who"] == (p.group if scope.by == "group" else p.user) for p in trials.looked_at
+        ]
+        arms = [state.problem.arm(found["arm"]) for found in claim["ranges"]]
+        metric = 0 if rule.metric is None else 1 + state.problem.metrics.index(rule.metric)
+        effects = trials.effects[s][:, arms, metric]  # (H, arms)
+        truth = (weights(trials.typical, np.array(who) if any(who) else None)[:, arms] * effects).sum(0)
+        return bool((scope.question(rule).distance(truth, truth) >= 0).any())
 
 
 def _member(batch: Any, like: Any, s: int) -> Any:
@@ -472,22 +448,9 @@ def propensity_ranges(
     return ranges
 
 
-def record_trials(trials: SimulatedTrials, design: Design, tolerance: Tolerance) -> Record:
-    """Play trials of a design, looked at after every season, or a few times where nothing is learned.
-
-    Harm is beyond this tolerance, whatever that of the design is.
-    """
-    L = trials.setting.seasons
-    every = design.learns or L <= MOST_LOOKS
-    wanted = set(range(L)) if every else {round(x) for x in np.linspace(0, L - 1, MOST_LOOKS)}
-    monitor = StoppingMonitor(trials)
-    return record(trials, list(play(trials, design, looks=wanted, monitor=monitor)), monitor, tolerance)
-
-
-def record(
-    trials: SimulatedTrials, seasons: Sequence[Season], monitor: StoppingMonitor, tolerance: Tolerance
-) -> Record:
-    """The record of trials that were played."""
+def record(monitor: StoppingMonitor, seasons: Sequence[Season], tolerance: Tolerance) -> Record:
+    """The record of trials that were played. Harm is beyond this tolerance, whatever that of the design is."""
+    trials = monitor.trials
     S, U = len(trials.seeds), len(trials.users)
     looks = [s.number for s in seasons if s.look is not None]
     loss, tolerated, count = (np.zeros((S, U)) for _ in range(3))

@@ -8,20 +8,21 @@ Shapes: S trials, L seasons, T looks, H users who are looked at, U users of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from drimed.formatting import measured
+from drimed.formatting import measured, percent, short
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.simulation import sweep
+from drimed.trial.problem import Profile
 
 LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
 CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
 NEGLIGIBLE = 1e-9  # of the largest effect: round-off
-IN_REWARD = ("gain ", "regret", "expected loss", "bias of effects", "error of effects")  # begin what has its unit
+SHARE, REWARD, PLAIN = "share", "reward", "plain"  # kinds of numbers
 FROZEN = 0.99  # share of control beyond which a trial stands on it
 BY_SEASON = ("allocation", "control", "given", "controls", "best", "uniform", "violations", "changed")
 BY_LOOK = (
@@ -91,12 +92,11 @@ class Record(sweep.Record):
             return self
         last = np.maximum((self.looks < self.played[:, None]).sum(1) - 1, 0)  # (S,)
         held = np.minimum(np.arange(len(self.looks)), last[:, None])  # (S, T)
-        kept: dict[str, Any] = {
-            name: np.where(over.reshape(*over.shape, *(1,) * (values.ndim - 2)), np.nan, values)
-            for name in BY_SEASON
-            if (values := getattr(self, name)) is not None
-        } | {name: getattr(self, name)[np.arange(self.trials)[:, None], held] for name in BY_LOOK}
-        return replace(self, **kept)
+        by_season = {name: getattr(self, name).copy() for name in BY_SEASON}
+        for values in by_season.values():
+            values[over] = np.nan
+        by_look = {name: getattr(self, name)[np.arange(self.trials)[:, None], held] for name in BY_LOOK}
+        return replace(self, **by_season, **by_look)
 
     def claimed(self, claim: str) -> tuple[BoolArray, BoolArray]:
         """Whether an arm meant to be better that is so, and one that is not, is called better by each look: (S, T)."""
@@ -128,55 +128,62 @@ class Number:
 
     value: float
     error: float
+    kind: str = SHARE  # an amount of the reward has its unit
 
     @staticmethod
-    def of(values: FloatArray | BoolArray, *, share: bool = False) -> Number:
+    def of(values: Any, kind: str = SHARE) -> Number:
         """The mean of one number for each trial: (S,). A share of 0 or 1 has the error of one trial more or less."""
         x = np.asarray(values, np.float64)
-        n = len(x)
-        error = float(x.std(ddof=1)) / n**0.5 if n > 1 else float("nan")
-        if error == 0.0 and (share or np.asarray(values).dtype == bool) and x[0] in (0.0, 1.0):
-            error = 1.0 / (n + 1)
-        return Number(float(x.mean()), error)
+        error = float(x.std(ddof=1)) / len(x) ** 0.5 if len(x) > 1 else float("nan")
+        if error == 0.0 and kind == SHARE and x[0] in (0.0, 1.0):
+            error = 1.0 / (len(x) + 1)
+        return Number(float(x.mean()), error, kind)
 
     @staticmethod
-    def ratio(top: FloatArray, bottom: FloatArray, times: float = 1.0) -> Number | None:
+    def ratio(top: FloatArray, bottom: FloatArray) -> Number | None:
         """Of two expectations: (S,) each; None where the second is zero."""
         b = float(bottom.mean())
         if not abs(b) > 0:
             return None
         r = float(top.mean()) / b
         off = (top - r * bottom) / b
-        return Number(times * r, times * float(off.std(ddof=1)) / len(off) ** 0.5 if len(off) > 1 else float("nan"))
+        return Number(r, float(off.std(ddof=1)) / len(off) ** 0.5 if len(off) > 1 else float("nan"))
+
+    def text(self, unit: str = "") -> str:
+        """The number with its error, and the unit if it is an amount of the reward.
+
+        >>> Number(0.4212, 0.0156).text("EUR"), Number(-12.34, 0.5, REWARD).text("EUR")
+        ('42 % (± 2)', '−12.3 (± 0.5) EUR')
+        """
+        share = self.kind == SHARE
+        error = f"{float(f'{self.error * (100 if share else 1):.1g}'):,.10g}"  # one figure, without an exponent
+        value = percent(self.value) if share else short(self.value)
+        return f"{value} (± {error})" + (f" {unit}" if unit and self.kind == REWARD else "")
 
 
 Measures = dict[str, Number | None]
 
 
-def with_unit(name: str, unit: str) -> str:
-    """A measure with its unit, if it is an amount of the reward.
-
-    >>> with_unit("regret against the best arm", "EUR"), with_unit("share of control", "EUR")
-    ('regret against the best arm (EUR)', 'share of control')
-    """
-    return measured(name, unit) if name.startswith(IN_REWARD) else name
+def with_unit(name: str, number: Number | None, unit: str) -> str:
+    """The name of a measure, with the unit of the reward if it is an amount of it."""
+    return measured(name, unit) if number is not None and number.kind == REWARD else name
 
 
 def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
     """All measures of a design in a scenario; `rules` are the names of its stopping rules."""
     differs = bool(np.ptp(r.truth, axis=-1).max() > 0)
     out: Measures = {
-        "seasons": Number.of(r.played.astype(np.float64)),
+        "seasons": Number.of(r.played, PLAIN),
         "share of control": Number.of(np.nanmean(r.control, 1)),
         "share of control in the last season": Number.of(r.control[np.arange(r.trials), r.played - 1]),
-        "trials that stand on the control": Number.of(np.asarray(np.nanmin(r.control, 1) >= FROZEN)),
+        "trials that stand on the control": Number.of(np.nanmin(r.control, 1) >= FROZEN),
         "decisions that the guard changed": Number.of(np.nanmean(r.changed, 1)),
-        "gain against the control": Number.of(np.nanmean(_difference(r.given, r.controls), 1)),
-        "gain against uniform allocation": Number.of(np.nanmean(_difference(r.given, r.uniform), 1)),
-        "regret against the best arm": Number.of(np.nanmean(_difference(r.best, r.given), 1)),
-        "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1), share=True),
-        "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1), share=True),
-        "expected loss of the worst user": Number.of(r.loss.max(1)),
+        "gain against the control": Number.of(np.nanmean(_difference(r.given, r.controls), 1), REWARD),
+        "gain against uniform allocation": Number.of(np.nanmean(_difference(r.given, r.uniform), 1), REWARD),
+        "regret against the best arm": Number.of(np.nanmean(_difference(r.best, r.given), 1), REWARD),
+        "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1)),
+        "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1)),
+        "expected loss of the worst user": Number.of(r.loss.max(1), REWARD),
         "best arm found for a user": None,
         "ideal design percentage": ideal_design_percentage(r),
     }
@@ -188,26 +195,26 @@ def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
         out[f"harm found, {claim}"] = Number.of(r.harm_found(claim)[:, -1]) if (r.meant < 0).any() else None
         out[f"false claims, {claim}"] = Number.of(wrong[:, -1])
         if claim != LIKELY:
-            out[f"seasons until a claim, {claim}"] = Number.of(_first_season(r, right | wrong))
+            out[f"seasons until a claim, {claim}"] = Number.of(_first_season(r, right | wrong), PLAIN)
     if r.estimates:
         off, arms = r.mean[:, -1, :] - r.truth_all, np.abs(r.truth_all).max(0) > 0
         if arms.any():
-            out["bias of effects"] = Number.of(off[:, arms].mean(-1))
-            out["error of effects"] = Number.of(np.sqrt((off[:, arms] ** 2).mean(-1)))
+            out["bias of effects"] = Number.of(off[:, arms].mean(-1), REWARD)
+            out["error of effects"] = Number.of(np.sqrt((off[:, arms] ** 2).mean(-1)), REWARD)
         half = r.half[:, -1]
         inside, estimated = np.abs(r.estimate[:, -1] - r.truth) <= half, (half > 0) & (half < np.inf)
         out["likely ranges that hold"] = Number.ratio((inside & estimated).mean((1, 2)), estimated.mean((1, 2)))
         held = (r.low <= r.truth_all[:, None]) & (r.truth_all[:, None] <= r.high)
-        out["trials whose ranges at all times hold"] = Number.of(np.asarray(held.all((1, 2))))
+        out["trials whose ranges at all times hold"] = Number.of(held.all((1, 2)))
     for i, name in enumerate(rules):
         out[f"rule {name} met"] = Number.of(r.met[:, -1, i])
         out[f"rule {name} met by a false claim"] = Number.of(r.wrong[:, -1, i])
-        out[f"seasons until rule {name}, or the end"] = Number.of(_first_season(r, r.met[..., i]))
+        out[f"seasons until rule {name}, or the end"] = Number.of(_first_season(r, r.met[..., i]), PLAIN)
     return out
 
 
 def ideal_design_percentage(record: Record) -> Number | None:
-    """100 (value of the arm that would be selected - worst) / (best - worst), as adaptr defines it.
+    """(Value of the arm that would be selected - worst) / (best - worst), as adaptr defines it.
 
     The arm with the largest estimated effect for all users together is selected at the end.
     """
@@ -216,19 +223,21 @@ def ideal_design_percentage(record: Record) -> Number | None:
     chosen = record.mean[:, -1].argmax(-1)
     value = np.take_along_axis(record.truth_all, chosen[:, None], -1)[:, 0]
     worst, best = record.truth_all.min(-1), record.truth_all.max(-1)
-    return Number.ratio(value - worst, best - worst, 100.0)
+    return Number.ratio(value - worst, best - worst)
 
 
-def best_by_user(record: Record, users: Sequence[str], groups: Mapping[str, Sequence[int]]) -> dict[str, Number]:
+def best_by_user(record: Record, looked_at: Sequence[Profile]) -> dict[str, Number]:
     """The chance that the arm with the largest estimate is the best one, for each user and each group."""
     if not record.estimates:
         return {}
+    members = {profile.user: [h] for h, profile in enumerate(looked_at)}
+    for h, profile in enumerate(looked_at):
+        if profile.group is not None:
+            members.setdefault(f"group {profile.group}", []).append(h)
     truth, estimate = record.truth, record.estimate[:, -1]
-    chances = {user: Number.of(_finds_best(truth, estimate)[:, h]) for h, user in enumerate(users)}
-    for group, members in groups.items():
-        some = list(members)
-        chances[group] = Number.of(_finds_best(truth[:, some].mean(1), estimate[:, some].mean(1)))
-    return chances
+    return {
+        who: Number.of(_finds_best(truth[:, some].mean(1), estimate[:, some].mean(1))) for who, some in members.items()
+    }
 
 
 def _first_season(record: Record, shown: BoolArray) -> FloatArray:

@@ -25,9 +25,8 @@ from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault
 from drimed.simulation.trial_world import Past, Response, TrialSetting, TrialWorld, per_seed
 from drimed.trial.ask import Place, places
-from drimed.trial.covariates import block_key
 from drimed.trial.events import Created, Draft, chain
-from drimed.trial.problem import Profile
+from drimed.trial.problem import Profile, block_key
 from drimed.trial.spec import (
     Cohort,
     Finite,
@@ -85,29 +84,27 @@ class Scenario(Part):
     history: bool = False  # outcomes as in the past that the rehearsal is given
 
 
-def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
-    """A trial file with the scenarios that are in it; faults of both are told at once."""
+def load(path: Path, scenario_file: Path | None = None) -> tuple[TrialSpec, dict[str, Scenario]]:
+    """A trial file with its scenarios, or those of a file of their own; faults of both are told at once."""
     text, data = read_file(path)
-    spec, faults = None, list[Fault]()
+    spec, scenarios, faults = None, {}, list[Fault]()
     try:
         spec = TrialSpec.read(data, text)
     except SpecError as error:
         faults += error.faults
     try:
-        chosen = read(spec, data.get(NAME, {}) if isinstance(data, dict) else {}, text)
+        scenarios = read(spec, data.get(NAME, {}) if isinstance(data, dict) else {}, text)
     except SpecError as error:
         faults += error.faults
     if spec is None or faults:
         raise SpecError(faults)
-    return spec, chosen
-
-
-def load_scenarios(spec: TrialSpec, path: Path) -> dict[str, Scenario]:
-    """Scenarios of a trial from a file of their own, under [scenarios.NAME]."""
-    text, data = read_file(path)
+    if scenario_file is None:
+        return spec, scenarios
+    text, data = read_file(scenario_file)
     if not isinstance(data, dict) or set(data) != {NAME}:
-        raise InputError(f"{path.name} must have tables [scenarios.NAME] and nothing else, got {', '.join(data)}")
-    return read(spec, data[NAME], text)
+        names = ", ".join(data)
+        raise InputError(f"{scenario_file.name} must have tables [scenarios.NAME] and nothing else, got {names}")
+    return spec, read(spec, data[NAME], text)
 
 
 def read(spec: TrialSpec | None, data: Any, text: str = "") -> dict[str, Scenario]:
@@ -116,10 +113,9 @@ def read(spec: TrialSpec | None, data: Any, text: str = "") -> dict[str, Scenari
         raise SpecError([Fault((NAME,), "must be tables, one for each scenario: [scenarios.NAME]")])
     scenarios, faults = {}, []
     for name, table in data.items():
-        own: Iterable[Fault] = ()
         try:
             scenarios[name] = Scenario.model_validate(table)
-            own = () if spec is None else contradictions(spec, scenarios[name])
+            own: Iterable[Fault] = () if spec is None else contradictions(spec, scenarios[name])
         except ValidationError as error:
             own = pydantic_faults(error, Scenario)
         faults += [Fault((NAME, name, *f.path), f.message) for f in own]
@@ -150,8 +146,6 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
                 yield Fault((*path, metric), str(UnknownNameError("metric", metric, metrics)))
     if scenario.users is not None and not spec.enrols:
         yield Fault(("users",), "the users of the trial are in its file, and none join later; leave this out")
-    if not spec.users and not spec.enrols:
-        yield Fault((), "the trial file has no users: a rehearsal needs those that the trial will have")
     if scenario.dropout and spec.kind == "paper":
         yield Fault(("dropout",), "outcomes that never come can be rehearsed with the field model only; leave this out")
     if scenario.drift and not spec.context:
@@ -160,29 +154,29 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
 
 def usual(spec: TrialSpec, seasons: int | None = None) -> dict[str, Scenario]:
     """The default scenarios."""
-    sizes, pull = residuals(spec, Scenario()), difference(spec)
+    sd, pull = residuals(spec, Scenario()), difference(spec)
     arms = [a for a in spec.arms if a not in control_arms(spec)]
     if not arms:
         raise InputError("every arm of the trial is the control of a user: give scenarios with the effects of arms")
-    matters, before = {"effects": {arms[0]: pull}}, f"{arms[0]} is better as before, and"
-    tables: dict[str, tuple[str, dict[str, Any]]] = {
-        "no difference": ("all arms do the same", {"site_arm": dict.fromkeys(spec.metrics, 0.0)}),
-        "a difference that matters": (
-            f"{arms[0]} is better by as much as the tolerance lets a decision lose", matters,
-        ),
-        "a harmful arm": (
-            f"{arms[-1]} is worse by twice what the tolerance lets a decision lose",
-            {"effects": {arms[-1]: {m: -HARM * e for m, e in pull.items()}}},
-        ),
-        "a trend": (
-            f"{before} everything rises from season to season",
-            matters | {"trend": {m: TREND * sd for m, sd in sizes.items()}},
-        ),
-        "pessimistic noise": (
-            f"{before} outcomes scatter twice as much", matters | {"noise": {m: NOISY * sd for m, sd in sizes.items()}},
-        ),
+    first, last, lose = arms[0], arms[-1], "the tolerance lets a decision lose"
+    matters, before = {"effects": {first: pull}}, f"{first} is better as before, and"
+    tables: dict[str, dict[str, Any]] = {
+        "no difference": {"about": "all arms do the same", "site_arm": dict.fromkeys(spec.metrics, 0.0)},
+        "a difference that matters": {"about": f"{first} is better by as much as {lose}"} | matters,
+        "a harmful arm": {
+            "about": f"{last} is worse by twice what {lose}",
+            "effects": {last: {m: -HARM * e for m, e in pull.items()}},
+        },
+        "a trend": {
+            "about": f"{before} everything rises from season to season",
+            "trend": {m: TREND * sd[m] for m in sd},
+        } | matters,
+        "pessimistic noise": {
+            "about": f"{before} outcomes scatter twice as much",
+            "noise": {m: NOISY * sd[m] for m in sd},
+        } | matters,
     }  # fmt: skip
-    return {name: Scenario(about=about, seasons=seasons, **own) for name, (about, own) in tables.items()}
+    return {name: Scenario(seasons=seasons, **own) for name, own in tables.items()}
 
 
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
@@ -273,17 +267,15 @@ class SimulatedTrials:
 
     @staticmethod
     def of(
-        spec: TrialSpec,
-        scenario: Scenario,
-        seeds: Sequence[int],
-        seasons: int | None = None,
-        past: Past | None = None,
-        design: TrialSpec | None = None,
-    ) -> SimulatedTrials:
+        spec: TrialSpec, scenario: Scenario, seeds: Sequence[int], seasons: int | None = None,
+        past: Past | None = None, design: TrialSpec | None = None,
+    ) -> SimulatedTrials:  # fmt: skip
         """Trials in a scenario of `spec`, run by its own file or by that of another design.
 
         The users of the file are there in every season and, where people join, so many more come in each.
         """
+        if not spec.users and not spec.enrols:
+            raise InputError("the trial file has no users: a rehearsal needs those that the trial will have")
         sizes, own = setting(spec, scenario, seasons), design or spec
         arriving = (scenario.users or PEOPLE) if spec.enrols else 0
         cohorts: Sequence[str | None] = [*own.cohorts] or [None]

@@ -19,7 +19,7 @@ import numpy as np
 from drimed.errors import InputError
 from drimed.evaluation import model_checks
 from drimed.evaluation.effects import PLAYS, calibration_p_value
-from drimed.evaluation.model_checks import MeanDrift, Monitor
+from drimed.evaluation.model_checks import MeanDrift
 from drimed.evaluation.residual_checks import Check
 from drimed.formatting import amount, counted, listed, short
 from drimed.models import linear_regression, noise_estimation
@@ -129,7 +129,7 @@ def describe_checks(checks: Checks, state: TrialState) -> list[tuple[str, str]]:
         if checks.mean.alarm >= 0:
             effects = f"the effects have changed (noticed in {calendar(state).said(int(checks.mean.alarm) + 1)})."
     if checks.residual is not None:
-        wrong = checks.residual.wrong_variance.any()
+        wrong = checks.residual.wrong.any()
         noise_text = f"outcomes scatter {'more or less than assumed; see above' if wrong else 'as assumed'}."
     return [("Effects", effects), results[0], ("Noise", noise_text), results[1]]
 
@@ -181,7 +181,7 @@ def _mean_drift(data: Dataset, rows: _Rows) -> MeanDrift | None:
     np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
     np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
     bound = inference_learner(data.state).norm_bound
-    return Monitor(alpha=ALPHA, norm_bound=bound, every=max(1, L // 20)).watch(gram, moment)
+    return model_checks.mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
 
 
 def _withdrawn(data: Dataset, checks: Checks) -> str | None:
@@ -201,7 +201,7 @@ def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:
         alarms.append(Alarm("the effects themselves have moved", int(checks.mean.alarm) + 1, advice))
     alarms += [Alarm(c.found, None, c.advice) for c in checks.residual_checks if c.alarm]
     if checks.residual is not None:
-        for k, m in np.argwhere(checks.residual.wrong_variance):
+        for k, m in np.argwhere(checks.residual.wrong):
             ratio = float(checks.residual.variance[k, m])
             way, width = ("more", "narrow") if ratio > 1 else ("less", "wide")
             where = f"{problem.metrics[m]} under {problem.arms[k]}"

@@ -36,7 +36,7 @@ from drimed.trial.estimates import (
     may_get,
     offers_now,
 )
-from drimed.trial.policy import PRIOR_DEVIATION, coefficients_are_scaled
+from drimed.trial.problem import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"

@@ -19,7 +19,7 @@ from drimed.records import Effect
 from drimed.reports.effects import EVERYBODY, MODEL, Inference, effects_at, fits_after, groups
 from drimed.trial.dataset import Dataset
 from drimed.trial.estimates import REWARD, may_get, offers_now, outcome_rows
-from drimed.trial.seasons import label
+from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
 
 GRID = 25  # values of a covariate that effects are computed at
@@ -155,7 +155,9 @@ def _seasons(state: TrialState, fit: FittedModel, offers: Offer) -> list[Level]:
     )
     seasons, levels = summaries.season_levels(fit, offers, *contexts)
     counts = summaries.outcomes(fit, "season").sum(-1)
-    return _levels(state, [label(state, int(s) + 1) for s in seasons], [int(counts[s]) for s in seasons], levels)
+    return _levels(
+        state, [calendar(state).label(int(s) + 1) for s in seasons], [int(counts[s]) for s in seasons], levels
+    )
 
 
 def _levels(state: TrialState, names: list[str], outcomes: list[int], levels: EffectPosterior) -> list[Level]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
+from importlib import resources
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,33 +33,14 @@ from drimed.records import Report
 from drimed.reports.analysis import analyse
 from drimed.service import api, auth, connections, problems
 from drimed.service.pages import base, read, write
-from drimed.service.problems import Problem, Refusal
-from drimed.service.routing import LARGE, MEDIA, METRICS_FOLDER, Observed
+from drimed.service.problems import Refusal
+from drimed.service.routing import JSON, LARGE, MEDIA, METRICS_FOLDER, Observed
 from drimed.service.runtime import Service
 from drimed.service.settings import Settings, log_configuration
+from drimed.trial import template
 from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 
-ABOUT = """Live trials over HTTP: create one, ask which arm each user gets, report the outcome, and prove the whole log
-afterwards.
-
-* **Access**: `Authorization: Bearer TOKEN`. `drimed token create` makes a token with a role: `read`, `ask-tell` (also
-  asks and reports outcomes), `manage` (also creates and changes trials) or `blinded` (reports outcomes, and sees no
-  arms). `x-role` is the role an endpoint needs; `any`: every role, `tell`: `ask-tell` or `blinded`. Every recorded
-  event carries the token's label.
-* **Retries**: every write takes an `Idempotency-Key`. A repeated request with the same key gets the same bytes again,
-  also after a crash; nothing is done twice. A refused request is not remembered.
-* **Errors** are `application/problem+json` with `type`, `title`, `status`, `detail` and, where known, `errors`: the
-  fields at fault, each with its `path`. An unknown name also has `kind` and `name`.
-* **Lists** come in pages that end with `next`: the cursor of what follows.
-"""
-TAGS = [
-    {"name": api.TRIALS, "description": "Create and list trials."},
-    {"name": api.DECIDING, "description": "Decisions and their outcomes. Role `ask-tell`."},
-    {"name": api.CHANGING, "description": "While it runs. Role `manage`."},
-    {"name": api.LOOKING, "description": "Decisions, the log, exports, proofs, effects. Role `read`."},
-    {"name": api.HEALTH, "description": "For monitoring the service."},
-]
 HEALTH_CHECK = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
 WARMING: dict[str, Any] = {
     "name": "warming-up",
@@ -98,14 +81,10 @@ def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
             await asyncio.get_running_loop().run_in_executor(None, service.close)
 
     app = FastAPI(
-        title="drimed",
-        summary="Experiments that keep every user about as well off as under the control.",
-        description=ABOUT,
         version=__version__,
         openapi_url="/v1/openapi.json",
         docs_url=None,  # it would fetch scripts from elsewhere
         redoc_url=None,
-        openapi_tags=TAGS,
         redirect_slashes=False,
         lifespan=lifespan,
     )
@@ -212,19 +191,35 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The description: routes and models as FastAPI finds them, with prose, headers and examples from files."""
     if app.openapi_schema is None:
-        about = {name: getattr(app, name) for name in ("title", "version", "summary", "description", "routes")}
-        schema = get_openapi(tags=app.openapi_tags, **about)
-        parts = schema.setdefault("components", {})
-        problem = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
-        parts.setdefault("schemas", {}).update(problem.pop("$defs", {}))
-        parts["schemas"][Problem.__name__] = problem
-        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        files = resources.files(__package__)
+        prose = tomllib.loads((files / "openapi.toml").read_text(encoding="utf-8"))
+        examples = json.loads((files / "examples.json").read_text(encoding="utf-8"))
+        about = {name: prose[name] for name in ("title", "summary", "description")}
+        tags = [{"name": name, "description": text} for name, text in prose["tags"].items()]
+        schema = get_openapi(**about, version=__version__, tags=tags, routes=app.routes)
+        headers, trial_file = prose["headers"], {"schema": {"type": "object"}, "example": examples.pop("trial file")}
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for name, example in examples.items():
+            schema["components"]["schemas"][name]["examples"] = [example]
         for path, methods in schema["paths"].items():
-            for operation in methods.values():
+            for method, operation in methods.items():
                 if path not in ("/healthz", "/readyz"):
                     operation["security"] = [{"token": []}]
+                if method == "post":
+                    operation.setdefault("parameters", []).append(prose["idempotency_key"])
+                for status, answer in operation["responses"].items():
+                    if int(status) >= 400:
+                        answer["description"] = prose["errors"][status]
+                        answer["content"] = {problems.MEDIA: answer["content"].pop(JSON)}
+                    names = {"429": ["Retry-After"], "503": ["Retry-After"], "201": ["Location"]}.get(status, [])
+                    names += ["Idempotency-Replayed"] if method == "post" and int(status) < 300 else []
+                    answer |= {"headers": {name: headers[name] for name in names}} if names else {}
                 for own in (MEDIA, LARGE):
                     operation.pop(own, None)
+        template_file = {"schema": {"type": "string"}, "example": template()}
+        content = {JSON: trial_file, api.TOML: template_file}
+        schema["paths"]["/v1/trials"]["post"]["requestBody"] = {"required": True, "content": content}
         app.openapi_schema = schema
     return app.openapi_schema

@@ -28,7 +28,7 @@ from drimed.service.problems import Refusal, request_id
 from drimed.service.runtime import Reply, Retry, Service
 from drimed.service.settings import FIELDS, REQUEST
 from drimed.trial.events import to_json
-from drimed.trial.names import first_twice
+from drimed.trial.spec import first_twice
 
 # In the description of a route: the permission it needs, the bodies it takes, and whether these may be large.
 ROLE, MEDIA, LARGE = "x-role", "x-media", "x-large"

@@ -42,7 +42,7 @@ from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import PolicySpec, find
 from drimed.simulation.sweep import Record, Task, code_digest
 from drimed.simulation.trial_world import FieldWorld
-from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, Scenario, World, side_by_side
+from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, Scenario, World
 
 CURVE_POINTS = 100  # of each stored curve
 LOOK = "look."  # begins the names of metrics of looks
@@ -83,8 +83,9 @@ class Run(Task["RunRecord"]):
         return self.scenario.seeds_per_block
 
     def group(self) -> str:
-        """The same for runs that differ in nothing but their drift."""
-        return replace(self, scenario=self.scenario.under("none")).key()
+        """The same for runs in the paper's worlds that differ in nothing but their drift and seeds."""
+        scenario = self.scenario.under("none")
+        return replace(self, scenario=scenario, seeds=self.seeds if scenario is self.scenario else ()).key()
 
     def run(self) -> RunRecord:
         """Simulate it."""
@@ -95,10 +96,13 @@ class Run(Task["RunRecord"]):
 
         Each member is computed alone, so that the numbers are the same to the last bit.
         """
-        policy, world = PolicySpec.parse(self.policy).build(), self.scenario.world(self.seeds)
-        if others and isinstance(world, World):
-            world = side_by_side(world, [run.scenario.drift for run in (self, *others)])
-        return simulate(policy, world, tolerance=self.tolerance, points=CURVE_POINTS).split(1 + len(others))
+        runs = (self, *others)
+        world = self.scenario.world([seed for run in runs for seed in run.seeds])
+        if isinstance(world, World):
+            world = replace(world, drifts=[run.scenario.drift for run in runs for _ in run.seeds])
+        policy = PolicySpec.parse(self.policy).build()
+        record = simulate(policy, world, tolerance=self.tolerance, points=CURVE_POINTS)
+        return record.split([len(run.seeds) for run in runs])
 
 
 @cache
@@ -228,13 +232,13 @@ def play(policy: AnyPolicy, state: Any, block: AnyBlock, *, at_once: bool = Fals
         offers = block.offers(episode)
         state = policy.begin_episode(state, offers)
         for users in turns:
-            offer = offers if whole else block.offers(episode, users)
+            at, offer = (episode, users), offers if whole else block.offers(episode, users)
             state = policy.settle(state)
-            draw = policy.decide(state, offer, np.swapaxes(draws[episode, users], 0, 1))
+            draw = policy.decide(state, offer, draws[at].swapaxes(0, 1))
             if log.theta is not None:
-                log.theta[episode, users] = policy.theta(state)
-            log.action[episode, users] = draw.action.T
-            log.probabilities[episode, users] = np.swapaxes(draw.probabilities, 0, 1)
+                log.theta[at] = policy.theta(state)
+            log.action[at] = draw.action.T
+            log.probabilities[at] = draw.probabilities.swapaxes(0, 1)
             log.exact = draw.exact
             state = policy.update(state, offer, draw, block.respond(episode, draw.action, users))
     return state, log
@@ -242,8 +246,8 @@ def play(policy: AnyPolicy, state: Any, block: AnyBlock, *, at_once: bool = Fals
 
 def policy_draws(seeds: Sequence[int], first: int, n: int, H: int, width: int) -> FloatArray:
     """Uniforms of n episodes of H decisions, addressed by seed and number of the decision: (n, H, S, width)."""
-    per_seed = [streams.uniforms(int(seed), "policy", first, n * H, width) for seed in seeds]
-    return np.ascontiguousarray(np.stack(per_seed, axis=1).reshape(n, H, len(seeds), width))
+    drawn = {seed: streams.uniforms(int(seed), "policy", first, n * H, width) for seed in dict.fromkeys(seeds)}
+    return np.stack([drawn[seed] for seed in seeds], axis=1).reshape(n, H, len(seeds), width)
 
 
 @final

@@ -59,10 +59,13 @@ class Record:
         joined = {n: v if n in cls.shared else np.concatenate([v, *(o[n] for o in others)]) for n, v in first.items()}
         return cls.from_arrays(joined)
 
-    def split(self, parts: int) -> list[Self]:
-        """Inverse of `concatenate`, for parts with equally many seeds."""
-        arrays = {n: [v] * parts if n in self.shared else np.split(v, parts) for n, v in self.arrays().items()}
-        return [self.from_arrays({name: values[i] for name, values in arrays.items()}) for i in range(parts)]
+    def split(self, sizes: Sequence[int]) -> list[Self]:
+        """Inverse of `concatenate`, for parts with so many seeds."""
+        arrays, ends = self.arrays(), np.cumsum(sizes)
+        return [
+            self.from_arrays({n: v if n in self.shared else v[end - size : end] for n, v in arrays.items()})
+            for size, end in zip(sizes, ends, strict=True)
+        ]
 
 
 R = TypeVar("R", bound=Record)

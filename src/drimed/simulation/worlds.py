@@ -10,7 +10,7 @@ are (n, H, S, ...), so that the slice of one decision is contiguous.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Protocol, Self, final
 
@@ -166,26 +166,29 @@ class Block:
 
     def offers(self, episode: int, users: slice = ALL) -> Offer:
         """Offers to the users of an episode, or to some of them: batch (S, n)."""
-        at = episode, users
+        at, world = (episode, users), self.world
         return Offer(
-            features=np.swapaxes(self.features[at], 0, 1),
-            control=np.swapaxes(self.world.control[users], 0, 1),
-            sigma=np.swapaxes(self.sigma[at], 0, 1),
-            maps=self.world.maps[:, None],
-            whitening=self.world.whitening[:, None],
+            features=self.features[at].swapaxes(0, 1),
+            control=world.control[users].swapaxes(0, 1),
+            sigma=self.sigma[at].swapaxes(0, 1),
+            maps=world.maps[:, None],
+            whitening=world.whitening[:, None],
             scale=self.scale[at].T,
-            preference=np.swapaxes(self.preferences[at], 0, 1),
-            context=np.swapaxes(self.contexts[at], 0, 1),
-            user=np.arange(self.world.shape.H)[users],
+            preference=self.preferences[at].swapaxes(0, 1),
+            context=self.contexts[at].swapaxes(0, 1),
+            user=world.users[users],
         )
 
     def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
         """The outcomes of playing `action` (S, n): vectors and their rewards."""
-        at, arm = (episode, users), (np.arange(self.world.batch), action.T)  # (n, S)
-        noise = np.matvec(self.world.noise_roots[arm], self.noise[at])
-        mean = np.matvec(self.world.maps[arm], self.theta[episode])
+        at, row = (episode, users), self.world.rows(action).T  # (n, S)
+        noise = np.matvec(self.world.noise_roots.take(row, 0), self.noise[at])
+        if self.world.setting.rotation == 0:
+            mean = self.world.mean_rows.take(row, 0)
+        else:
+            mean = np.matvec(self.world.map_rows.take(row, 0), self.theta[episode])
         vector = mean + np.sqrt(self.scale[at])[..., None] * noise  # (n, S, M)
-        return Outcome(np.vecdot(self.preferences[at], vector).T, np.swapaxes(vector, 0, 1))
+        return Outcome(np.vecdot(self.preferences[at], vector).T, vector.swapaxes(0, 1))
 
 
 AnyBlock = Block | Stage  # consecutive episodes of all worlds of a batch
@@ -251,9 +254,33 @@ class World:
         return self._per_seed([w for w, _ in self._noise])
 
     @cached_property
+    def users(self) -> IntArray:
+        """Their numbers: (H,)."""
+        return np.arange(self.shape.H)
+
+    def rows(self, action: IntArray) -> IntArray:
+        """Rows of these arms in tables of the arms of all instances: (S, n) -> (S, n)."""
+        shared = len(self.instances) == 1
+        return action if shared else action + self._first_rows
+
+    @cached_property
+    def _first_rows(self) -> IntArray:
+        return self.shape.K * np.arange(self.batch)[:, None]
+
+    @cached_property
+    def map_rows(self) -> FloatArray:
+        """The maps of all instances, arm by arm: (rows, M, d)."""
+        return np.concatenate([i.maps for i in self.instances])
+
+    @cached_property
+    def mean_rows(self) -> FloatArray:
+        """Mean outcomes of all arms, unless theta turns: (rows, M)."""
+        return np.concatenate([np.matvec(i.maps, i.theta) for i in self.instances])
+
+    @cached_property
     def noise_roots(self) -> FloatArray:
-        """(S, K, M, M): a root of each covariance, for drawing noise."""
-        return np.asarray(np.linalg.inv(self.whitening), np.float64)
+        """A root of each covariance, for drawing noise: (rows, M, M)."""
+        return np.asarray(np.linalg.inv(np.concatenate([w for w, _ in self._noise])), np.float64)
 
     @cached_property
     def _noise(self) -> list[tuple[FloatArray, FloatArray]]:
@@ -324,42 +351,30 @@ class World:
         return features, np.sqrt(quadratic(covariance, preferences))
 
 
-def side_by_side(world: World, drifts: Sequence[str | Drift]) -> World:
-    """The world under each of these drifts, one after the other, as one batch with the same contexts and noise."""
-    n = len(drifts)
-    copies = 1 if len(world.instances) == 1 else n
-    return replace(
-        world,
-        instances=list(world.instances) * copies,
-        seeds=list(world.seeds) * n,
-        controls=list(world.controls) * copies,
-        drifts=[drift for drift in drifts for _ in world.seeds],
-    )
-
-
 class _Draws:
-    """The generators of every member, read from front to back."""
+    """Draws from the streams of every member, read from front to back; members of one seed share theirs."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        names = ("contexts", "noise", "preferences", "tails")
-        self._contexts, self._noise, self._preferences, self._tails = (self._generators(name) for name in names)
-        v = np.stack([g.standard_normal(world.setting.context_dim) for g in self._generators("direction")])
+        self._seeds = list(dict.fromkeys(map(int, world.seeds)))
+        self._members = [self._seeds.index(seed) for seed in map(int, world.seeds)]
+        self._contexts, self._noise, self._tails = (self._generators(name) for name in ("contexts", "noise", "tails"))
+        self._preferences = [streams.generator(int(seed), "preferences") for seed in world.seeds]
+        v = self._directions("direction", world.setting.context_dim)
         self.direction = v / np.linalg.norm(v, axis=-1, keepdims=True)  # (S, D)
 
-    def _generators(self, name: str) -> list[np.random.Generator]:
-        return [streams.generator(int(s), name) for s in self.world.seeds]
-
     def contexts(self, n: int) -> FloatArray:
-        return self._normal(self._contexts, n, self.world.setting.context_dim)
+        return self._each(
+            [g.standard_normal((n, self.world.shape.H, self.world.setting.context_dim)) for g in self._contexts]
+        )
 
     def noise(self, n: int) -> FloatArray:
         """Standardised: normal, or Student scaled to unit variance, one radius per outcome."""
-        z = self._normal(self._noise, n, self.world.shape.M)
-        nu = self.world.setting.tails
+        H, nu = self.world.shape.H, self.world.setting.tails
+        z = self._each([g.standard_normal((n, H, self.world.shape.M)) for g in self._noise])
         if np.isinf(nu):
             return z
-        chi = np.stack([g.chisquare(nu, (n, self.world.shape.H)) for g in self._tails], axis=2)
+        chi = self._each([g.chisquare(nu, (n, H)) for g in self._tails])
         return z * np.sqrt((nu - 2) / chi)[..., None]
 
     @cached_property
@@ -368,7 +383,7 @@ class _Draws:
         theta = self.world.theta
         if theta.shape[-1] < 2:
             raise ConfigError("theta cannot turn in one dimension: a rotation needs d >= 2")
-        v = np.stack([g.standard_normal(theta.shape[-1]) for g in self._generators("rotation")])
+        v = self._directions("rotation", theta.shape[-1])
         length = np.linalg.norm(theta, axis=-1, keepdims=True)
         unit = theta / length
         v = v - (v * unit).sum(-1, keepdims=True) * unit
@@ -383,5 +398,13 @@ class _Draws:
         total = gammas.sum(-1, keepdims=True)
         return np.where(total > 0, gammas / np.where(total > 0, total, 1.0), np.swapaxes(means, 0, 1))
 
-    def _normal(self, generators: list[np.random.Generator], n: int, width: int) -> FloatArray:
-        return np.stack([g.standard_normal((n, self.world.shape.H, width)) for g in generators], axis=2)
+    def _generators(self, name: str) -> list[np.random.Generator]:
+        return [streams.generator(seed, name) for seed in self._seeds]
+
+    def _directions(self, name: str, width: int) -> FloatArray:
+        return np.stack([g.standard_normal(width) for g in self._generators(name)])[self._members]
+
+    def _each(self, drawn: list[FloatArray]) -> FloatArray:
+        """Draws (n, H, ...) of each seed as those of each member: (n, H, S, ...)."""
+        array = np.stack(drawn, axis=2)
+        return array if len(drawn) == len(self._members) else array.take(self._members, 2)

@@ -20,15 +20,13 @@ from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.records import LONGEST_KEY, AskRequest, Context, Decision, Event, Fault, Path, Plots
 from drimed.trial import checks, queries, seasons
 from drimed.trial import events as kinds
-from drimed.trial.covariates import alike, block_key, plot_key, shown
 from drimed.trial.events import Decided, Draft, EpisodeOpened, UserAdded, body_of, chain, storable
-from drimed.trial.names import first_twice, tidy
-from drimed.trial.problem import Profile
-from drimed.trial.spec import User
+from drimed.trial.problem import Profile, alike, block_key, plot_key, shown
+from drimed.trial.spec import User, first_twice, tidy
 from drimed.trial.state import RecordedDecision, TrialState, as_vector
 from drimed.trial.stopping import look_before_deciding
 from drimed.trial.transaction import Transaction
-from drimed.trial.validation import direction_faults, name_faults, pydantic_faults, tidied, user_name_faults
+from drimed.trial.validation import hidden_faults, name_faults, pydantic_faults, tidied
 
 NUMBERS_AT_ONCE = 4_000_000  # of tables of arms by arms, some twenty of which are held for each user: below a gigabyte
 DIGITS = 7  # of estimates as they are recorded; probabilities are recorded in full
@@ -283,8 +281,7 @@ def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defi
 
 def _user_faults(state: TrialState, name: str, user: User, at: Path, others: Mapping[str, User]) -> Iterator[Fault]:
     yield from name_faults(name, ("name",) if at[0] == "users" else at)
-    yield from user_name_faults(user, at)
-    yield from direction_faults(state.spec, user.preference or {}, (*at, "preference"))
+    yield from hidden_faults(user.model_dump(exclude_none=True), at)
     yield from checks.user_faults(state, user, at, others.values())
 
 
@@ -308,7 +305,7 @@ def _check_same_user(state: TrialState, name: str, user: User, at: Path) -> None
                 (*at, "attributes", attribute),
             )
     resolved = spec.resolved(known)
-    for field, was in {"cohort": known.cohort, **resolved._asdict()}.items():
+    for field, was in {"cohort": known.cohort, **dict(resolved)}.items():
         new = getattr(user, field)
         if new is not None and new != (tidy(was) if isinstance(was, str) else was):
             fix = f"; change it with `drimed trial {CHANGED_BY[field]}`" if field in CHANGED_BY else ""

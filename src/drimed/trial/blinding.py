@@ -15,7 +15,7 @@ from drimed.records import Decision, Event, Member, Opening, Status
 from drimed.trial import events as kinds
 from drimed.trial import queries
 from drimed.trial.events import Draft, Revealed, to_json
-from drimed.trial.state import TrialState
+from drimed.trial.state import TrialState, decision_number
 from drimed.trial.store import Ledger
 from drimed.trial.transaction import Transaction
 
@@ -77,7 +77,7 @@ def _only(record: T, names: Sequence[str]) -> T:
 
 def reveal(tx: Transaction, decision: int | None, reason: str) -> Opening:
     """Open the code for one decision, or (None) for all; the log has who did it and why."""
-    number = None if decision is None else queries.decision_number(decision)
+    number = None if decision is None else decision_number(decision)
     if number is not None and not 1 <= number <= tx.state.counts.decisions:
         raise UnknownDecisionError(tx.ledger.name, number)
     (event,) = tx.append([Draft(Revealed(reason, number))])

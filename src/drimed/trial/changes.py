@@ -25,10 +25,9 @@ from drimed.trial.events import (
     PreferenceChanged,
     RulesChanged,
 )
-from drimed.trial.names import tidy
-from drimed.trial.spec import Arm, ArmNoise, Control, Finite, Stopping, User, Value
+from drimed.trial.spec import Arm, ArmNoise, Control, Finite, Stopping, User, Value, tidy
 from drimed.trial.transaction import Transaction
-from drimed.trial.validation import direction_faults, name_faults, tidied
+from drimed.trial.validation import name_faults, tidied
 
 Label = Annotated[str, Field(min_length=1, max_length=100)]
 Reason = Annotated[str, Field(max_length=2000, description="Why; it is kept in the log.")]
@@ -144,7 +143,6 @@ def change_preference(tx: Transaction, user: str, preference: Mapping[str, float
     weights = valid(User, {"preference": dict(stated) if hasattr(stated, "keys") else stated}, at[:2]).preference or {}
     checks.check_known_users(tx.state, [user], ("users",), by_name=True)
     checks.raise_if_any(validation.preference_faults(tx.state.spec, weights, at))
-    checks.raise_if_any(direction_faults(tx.state.spec, weights, at))
     tx.append([Draft(PreferenceChanged(weights, reason), user=user)])
 
 

@@ -16,9 +16,9 @@ from drimed.errors import ConflictError, InputError, SpecError, UnconfirmedError
 from drimed.records import MISSING, Event, Fault, Path
 from drimed.trial import events as kinds
 from drimed.trial import validation
-from drimed.trial.covariates import number, plot_key
 from drimed.trial.events import BODIES, Decided, EventBody, Told, Values, body_of, to_json
 from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash
+from drimed.trial.problem import number, plot_key
 from drimed.trial.seasons import Season, check_season
 from drimed.trial.spec import LARGEST, Arm, ArmNoise, Attribute, ContextField, Metric, Stopping, User
 from drimed.trial.state import RecordedDecision, Spread, TrialState, with_arm

@@ -220,7 +220,7 @@ def _propensity_effects(
                     band = arm_effects.asymptotic_band(scores, alpha)
                     low, high = float(band.low[-1]), float(band.high[-1])
                 else:
-                    band = arm_effects.exact_band(scores, alpha, now=True)
+                    band = arm_effects.exact_band(scores, alpha)
                     low, high = float(band.low), float(band.high)
                     least, most = scores.ends or bounds
                     share = float(scores.share[-1])

@@ -17,12 +17,11 @@ from typing import IO, Any
 from drimed.errors import InputError, StoreError
 from drimed.evaluation.decision_log import polars
 from drimed.outputs import replacing
-from drimed.policies.guards.base import reason_text
+from drimed.records import Decision
 from drimed.trial import queries
-from drimed.trial.names import control_plot
 from drimed.trial.seasons import COLUMNS
-from drimed.trial.spec import LARGEST
-from drimed.trial.state import RecordedDecision, TrialState
+from drimed.trial.spec import control_plot
+from drimed.trial.state import TrialState
 from drimed.trial.tables import SUFFIX, csv_lines, csv_text, save_workbook
 from drimed.trial.trial import Trial
 
@@ -55,7 +54,7 @@ MEANING = {
 
 def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
     """One flat record for each decision, or (whole) for those whose reward is known."""
-    return (row for rows in Export.of(trial).chunks(whole=whole) for row in rows)
+    return (row for rows in Export.of(trial, whole=whole).chunks() for row in rows)
 
 
 @dataclass(frozen=True)
@@ -65,16 +64,16 @@ class Export:
     trial: Trial
     state: TrialState
     effects: bool  # whether the policy estimates effects of the arms
+    whole: bool  # whether only decisions whose reward is known are exported
 
     @staticmethod
-    def of(trial: Trial) -> Export:
+    def of(trial: Trial, *, whole: bool = False) -> Export:
         """The trial as it is now."""
         with trial.reading() as (ledger, state):
             ends = {1, max(1, state.counts.decisions)}
-            effects = any(s.event.body["estimate"] for s in queries.recorded_decisions(ledger, state, ends))
-            return Export(trial, state, effects)
+            return Export(trial, state, any(d.effects for d in queries.decisions(ledger, state, ends)), whole)
 
-    def chunks(self, *, whole: bool = False) -> Iterator[list[dict[str, Any]]]:
+    def chunks(self) -> Iterator[list[dict[str, Any]]]:
         """Records in the order of the decisions, some at a time."""
         last = self.state.counts.decisions
         for first in range(1, last + 1, AT_ONCE):
@@ -82,8 +81,8 @@ class Export:
                 if ledger.seq < self.state.seq:
                     raise StoreError(f"trial {self.trial.name!r} was set back while it was being exported; try again")
                 wanted = range(first, min(first + AT_ONCE, last + 1))
-                rows = [self._record(d) for d in queries.recorded_decisions(ledger, self.state, wanted)]
-            yield [row for row in rows if not whole or row["reward"] is not None]
+                decisions = list(queries.decisions(ledger, self.state, wanted))
+            yield [self._record(d) for d in decisions if not self.whole or d.reward is not None]
 
     @cached_property
     def columns(self) -> dict[str, type]:
@@ -108,44 +107,40 @@ class Export:
             "amendments": int,
         }
 
-    def _record(self, decision: RecordedDecision) -> dict[str, Any]:
-        state, event = self.state, decision.event
-        body, arms, metrics = event.body, state.problem.arms, state.problem.metrics
-        profile, outcome = state.profile(str(event.user)), decision.outcome or {"metrics": {}, "control": None}
-        attributes, season = profile.definition.attributes or {}, state.seasons.get(body["episode"])
-        context = None if body["context"] is None else state.context_of(body["context"])
-        effects = zip(arms, body["estimate"] or (), body["half"] or (), strict=False)
-        reward = None
-        if decision.outcome is not None:
-            reward = state.reward(state.profiles[body["profile"]], decision.outcome)
+    def _record(self, d: Decision) -> dict[str, Any]:
+        profile, season, problem = self.state.profile(d.user), self.state.seasons.get(d.episode), self.state.problem
+        attributes, effects = profile.definition.attributes or {}, d.effects
+        estimates = (
+            {} if effects is None else {a: effects[a].estimate if a in effects else None for a in d.probabilities}
+        )
         return {
-            "decision": decision.decision,
-            "episode": body["episode"],
+            "decision": d.id,
+            "episode": d.episode,
             **({"season": season.name, "date": season.date} if season is not None else {}),
-            "user": event.user,
-            "group": event.user if profile.group is None else profile.group,
-            **({"plot": body["plot"], "block": body.get("block")} if body.get("plot") is not None else {}),
-            "time": event.time,
-            **{f"attribute_{name}": attributes.get(name) for name in state.problem.covariates.attributes},
-            **{f"context_{name}": value for name, value in (context or {}).items()},
-            "action": body["arm"],
-            "propensity": body["propensity"],
-            **{f"probability_{arm}": p for arm, p in zip(arms, body["probabilities"], strict=False)},
-            "reason": reason_text(body["reason"], body["share"]),
-            **{f"effect_{arm}": e if h <= LARGEST else None for arm, e, h in effects},
-            "state": decision.state,
-            **{f"metric_{metric}": (outcome["metrics"] or {}).get(metric) for metric in metrics},
-            **{control_plot(metric): value for metric, value in (outcome["control"] or {}).items()},
-            "reward": reward,
-            "amendments": decision.amendments,
+            "user": d.user,
+            "group": d.user if profile.group is None else profile.group,
+            **({"plot": d.plot, "block": d.block} if d.plot is not None else {}),
+            "time": d.time,
+            **{f"attribute_{name}": attributes.get(name) for name in problem.covariates.attributes},
+            **{f"context_{name}": value for name, value in (d.context or {}).items()},
+            "action": d.arm,
+            "propensity": d.propensity,
+            **{f"probability_{arm}": p for arm, p in d.probabilities.items()},
+            "reason": d.reason,
+            **{f"effect_{arm}": estimate for arm, estimate in estimates.items()},
+            "state": d.state,
+            **{f"metric_{metric}": (d.outcome or {}).get(metric) for metric in problem.metrics},
+            **{control_plot(metric): value for metric, value in (d.control or {}).items()},
+            "reward": d.reward,
+            "amendments": d.amendments,
         }
 
-    def pieces(self, form: str, *, whole: bool = False) -> Iterator[tuple[bytes, int]]:
+    def pieces(self, form: str) -> Iterator[tuple[bytes, int]]:
         """CSV or (".json") a list of records in pieces, each with the number of its decisions."""
         names = list(self.columns)
         yield b"[" if form == ".json" else csv_lines([names]).encode(), 0
         before = "\n "
-        for rows in self.chunks(whole=whole):
+        for rows in self.chunks():
             if form != ".json":
                 yield csv_lines(map(row.get, names) for row in rows).encode(), len(rows)
             elif rows:
@@ -155,22 +150,17 @@ class Export:
         if form == ".json":
             yield b"\n]\n", 0
 
-    def workbook(self, out: IO[bytes], *, whole: bool = False) -> int:
+    def workbook(self, out: IO[bytes]) -> int:
         """Write a workbook; return the number of its decisions."""
-        rows = (row for some in self.chunks(whole=whole) for row in some)
-        return save_workbook(list(self.columns), rows, out)
+        return save_workbook(list(self.columns), (row for rows in self.chunks() for row in rows), out)
 
-    def parquet(self, path: Path, *, whole: bool = False) -> int:
+    def parquet(self, path: Path) -> int:
         """Write a Parquet file; return the number of its decisions."""
         pl = polars()
         types = {int: pl.Int64, float: pl.Float64, str: pl.String}
         schema = {name: types[kind] for name, kind in self.columns.items()}
-        frame = pl.concat(
-            [
-                pl.DataFrame(schema=schema),
-                *(pl.DataFrame(rows, schema=schema, strict=False) for rows in self.chunks(whole=whole) if rows),
-            ]
-        )
+        chunks = (pl.DataFrame(rows, schema=schema, strict=False) for rows in self.chunks() if rows)
+        frame = pl.concat([pl.DataFrame(schema=schema), *chunks])
         frame.write_parquet(path)
         return int(frame.height)
 
@@ -187,18 +177,16 @@ def write(trial: Trial, path: Path, *, whole: bool = False, force: bool = False)
     form = path.suffix.lower()
     if form not in FORMS:
         raise InputError(f"an export is written as {', '.join(FORMS)}, got {path.name!r}")
-    export, count = Export.of(trial), 0
-    with (
-        replacing(path, force=force) as beside,
-        replacing(path.with_suffix(".dictionary.csv"), force=force) as dictionary,
-    ):
+    export, count = Export.of(trial, whole=whole), 0
+    meanings = path.with_suffix(".dictionary.csv")
+    with replacing(path, force=force) as beside, replacing(meanings, force=force) as dictionary:
         if form == ".parquet":
-            count = export.parquet(beside, whole=whole)
+            count = export.parquet(beside)
         else:
             with beside.open("wb") as out:
                 if form == SUFFIX:
-                    count = export.workbook(out, whole=whole)
-                for piece, rows in () if form == SUFFIX else export.pieces(form, whole=whole):
+                    count = export.workbook(out)
+                for piece, rows in () if form == SUFFIX else export.pieces(form):
                     out.write(piece)
                     count += rows
         dictionary.write_text(data_dictionary(export.state), encoding="utf-8")

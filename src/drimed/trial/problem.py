@@ -1,32 +1,282 @@
-"""A trial as arrays: maps, preferences, controls and noise, and from them the offers to users.
+"""A trial as numbers: covariates, users, groups, blocks and levels, the offers to users, and the policy.
 
 Mixed models see one coefficient for each arm and metric, and where a decision is taken. For the paper's model metrics
 are divided by their size (the plausible range) and preferences multiplied by it, so that rewards keep the user's unit
 while every coefficient is of size one.
 
+Attributes come first, then context fields, each in the order of the file; attributes that the file does not declare
+follow in the order in which users have them. Users, groups, blocks and levels are numbered in the order of their
+appearance, so that the numbers are a function of the log.
+
 Shapes: K arms there is room for, of which some may be still to come, and which are unavailable until then; M metrics,
-d coefficients, r attributes of arms, n decisions at a time.
+d coefficients, r attributes of arms, n decisions at a time, D context fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf, isclose, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from drimed.errors import ConflictError, InputError, UnknownNameError
+from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
+from drimed.models.mixed.learner import Field
 from drimed.models.offer import Offer, Shape, Unit, quadratic, whiten
-from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.policies.guards.base import Guardrail
+from drimed.policies.policy import Policy
+from drimed.policies.protocol import AnyPolicy, Traits, to_arrays
+from drimed.policies.registry import make
 from drimed.policies.rules.base import Floors
-from drimed.records import Path
-from drimed.trial.covariates import Covariates, IndexedUnit
-from drimed.trial.spec import ArmNoise, Resolved, TrialSpec, User
+from drimed.records import Fault, Path
+from drimed.trial.spec import LARGEST, TOO_LARGE, ArmNoise, Attribute, Cohort, Role, TrialSpec, User, short
+from drimed.trial.store import Layers
 
+ROLES: tuple[Role, ...] = ("level", "effects", "noise")
 MOST_NUMBERS = 4_000_000  # in the cache of features by preference: some dozens of megabytes
 FEWEST_USERS = 16  # room for users is doubled when it is used up, so that joining costs little
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
+PRIOR_DEVIATION = 0.5  # of a coefficient of the paper's model, in units of its metric's size
+
+Values = Mapping[str, float | str]
+NewUser = tuple[str, str | None, Values]  # name, group, attributes
+
+
+# Attributes and context fields
+
+
+@dataclass(frozen=True)
+class Covariate:
+    """A number, of which (value - typical) / spread counts; or a category, which has levels."""
+
+    name: str
+    roles: str  # what it affects, such as "level effects"; empty: nothing
+    typical: float = 0.0
+    spread: float = 1.0
+    needed: bool = True  # whether a user must have it: there is no typical value to take instead
+    levels: tuple[str, ...] | None = None  # as declared; None: a number
+
+    def recorded(self, value: float) -> float | str:
+        """A recorded number of a context, as it was given."""
+        return value if self.levels is None else self.levels[int(value)]
+
+    def record(self, value: object, at: Path) -> float:
+        """A value of a context as it is recorded: a level by its number."""
+        if self.levels is None:
+            return number(f"context {self.name!r}", value, at)
+        if not isinstance(value, str):
+            raise InputError(f"context {self.name!r} must be one of {', '.join(self.levels)}, got {value!r}", at)
+        if value not in self.levels:
+            raise UnknownNameError(f"level of {self.name!r}", value, self.levels, at)
+        return float(self.levels.index(value))
+
+
+class Covariates:
+    """The attributes and context fields of a trial."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self.attributes = {c.name: c for c in _attributes(spec)}
+        default: list[Role] = ["noise"] if spec.kind == "paper" else ["level", "effects"]
+        self.fields = {
+            name: Covariate(name, _roles(f.affects, default), f.typical, f.spread, levels=levels)
+            for name, f in spec.context.items()
+            for levels in [None if f.levels is None else tuple(f.levels)]
+        }
+        used = [c for c in (*self.attributes.values(), *self.fields.values()) if c.roles]
+        # The numbers and the categories that the learner uses, and those of them that are attributes.
+        self.counted = [c for c in used if c.levels is None], [c for c in used if c.levels is not None]
+        self.own = tuple([c for c in some if c.name in self.attributes] for some in self.counted)
+        typical = [c.typical for c in self.fields.values()]
+        self.typical = np.array(typical) if typical else None  # (D,), the typical context; of a category level 0
+
+    def faults(self, values: Values, at: Path) -> Iterator[Fault]:
+        """Faults of a user's attributes."""
+        for name, value in values.items():
+            known = self.attributes.get(name)
+            if known is None:
+                hint = f"; declare it under [attributes.{name}] when the trial is created"
+                yield Fault((*at, name), str(UnknownNameError("attribute", name, self.attributes)) + hint)
+            elif isinstance(value, str) != (known.levels is not None):
+                wanted = "a number" if known.levels is None else "a text, one of the levels of a category"
+                yield Fault((*at, name), f"must be {wanted}, got {value!r}")
+        for name, known in self.attributes.items():
+            if known.roles and known.needed and name not in values:
+                fix = " or, when the trial is created, declare a typical value, which is then taken"
+                yield Fault((*at, name), f"attribute {name!r} is missing: give it{fix if known.levels is None else ''}")
+
+    def context(self, values: Mapping[str, Any] | None, at: Path = ()) -> FloatArray | None:
+        """A context as it is recorded, in the order of the file: (D,)."""
+        names = ", ".join(self.fields)
+        if not names and not values:
+            return None
+        if values is None:
+            raise InputError(f"a context is needed: {names}", at)
+        if not isinstance(values, Mapping):
+            raise InputError(f"a context must be a table of {names}, got {values!r}", at)
+        for name in values:
+            if name not in self.fields:
+                raise UnknownNameError("context field", name, self.fields, (*at, name))
+        if missing := [name for name in self.fields if name not in values]:
+            raise InputError(f"context {missing[0]!r} is missing; expected {names}", at)
+        return np.array([c.record(values[name], (*at, name)) for name, c in self.fields.items()])
+
+    def standard(self, context: FloatArray) -> FloatArray:
+        """(value - typical) / spread of every field: (..., D)."""
+        typical, spread = np.array([(c.typical, c.spread) for c in self.fields.values()]).T
+        return (context - typical) / spread
+
+    def split(self, context: FloatArray) -> tuple[FloatArray, IntArray]:
+        """The standardised numbers that the learner uses, and the levels: (..., c) and (..., n)."""
+        numbers, levels = ([i for i, c in enumerate(self.fields.values()) if c in some] for some in self.counted)
+        return self.standard(context)[..., numbers], context[..., levels].astype(np.intp)
+
+
+def _roles(affects: Iterable[Role] | None, default: Iterable[Role]) -> str:
+    declared = set(default if affects is None else affects)
+    return " ".join(role for role in ROLES if role in declared)
+
+
+def _attributes(spec: TrialSpec) -> Iterator[Covariate]:
+    """Attributes as declared; what is left out follows from the users in the file."""
+    values_of: dict[str, list[float | str]] = {name: [] for name in spec.attributes}
+    for user in spec.users.values():
+        for name, value in (user.attributes or {}).items():
+            values_of.setdefault(name, []).append(value)
+    for name, values in values_of.items():
+        declared = spec.attributes.get(name, Attribute())
+        roles, typical, spread = _roles(declared.affects, ("level", "effects")), declared.typical, declared.spread
+        is_number = typical is not None or spread is not None
+        if declared.levels is not None or (not is_number and any(isinstance(v, str) for v in values)):
+            yield Covariate(name, roles, levels=tuple(declared.levels or ()))
+            continue
+        numbers = np.array([v for v in values if not isinstance(v, str)])
+        if typical is None:
+            typical = float(numbers.mean()) if len(numbers) else 0.0
+        if spread is None:
+            spread = float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
+        yield Covariate(name, roles, typical, spread or 1.0, needed=declared.typical is None)
+
+
+def number(what: str, value: object, at: Path = ()) -> float:
+    """A value that came in, if it is a number that can be calculated with."""
+    if isinstance(value, np.integer | np.floating):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{what} must be a finite number, got {value!r}", at)
+    if not -LARGEST <= value <= LARGEST:
+        wrong = TOO_LARGE if abs(value) < np.inf else "must be a finite number"
+        raise InputError(f"{what} {wrong}, got {short(value)}", at)
+    return float(value)
+
+
+def alike(one: float | str, other: float | str) -> bool:
+    """True if two values are equal, as far as spreadsheets keep the digits of numbers.
+
+    >>> alike(430.0, 430), alike(412.34567890123, 412.3456789), alike(430.0, 431.0), alike("sand", "loam")
+    (True, True, False, False)
+    """
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    return isclose(one, other, rel_tol=1e-8)
+
+
+def shown(value: float | str) -> str:
+    """A value in a message."""
+    return repr(value) if isinstance(value, str) else f"{value:.12g}"
+
+
+# Numbers of users, groups, blocks and levels
+
+
+@dataclass(frozen=True)
+class IndexedUnit:
+    """A user in numbers; -1 is unknown, or no group."""
+
+    number: int
+    group: int
+    levels: tuple[int, ...]  # of the categories among its attributes
+    covariates: tuple[float, ...]  # the other ones, standardised
+
+
+@dataclass(frozen=True)
+class UnitIndex:
+    """The numbers of all groups, blocks and levels so far."""
+
+    groups: Layers[str, int] = field(default_factory=Layers)
+    blocks: Layers[str, int] = field(default_factory=Layers)  # "user/block" -> from 1; 0 is no block
+    levels: Layers[str, Layers[str, int]] = field(default_factory=Layers)  # category -> level -> its number
+    alone: int = 0  # how many users are in no group
+
+    @staticmethod
+    def start(covariates: Covariates) -> UnitIndex:
+        """The levels that the file declares."""
+        declared = ((c.name, c.levels) for c in covariates.attributes.values() if c.levels is not None)
+        return UnitIndex(levels=Layers({name: Layers({t: i for i, t in enumerate(texts)}) for name, texts in declared}))
+
+    @property
+    def places(self) -> int:
+        """The number of groups, where a user in none counts as one."""
+        return len(self.groups) + self.alone
+
+    def joined(
+        self, covariates: Covariates, users: Iterable[NewUser], first: int, *, alone: bool
+    ) -> tuple[UnitIndex, list[IndexedUnit]]:
+        """The index with new users, numbered on from `first`.
+
+        A user without a group is in none where users may be `alone`, and elsewhere a group of its own.
+        """
+        numbers, categories = covariates.own
+        groups: dict[str, int] = {}
+        levels = {category: (known, dict[str, int]()) for category, known in self.levels.items()}
+        units = []
+        for number, (name, group, values) in enumerate(users, first):
+            levels_of = tuple([_next_number(*levels[c.name], str(values[c.name])) for c in categories])
+            key = f"user/{name}" if group is None else f"group/{group}"
+            group_of = -1 if group is None and alone else _next_number(self.groups, groups, key)
+            standard = tuple([(float(values.get(c.name, c.typical)) - c.typical) / c.spread for c in numbers])
+            units.append(IndexedUnit(number, group_of, levels_of, standard))
+        more = ((category, known.with_items(new.items())) for category, (known, new) in levels.items() if new)
+        index = replace(
+            self,
+            groups=self.groups.with_items(groups.items()),
+            levels=self.levels.with_items(more),
+            alone=self.alone + sum(unit.group < 0 for unit in units),
+        )
+        return index, units
+
+    def with_blocks(self, keys: Iterable[str]) -> UnitIndex:
+        """The index with the blocks that decisions name."""
+        new = [key for key in dict.fromkeys(keys) if key not in self.blocks]
+        if not new:
+            return self
+        return replace(self, blocks=self.blocks.with_items((k, len(self.blocks) + i) for i, k in enumerate(new, 1)))
+
+    def block(self, user: str, block: str | None) -> int:
+        """The number of a user's block."""
+        return 0 if block is None else self.blocks.get(block_key(user, block), -1)
+
+
+def _next_number(known: Mapping[str, int], new: dict[str, int], key: str) -> int:
+    return known[key] if key in known else new.setdefault(key, len(known) + len(new))
+
+
+def block_key(user: str, block: str) -> str:
+    """A block's name in the whole trial: names have no slashes."""
+    return f"{user}/{block}"
+
+
+def plot_key(user: str, plot: str | None) -> str:
+    """A plot's name in the whole trial, or that of a user without plots."""
+    return user if plot is None else f"{user}/{plot}"
+
+
+# Arms, users and offers
+
+
+_Wishes = tuple[FloatArray, FloatArray, BoolArray | None]  # preference, control and arms of a profile
 
 
 @dataclass(frozen=True)
@@ -43,11 +293,7 @@ class Profile:
     unit: IndexedUnit  # the same for all profiles of the user
 
 
-_Wishes = tuple[FloatArray, FloatArray, BoolArray | None]  # preference, control and arms of a profile
-
-
-@dataclass(frozen=True)
-class _ArmView:
+class _ArmView(NamedTuple):
     """Maps and noise for users with one control arm, or for all users where outcomes are absolute."""
 
     maps: FloatArray  # (K, M, d)
@@ -73,6 +319,7 @@ class Problem:
         self.floors = None if spec.floors is None else Floors(**spec.floors.heights())
         self._subtracts = spec.feedback == "difference" and spec.kind == "paper"  # mixed models see both plots
         self._founders = founders or len(self.arms)  # arms at the start: later ones do not change attributes' units
+        self._remembers_users: bool | None = None
         self._views: dict[int | None, _ArmView] = {}
         self._features: dict[tuple[int | None, bytes], tuple[FloatArray, FloatArray | None]] = {}  # by preference
         self._wishes_of_cohort: dict[str | None, _Wishes] = {}  # of users without values of their own
@@ -83,6 +330,14 @@ class Problem:
         K, M, d = self._maps.shape
         return Shape(d=d, K=K, M=M, H=self.users)
 
+    def remembers_users(self, policy: AnyPolicy) -> bool:
+        """Whether the arrays of the trial's policy have an axis of users."""
+        if self._remembers_users is None:
+            shapes = self.shape, replace(self.shape, H=self.users + 1)
+            one, other = ({k: a.shape for k, a in to_arrays(policy.init(s)).items()} for s in shapes)
+            self._remembers_users = one != other
+        return self._remembers_users
+
     def arm(self, name: str, field: Path = ()) -> int:
         """The number of an arm."""
         if name not in self._numbers:
@@ -91,22 +346,17 @@ class Problem:
 
     def profile(self, name: str, user: User, slot: int, unit: IndexedUnit | None = None) -> Profile:
         """A user in numbers; one that has not joined yet is a typical one."""
-        if user.preference is None and user.control is None and user.arms is None:
-            if user.cohort not in self._wishes_of_cohort:
-                self._wishes_of_cohort[user.cohort] = self._wishes(name, self.spec.resolved(user))
-            preference, control, allowed = self._wishes_of_cohort[user.cohort]
-        else:
-            preference, control, allowed = self._wishes(name, self.spec.resolved(user))
-        return Profile(
-            user=name,
-            slot=slot,
-            definition=user,
-            preference=preference,
-            control=control,
-            allowed=allowed,
-            group=self.spec.resolved(user).group,
-            unit=unit or IndexedUnit.unknown(self.covariates),
-        )
+        resolved = self.spec.resolved(user)
+        has_own = user.preference is not None or user.control is not None or user.arms is not None
+        wishes = None if has_own else self._wishes_of_cohort.get(user.cohort)
+        if wishes is None:
+            wishes = self._wishes(name, resolved)
+            if not has_own:
+                self._wishes_of_cohort[user.cohort] = wishes
+        if unit is None:
+            numbers, categories = self.covariates.own
+            unit = IndexedUnit(-1, -1, (-1,) * len(categories), (0.0,) * len(numbers))
+        return Profile(name, slot, user, *wishes, resolved.group, unit)
 
     def outcome(self, values: Mapping[str, float | None]) -> tuple[FloatArray, BoolArray]:
         """An outcome in the learner's units, and which metrics are observed: (M,) twice."""
@@ -117,11 +367,9 @@ class Problem:
         """The arms this user may get: (K,), or None for all of them."""
         if profile.allowed is None and not excluded and self.room == len(self.arms):
             return None
-        mask = np.arange(self.room) < len(self.arms)
+        mask = (np.arange(self.room) < len(self.arms)) & ~self._mask(excluded)
         if profile.allowed is not None:
             mask &= profile.allowed
-        if excluded:
-            mask &= ~self._mask(excluded)
         missing = (profile.control > 0) & ~mask
         if missing.any():
             arm = self.arms[int(np.argmax(missing))]
@@ -151,8 +399,7 @@ class Problem:
         context = np.stack([c for c in contexts if c is not None], axis=-2) if self.fields else None
         sigma, scale = (None, None) if noise[0] is None else self._noise(np.stack(noise), p, context)
         whitening = [view.whitening for view in views if view.whitening is not None]
-        everything = np.ones(self.room, bool)
-        masks = None
+        everything, masks = np.ones(self.room, bool), None
         if any(a is not None for a in available):
             masks = np.stack([everything if a is None else a for a in available])
         return Offer(
@@ -196,10 +443,8 @@ class Problem:
         else:
             # A level that all arms share, and each arm's departure from it: an untried arm is expected to do as the
             # others do.
-            maps = np.zeros((len(arms), M, (1 + room) * M))
-            for a in range(len(arms)):
-                maps[a, :, :M] = np.eye(M)
-                maps[a, :, (1 + a) * M : (2 + a) * M] = DEPARTURE * np.eye(M)
+            z = np.concatenate([np.ones((len(arms), 1)), DEPARTURE * np.eye(len(arms), room)], axis=1)
+            maps = np.einsum("ac,mn->amcn", z, np.eye(M)).reshape(len(arms), M, -1)  # (arms, M, (1 + room) M)
         return np.concatenate([maps, np.zeros((room - len(arms), *maps.shape[1:]))])
 
     @cached_property
@@ -209,18 +454,16 @@ class Problem:
         if noise.kind == "learned":
             return None
 
-        def matrix(own: ArmNoise) -> FloatArray | None:
+        def matrix(arm: str) -> FloatArray:
+            own: ArmNoise = noise.arms.get(arm, noise)
             if own.covariance is not None:
                 return np.array(own.covariance)
-            return None if own.sd is None else np.diag([own.sd[m] ** 2 for m in self.metrics])
-
-        matrices = []
-        for arm in self.arms:
-            own = matrix(noise.arms.get(arm, noise))
-            if own is None:
+            if own.sd is None:
                 missing = "give noise.sd or noise.covariance for all arms"
                 raise InputError(f"the noise of arm {arm!r} is not known: {missing}")
-            matrices.append(own / np.outer(self.sizes, self.sizes))
+            return np.diag([own.sd[m] ** 2 for m in self.metrics])
+
+        matrices = [matrix(arm) / np.outer(self.sizes, self.sizes) for arm in self.arms]
         return np.stack(matrices + [np.eye(M)] * (self.room - len(self.arms)))
 
     def _arm_attributes(self) -> FloatArray | None:
@@ -230,7 +473,7 @@ class Problem:
             return None
         return np.array([[(a.attributes or {})[n] for n in arms[0].attributes] for a in arms])
 
-    def _wishes(self, name: str, resolved: Resolved) -> _Wishes:
+    def _wishes(self, name: str, resolved: Cohort) -> _Wishes:
         if resolved.preference is None or resolved.control is None:
             raise InputError(f"user {name!r} needs a preference and a control")
         shares = {resolved.control: 1.0} if isinstance(resolved.control, str) else resolved.control
@@ -302,3 +545,89 @@ class Problem:
         mask = np.zeros(self.room, bool)
         mask[[self.arm(arm) for arm in arms]] = True
         return mask
+
+
+# The policy
+
+
+def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
+    """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies."""
+    return _paper_policy(spec, d) if spec.kind == "paper" else _mixed_policy(spec)
+
+
+def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
+    """A policy with random effects of sites, seasons, blocks and people."""
+    name, settings, model = spec.policy.name, spec.policy.settings, spec.model
+    numbers, categories = Covariates(spec).counted
+    learner = {
+        "learner": spec.kind,
+        "covariates": tuple(c.roles for c in numbers),
+        "categories": tuple(c.roles for c in categories),
+        "attributes": len(next(iter(spec.arms.values())).attributes or ()),
+        "noise": model.noise,
+        "discount": model.discount,
+        "seasons": model.seasons,
+        "ranges": tuple((-inf, inf) if m.range is None else tuple(map(float, m.range)) for m in spec.metrics.values()),
+        "delta": spec.delta,
+    }
+    if model.balanced is not None or spec.has_exact_rule:  # exact ranges need decisions whose draws are independent
+        learner["balanced"] = bool(model.balanced)
+    plain = make(name, **(learner | settings)).traits
+    return make(name, **(learner | _implied_settings(spec, plain) | settings))
+
+
+def _implied_settings(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
+    """Settings of the rule and the guard that follow from the rest of the file."""
+    implied: dict[str, Any] = {"relative": spec.tolerance.relative, "absolute": spec.tolerance.absolute}
+    # Arms with equal evidence share their probability. A promise holds for the arm that was chosen: the paper's model
+    # needs a bound on all arms at once for that; a mixed model's estimates are shrunk towards each other, so that
+    # choosing among them needs none (docs/safety.md).
+    implied |= {"confidence": spec.confidence, "ties": "shared", "simultaneous": spec.kind == "paper"}
+    if "guardrails" in plain.settings:
+        implied["guardrails"] = tuple(
+            Guardrail(
+                metric=list(spec.metrics).index(rail.metric),
+                relative=rail.relative,
+                absolute=rail.absolute / spec.size(rail.metric),
+                better=spec.metrics[rail.metric].better,
+            )
+            for rail in spec.guardrails
+        )
+    elif spec.guardrails:
+        raise ConfigError(
+            f'the guard of {spec.policy.name!r} has no guardrails; use guard = "expected" or "certain", or dri_med'
+        )
+    return {name: value for name, value in implied.items() if name in plain.settings}
+
+
+def _paper_policy(spec: TrialSpec, d: int) -> AnyPolicy:
+    """A policy of the paper's model: one mean for each arm."""
+    name, settings = spec.policy.name, spec.policy.settings
+    made = make(name, **settings)
+    if isinstance(made, Policy) and isinstance(made.learner, Field):
+        raise ConfigError(f'{name!r} learns with the field model: write [model] kind = "{made.learner.kind}"')
+    plain = made.traits
+    implied: dict[str, Any] = {}
+    weighting = plain.weighting
+    if weighting == "known" and spec.noise.kind == "learned":
+        if "weighting" not in plain.settings:
+            raise ConfigError(f"{name!r} needs noise that is known; dri_med learns it")
+        if "weighting" in settings:
+            raise ConfigError("weighting 'known' needs the noise: give [noise] kind = \"known\" with sd or covariance")
+        implied["weighting"] = weighting = "learned"
+    implied |= _implied_settings(spec, plain)
+    if weighting == "learned":
+        implied["refits"] = "converged"  # decisions must not depend on the order in which outcomes came
+    if "regularisation" not in plain.settings:  # a published algorithm: its constants are its own
+        return make(name, **({"tolerance": spec.tolerance.relative} | settings))
+    if coefficients_are_scaled(spec):
+        # Every coefficient is a mean on the scale of its metric's range: of size one at most, two deviations of the
+        # prior. Confidence "anytime" needs a bound on all of them together.
+        implied |= {"norm_bound": sqrt(d), "regularisation": (plain.noise_bound / PRIOR_DEVIATION) ** 2}
+    implied["delta"] = spec.delta
+    return make(name, **({k: v for k, v in implied.items() if k in plain.settings} | settings))
+
+
+def coefficients_are_scaled(spec: TrialSpec) -> bool:
+    """True if this trial makes its own maps, so that the size of the coefficients is known."""
+    return spec.kind == "paper" and next(iter(spec.arms.values())).map is None

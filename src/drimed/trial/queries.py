@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from drimed.errors import InputError, UnknownDecisionError
 from drimed.policies.guards.base import reason_text
 from drimed.records import Alarm, Decision, Event, Interval, Member, Page, Status
 from drimed.trial.events import Decided, body_of
 from drimed.trial.look_history import scope_label
-from drimed.trial.policy import notes
 from drimed.trial.seasons import UNNAMED
 from drimed.trial.spec import LARGEST
-from drimed.trial.state import RecordedDecision, TrialState
+from drimed.trial.state import RecordedDecision, TrialState, decision_number
 from drimed.trial.store import OPEN, Ledger, Search
+from drimed.trial.validation import notes
 
 PAGE = 25
 AT_ONCE = 1000  # decisions that are fetched together
@@ -127,14 +125,6 @@ def history(ledger: Ledger, state: TrialState, number: int) -> list[Event]:
     if number not in events:
         raise UnknownDecisionError(ledger.name, number)
     return [e for e in events[number] if e.seq <= state.seq]
-
-
-def decision_number(decision: object) -> int:
-    """The number of a decision, checked."""
-    if isinstance(decision, bool) or not isinstance(decision, int | np.integer):
-        whole = f"a whole decision; give decision.id ({decision.id})" if isinstance(decision, Decision) else None
-        raise InputError(f"a decision is known by its number, got {whole or repr(decision)}", ("decision",))
-    return int(decision)
 
 
 def decisions(ledger: Ledger, state: TrialState, numbers: Iterable[int] | None = None) -> Iterator[Decision]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from drimed.errors import ConflictError, InputError
 from drimed.records import Decision, Status
 from drimed.trial.events import storable
-from drimed.trial.names import folded, tidy
+from drimed.trial.spec import folded, tidy
 
 if TYPE_CHECKING:
     from drimed.trial.state import TrialState
@@ -37,50 +39,38 @@ class Calendar:
 
     word: ClassVar[str] = "season"
 
-    names: dict[int, str]  # of episodes that have a name
-    dates: dict[int, str] = field(default_factory=dict)  # of episodes that have a date
+    seasons: Mapping[int, Season]  # episodes that have a name or a date
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """Of episodes that have a name."""
+        return {n: season.name for n, season in self.seasons.items() if season.name is not None}
+
+    @cached_property
+    def dates(self) -> dict[int, str]:
+        """Of episodes that have a date."""
+        return {n: season.date for n, season in self.seasons.items() if season.date is not None}
 
     def label(self, episode: int) -> str:
         """The name of an episode, or else its number."""
         return self.names.get(episode, str(episode))
 
     def dated(self, episode: int) -> str:
-        """The label with the date, if the episode has one.
-
-        >>> Calendar({2: "spring 2026"}, {2: "2026-03-15"}).dated(2)
-        'spring 2026 (2026-03-15)'
-        """
+        """The label with the date, if the episode has one."""
         return self.label(episode) + (f" ({self.dates[episode]})" if episode in self.dates else "")
 
     def said(self, episode: int) -> str:
-        """The label in a sentence.
-
-        >>> Calendar({2: "spring 2026"}).said(2), Calendar({}).said(2)
-        ('season spring 2026', 'season 2')
-        """
+        """The label in a sentence: season 2, season spring 2026."""
         return f"{self.word} {self.label(episode)}"
 
 
 def calendar(state: TrialState) -> Calendar:
     """The labels of all episodes so far."""
-    return Calendar(
-        {n: season.name for n, season in state.seasons.items() if season.name is not None},
-        {n: season.date for n, season in state.seasons.items() if season.date is not None},
-    )
-
-
-def label(state: TrialState, episode: int) -> str:
-    """The name of an episode, or else its number."""
-    return state.seasons.get(episode, UNNAMED).name or str(episode)
+    return Calendar(state.seasons)
 
 
 def when(record: Decision | Status) -> str:
-    """The season of a decision, or the open one of a trial.
-
-    >>> from types import SimpleNamespace as D
-    >>> when(D(episode=3, season=None)), when(D(episode=3, season="spring 2026"))
-    ('season 3', 'season spring 2026')
-    """
+    """The season of a decision, or the open one of a trial."""
     return f"season {record.episode if record.season is None else record.season}"
 
 
@@ -88,10 +78,9 @@ def new_season(state: TrialState, name: str | None, date: str | None) -> Season:
     """The name and date of an episode that is about to be opened, in the form that is kept."""
     season = Season(None if name is None else tidy(name), iso(date))
     check_season(state, season)
-    dated = [(s.date, n) for n, s in state.seasons.items() if s.date is not None]
-    if season.date is not None and dated and season.date < max(dated)[0]:
-        latest, number = max(dated)
-        began = f"season {label(state, number)!r}, which began on {latest}"
+    latest, number = max(((s.date, n) for n, s in state.seasons.items() if s.date is not None), default=("", 0))
+    if season.date is not None and season.date < latest:
+        began = f"season {calendar(state).label(number)!r}, which began on {latest}"
         raise InputError(f"{season.date} is before {began}", ("date",))
     return season
 
@@ -101,7 +90,7 @@ def check_same_date(state: TrialState, number: int, date: str | None) -> None:
     season, date = state.seasons.get(number, UNNAMED), iso(date)
     if date is not None and season.date != date:
         began = "was opened without a date" if season.date is None else f"began on {season.date}"
-        message = f"season {label(state, number)!r} {began}, and {date} is another date; leave it out"
+        message = f"season {calendar(state).label(number)!r} {began}, and {date} is another date; leave it out"
         raise ConflictError(message, ("date",))
 
 
@@ -123,7 +112,7 @@ def check_season(state: TrialState, season: Season) -> None:
         if not name or not name.isprintable() or tidy(name) != name:
             raise InputError(f"the name of a season must be text that can be seen, got {name!r}", ("season",))
         if (other := number_of(state, name)) is not None:
-            raise ConflictError(f"episode {other} is called {label(state, other)!r} already", ("season",))
+            raise ConflictError(f"episode {other} is called {calendar(state).label(other)!r} already", ("season",))
     if date is not None:
         try:
             valid = Date.fromisoformat(date).isoformat() == date
@@ -150,5 +139,5 @@ def resolve_episode(state: TrialState, name: str | None, episode: int | None) ->
         message = f"season {name!r} {verb} episode {number}, not {episode}; leave one of them out"
         raise ConflictError(message, ("season",))
     if number < current:
-        raise ConflictError(f"season {name!r} is over: season {label(state, current)!r} is open", ("season",))
+        raise ConflictError(f"season {name!r} is over: season {calendar(state).label(current)!r} is open", ("season",))
     return number

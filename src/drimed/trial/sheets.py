@@ -1,47 +1,265 @@
-"""Sheets in and out: users in, arms out, outcomes back in.
+"""Sheets in and out: users in, arms out, outcomes back in. An error names its row, and then nothing is used.
 
-Every error names its row, and then nothing of the sheet is used.
+A metric, a context field or an attribute is a column of its own name, or of that name after `metric.`, `context.` or
+`attribute.`; values of a control plot come after `control.`. Capital and small letters make no difference. A unit may
+follow the name; another one than the trial file declares is refused.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import PENDING, AskRequest, Decision, Fault, Receipt, Report, TellRequest
-from drimed.trial import ask, queries, tables, tell
+from drimed.trial import ask, tables, tell
 from drimed.trial.ask import Place, places, resolve_user
-from drimed.trial.columns import (
-    ARM,
-    DECISION,
-    NOTES,
-    SEASON,
-    SHEET,
-    USER,
-    Cells,
-    Column,
-    Columns,
-    Sheet,
-    usual_word,
+from drimed.trial.problem import Problem, alike, plot_key, shown
+from drimed.trial.seasons import COLUMNS, UNNAMED, iso
+from drimed.trial.spec import (
+    ATTRIBUTE,
+    CODE,
+    COLUMN_PARTS,
+    CONTEXT,
+    CONTROL,
+    FREE_COLUMNS,
+    METRIC,
+    NOTE_COLUMNS,
+    OWN_COLUMNS,
+    Attribute,
+    User,
+    control_plot,
+    folded,
+    tidy,
 )
-from drimed.trial.covariates import alike, plot_key, shown
-from drimed.trial.names import ATTRIBUTE, CODE, CONTEXT, CONTROL, METRIC, control_plot, folded, tidy
-from drimed.trial.seasons import COLUMNS, iso
-from drimed.trial.spec import User
-from drimed.trial.state import TrialState
+from drimed.trial.state import RecordedDecision, TrialState
 from drimed.trial.tables import POINT, Marks, Record, Table, is_missing, number, refuse, text
 from drimed.trial.transaction import Transaction
 
+SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 PLACES = ("plot", "block")  # columns that are written only where there are any
 CLOSE = 0.7  # the similarity of two names that were probably meant to be one
+USUAL_WORDS = {  # for the sheet's own columns: for hints, and never read as such
+    "user": ("farm", "farmer", "grower", "site", "field", "location", "clinic", "patient", "shop", "reader"),
+    "plot": ("parcel", "plot no", "plot no.", "plot number"),
+    "arm": ("treatment", "variant"),
+    "season": ("year",),
+}
+_NUMBER = re.compile(r"[+-]?[\d.,]+")
 
 Value = float | str
 Plots = dict[str, list[str]] | list[str]
+
+
+# Units, as people write them: `Yield (t/ha)`, `yield [t ha-1]`, `yield, t/ha`, `rain_mm`
+
+_BRACKETS = re.compile(r"(.+?)\s*(?:\(([^()]+)\)|\[([^\[\]]+)\]|\{([^{}]+)\})")
+_SEPARATOR = re.compile(r"\s*[,;:/_]\s*|\s+")
+_INVERSE = re.compile(r"[\s·*×]*([^\W\d_]+)\^?-(\d+)")
+_PER = re.compile(r"\s*(?:/|\bper\b)\s*")
+_TIMES = re.compile(r"[\s·*×^]+")
+_PREFIXES = "mp"  # milli or mega, pico or peta: here capital and small letters are different units
+_COMMON_UNITS = frozenset({
+    "t", "dt", "kg", "g", "mg", "μg", "ug", "ng", "lb", "lbs", "oz", "bu", "ha", "ac", "acre", "acres", "m", "km",
+    "cm", "mm", "l", "dl", "hl", "ml", "μl", "mol", "mmol", "μmol", "s", "sec", "min", "h", "hr", "hrs", "d", "day",
+    "days", "week", "weeks", "month", "months", "yr", "year", "years", "%", "‰", "ppm", "ppb", "°c", "°f", "kj", "mj",
+    "kcal", "cal", "kw", "kwh", "wh", "pa", "kpa", "hpa", "bar", "mbar", "mmhg", "mv", "db", "hz", "khz", "bpm", "eur",
+    "usd", "gbp", "chf", "€", "$", "£", "¥", "iu", "plant", "plants", "point", "points", "score",
+})  # fmt: skip
+
+
+def same_unit(one: str, other: str) -> bool:
+    """True if two texts are one unit.
+
+    >>> same_unit("t/ha", "t ha⁻¹"), same_unit("t/ha", "T per HA"), same_unit("mg", "Mg"), same_unit("t/ha", "kg/ha")
+    (True, True, False, False)
+    """
+
+    def key(unit: str) -> str:
+        return "".join(c if c.casefold() in _PREFIXES else c.casefold() for c in _TIMES.sub("", _with_slashes(unit)))
+
+    return key(one) == key(other)
+
+
+def _is_unit(text: str) -> bool:
+    """True if a text is a common unit, and no other word that people put behind a name."""
+    factors = re.split(r"[\s/·*×]+", _with_slashes(text))
+    return all(factor.rstrip("^0123456789").casefold() in _COMMON_UNITS for factor in factors)
+
+
+def _with_slashes(unit: str) -> str:
+    """A unit with slashes in place of negative powers and of `per`."""
+    text = tidy(unit).replace("\N{MINUS SIGN}", "-")
+    return _PER.sub("/", _INVERSE.sub(lambda m: "/" + m[1] + ("" if m[2] == "1" else m[2]), text))
+
+
+def _split_unit(heading: str) -> Iterator[tuple[str, str, bool]]:
+    """The ways to split a heading into a name and a unit, and whether that is in brackets."""
+    heading = tidy(heading)
+    if (match := _BRACKETS.fullmatch(heading)) is not None:
+        yield match[1], next(filter(None, match.groups()[1:])).strip(), True
+        return
+    for mark in _SEPARATOR.finditer(heading):
+        if mark.start() and mark.end() < len(heading):
+            yield heading[: mark.start()], heading[mark.end() :], False
+
+
+# Columns
+
+
+@dataclass(frozen=True)
+class Column:
+    """The meaning of a column."""
+
+    part: str
+    name: str
+
+    @property
+    def long(self) -> str:
+        """Its name after its part."""
+        return f"{self.part}.{self.name}" if self.part in COLUMN_PARTS else self.name
+
+    @property
+    def heading(self) -> str:
+        """Its name where it is written."""
+        return self.long if self.part == CONTROL else self.name
+
+    def __str__(self) -> str:
+        if self.part == CONTROL:
+            return f"the control plot's {self.long!r}"
+        kinds = {CONTEXT: "context field", SHEET: "the sheet's own column"}
+        return f"{kinds.get(self.part, self.part)} {self.name!r}"
+
+
+DECISION, USER, ARM, SEASON = (Column(SHEET, name) for name in ("decision", "user", "arm", "season"))
+NOTES = Column(NOTE, "notes")
+
+Cells = Mapping[Column, Any]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a sheet of a trial may have."""
+
+    units: Mapping[Column, str]  # of metrics, context fields and attributes, as declared; empty: none is
+
+    @staticmethod
+    def of(problem: Problem) -> Columns:
+        """Those of a trial."""
+        spec = problem.spec
+        attributes = {name: spec.attributes.get(name, Attribute()) for name in problem.covariates.attributes}
+        named: list[Mapping[str, Any]] = [spec.metrics, spec.metrics, spec.context, attributes]
+        parts = zip(COLUMN_PARTS, named, strict=True)
+        return Columns({Column(part, name): one.unit for part, declared in parts for name, one in declared.items()})
+
+    @cached_property
+    def all(self) -> list[Column]:
+        """Every one of them; seasons and notes only if the trial uses these words for nothing else."""
+        columns = [*(Column(SHEET, name) for name in OWN_COLUMNS), *self.units]
+        used = {folded(column.name) for column in columns}
+        free = [(SHEET, name) for name in FREE_COLUMNS] + [(NOTE, name) for name in NOTE_COLUMNS]
+        return columns + [Column(part, name) for part, name in free if name not in used]
+
+    @cached_property
+    def _by_heading(self) -> dict[str, Column]:
+        headings = {folded(column.long): column for column in self.all}
+        return {folded(column.name): column for column in self.all if column.part != CONTROL} | headings
+
+    def match(self, heading: str) -> tuple[Column | None, str]:
+        """The meaning of a heading, and the unit in it; a unit without brackets must be declared."""
+        if (column := self._by_heading.get(folded(heading))) is not None:
+            return column, ""
+        for base, unit, bracketed in _split_unit(heading):
+            column = self._by_heading.get(folded(base))
+            if column is not None and column in self.units:
+                declared = self.units[column]
+                if same_unit(unit, declared) or (_is_unit(unit) and (declared or bracketed)):
+                    return column, unit
+        return None, ""
+
+    def read(self, table: Table, ignored: Collection[str] = (), *, asks: bool = False) -> dict[str, Column]:
+        """The meaning of each column of a sheet; unknown ones are left out. A sheet that asks needs no outcomes."""
+        meanings: dict[str, Column] = {}
+        for heading in table.names:
+            column, unit = self.match(heading) if heading and folded(heading) not in ignored else (None, "")
+            if column is None:
+                continue
+            declared = self.units.get(column, "")
+            if unit and declared and not same_unit(unit, declared):
+                if asks and column.part in (METRIC, CONTROL):
+                    continue
+                raise InputError(
+                    f"column {heading!r} is in {unit}, and {column.heading} of the trial in {declared}: convert the "
+                    f"values, or call the column {column.heading!r} if they are in {declared}"
+                )
+            if again := next((other for other, known in meanings.items() if known == column), None):
+                raise InputError(f"columns {again!r} and {heading!r} are the same: {column}; leave one of them")
+            meanings[heading] = column
+        return meanings
+
+    def refuse(self, name: str) -> None:
+        """Raise an unknown column."""
+        known, usual = {column.heading for column in self.all}, _usual_word(name)
+        raise UnknownNameError("column", name, known, meant=usual if usual in known else None)
+
+
+def _usual_word(heading: str) -> str | None:
+    """The sheet's own column for which people use this word."""
+    return next((own for own, words in USUAL_WORDS.items() if folded(heading) in words), None)
+
+
+class Sheet:
+    """A table, and the meanings of its columns; `numeric` ones hold numbers."""
+
+    def __init__(
+        self, columns: Columns, table: Table, numeric: Collection[Column], ignore: Iterable[str], *, asks: bool = False
+    ) -> None:
+        self.columns, self.table, self.numeric = columns, table, numeric
+        self.ignored = {folded(name) for name in ignore}
+        self.meanings = columns.read(table, self.ignored, asks=asks)
+        self.rows: dict[int, Cells] = {
+            row.number: {self.meanings[name]: cell for name, cell in row.cells.items() if name in self.meanings}
+            for row in table.rows
+        }
+
+    @cached_property
+    def unknown(self) -> list[str]:
+        """Unknown columns with something in them. A number is no name: a line end was lost before it."""
+        names = (n for n in self.table.names if n and n not in self.meanings and folded(n) not in self.ignored)
+        return [name for name in names if _NUMBER.fullmatch(name) or any(True for _ in self.table.column(name))]
+
+    @cached_property
+    def marks(self) -> Marks:
+        """The decimal marks.
+
+        A number beside a column for people that has digits only is refused: 400,5 may have been one number.
+        """
+        errors: dict[int, str] = {}
+        for row, left, right, decimal in self.split_numbers():
+            if right not in self.meanings or self.meanings[right].part == NOTE:
+                whole, _, digits = decimal.partition(",")
+                errors[row] = (
+                    f"{left} {whole} and {right} {digits!r}, or {left} {decimal} with a decimal comma? Write "
+                    f"{whole}.{digits}, or words in {right}"
+                )
+        refuse(errors)
+        names = [name for name, column in self.meanings.items() if column in self.numeric]
+        return tables.marks(self.table.separator, (cell for name in names for cell in self.table.column(name)))
+
+    def split_numbers(self) -> Iterator[tuple[int, str, str, str]]:
+        """Whole numbers side by side where commas separate cells: row, both columns, and the one number it may be."""
+        for left, right in pairwise(self.table.names) if self.table.separator == "," else ():
+            if self.meanings.get(left) in self.numeric and folded(right) not in self.ignored:
+                for row in self.table.rows:
+                    decimal = tables.decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")])
+                    if decimal is not None:
+                        yield row.number, left, right, decimal
 
 
 # Sheets that ask
@@ -99,7 +317,17 @@ def ask_sheet(
             raise
         kind = UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError
         raise kind(faults) from None
-    _refuse_arms(read, decisions)
+    errors: dict[int, str] = {}
+    for d in decisions:
+        row = read.row(d.user, d.plot)
+        if row.arm and not d.repeated:  # an arm that was drawn just now is not told
+            errors[row.number] = f"the sheet says arm {row.arm!r}, and the trial draws the arm: take the column out"
+        elif row.arm and row.arm != tidy(d.arm):
+            errors[row.number] = (
+                f"decision {d.id} for user {d.user!r} has arm {d.arm!r}, the sheet says {row.arm!r}; the trial draws "
+                "the arm: take the column out"
+            )
+    refuse(errors)
     return decisions
 
 
@@ -132,17 +360,14 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
         definition: dict[str, Any] = {"attributes": of["attributes"], "cohort": of[""].get("cohort")}
         if user not in state.users:
             definition |= {"group": of[""].get("group"), "blocks" if isinstance(plots, dict) else "plots": plots}
-        contexts[user], all_plots[user] = of["contexts"], plots
-        enrol[user] = {name: value for name, value in definition.items() if value}
+        if of["contexts"]:
+            contexts[user] = of["contexts"]
+        if plots:
+            all_plots[user] = plots
+        if stated := {name: value for name, value in definition.items() if value}:
+            enrol[user] = stated
     refuse(errors)
-    request = AskRequest(
-        users=list(rows),
-        contexts={user: context for user, context in contexts.items() if context},
-        enrol={user: definition for user, definition in enrol.items() if definition},
-        plots={user: plots for user, plots in all_plots.items() if plots},
-        season=season,
-        date=date,
-    )
+    request = AskRequest(users=list(rows), contexts=contexts, enrol=enrol, plots=all_plots, season=season, date=date)
     return AskSheet(request, rows)
 
 
@@ -157,7 +382,7 @@ def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
     needed = [USER, *(Column(CONTEXT, name) for name in state.problem.fields)]
     if table.rows and (absent := [repr(c.name) for c in needed if c not in present]):
         noun = "column" if len(absent) == 1 else "columns"
-        other = next((n for n in table.names if usual_word(n) == "user"), None) if "'user'" in absent else None
+        other = next((n for n in table.names if _usual_word(n) == "user"), None) if "'user'" in absent else None
         hint = f"; call {other!r} 'user' if decisions are for them" if other else ""
         raise InputError(
             f"the sheet has no {noun} {', '.join(absent)}; it has {', '.join(map(repr, table.names))}{hint}"
@@ -176,16 +401,13 @@ def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks) -> _Ask
         raise UnknownNameError("user", user, state.users)
     values: dict[tuple[str, str], Value] = {}
     for column, cell in cells.items():
-        if column.part in (CONTEXT, ATTRIBUTE):
-            levels = _levels(state, column.name)
-            if not is_missing(cell) or (levels is not None and cell in levels):
-                values[f"{column.part}s", column.name] = covariate_value(state, column.name, cell, marks)
+        if column.part in (CONTEXT, ATTRIBUTE) and (not is_missing(cell) or cell in _levels(state, column.name)):
+            values[f"{column.part}s", column.name] = covariate_value(state, column.name, cell, marks)
     values |= {("", word): own for word in ("cohort", "group") if (own := name(word)) is not None}
     if name("block") is not None and name("plot") is None:
         raise InputError("column 'plot' is missing or empty: a block has plots, each with a row of its own")
-    return _AskRow(
-        number, user, name("plot"), name("block"), values, None if is_missing(cells.get(ARM)) else name("arm")
-    )
+    arm = None if is_missing(cells.get(ARM)) else name("arm")
+    return _AskRow(number, user, name("plot"), name("block"), values, arm)
 
 
 def _same_in_all_rows(sheet: Sheet, name: str, errors: dict[int, str]) -> str | None:
@@ -212,15 +434,12 @@ def _user_of_rows(
         for key, value in row.values.items():
             if values.setdefault(key, value) != value:
                 errors[row.number] = f"{key[1]} of user {user!r} is {value!r} here and {values[key]!r} in another row"
-        if row.plot is None:
-            if len(own) > 1:
-                errors[row.number] = (
-                    f"user {user!r} is in the sheet twice; only rows with a column 'plot' may share a user"
-                )
-            continue
-        if row.plot in plots:
-            errors[row.number] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
-        plots[row.plot] = row.block
+        if row.plot is not None:
+            if row.plot in plots:
+                errors[row.number] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
+            plots[row.plot] = row.block
+        elif len(own) > 1:
+            errors[row.number] = f"user {user!r} is in the sheet twice; only rows with a column 'plot' may share a user"
     repeats = all(part != "contexts" for part, _ in values) and all(_was_decided(state, row) for row in own)
     for name in () if repeats else state.problem.fields:
         if ("contexts", name) not in values:
@@ -235,14 +454,13 @@ def _user_of_rows(
     known = state.profile(user).definition.block_of() if user in state.users else {}
     blocks: dict[str, list[str]] = {}
     for row in own:
-        if row.plot is not None:
-            block = row.block or known.get(row.plot)  # that of a plot which the trial knows may be left out
-            if block is None:
-                errors.setdefault(
-                    row.number, f"column 'block' is missing or empty: other plots of user {user!r} have one"
-                )
-            else:
-                blocks.setdefault(block, []).append(row.plot)
+        if row.plot is None:
+            continue
+        block = row.block or known.get(row.plot)  # that of a plot which the trial knows may be left out
+        if block is None:
+            errors.setdefault(row.number, f"column 'block' is missing or empty: other plots of user {user!r} have one")
+        else:
+            blocks.setdefault(block, []).append(row.plot)
     return values, blocks
 
 
@@ -263,24 +481,7 @@ def _at_row(fault: Fault, sheet: AskSheet, names: Sequence[str]) -> Fault:
     last = str(rest[-1]) if rest else "user"
     subject = "plot" if part == "plots" else last
     message = f"{subject} {fault.message}" if fault.message.startswith("must ") else fault.message
-    row = sheet.row(user, last if part == "plots" else None)
-    return replace(fault, path=(), message=message, row=row.number)
-
-
-def _refuse_arms(sheet: AskSheet, decisions: Iterable[Decision]) -> None:
-    """Refuse arms in a sheet that are not those of earlier decisions; an arm that was drawn just now is not told."""
-    errors: dict[int, str] = {}
-    for d in decisions:
-        row = sheet.row(d.user, d.plot)
-        arm = row.arm
-        if arm and not d.repeated:
-            errors[row.number] = f"the sheet says arm {arm!r}, and the trial draws the arm: take the column out"
-        elif arm and arm != tidy(d.arm):
-            errors[row.number] = (
-                f"decision {d.id} for user {d.user!r} has arm {d.arm!r}, the sheet says {arm!r}; the trial draws the "
-                "arm: take the column out"
-            )
-    refuse(errors)
+    return replace(fault, path=(), message=message, row=sheet.row(user, last if part == "plots" else None).number)
 
 
 def blank_sheet(state: TrialState) -> list[Record]:
@@ -322,12 +523,12 @@ def plots_of(texts: Sequence[str]) -> dict[str, Any]:
 
 def covariate_value(state: TrialState, name: str, cell: Any, marks: Marks = POINT) -> Value:
     """A cell of an attribute or a context field: a number, or the level of a category."""
-    levels = _levels(state, name)
-    if levels is None:
+    covariates = state.problem.covariates
+    if (covariates.attributes.get(name) or covariates.fields[name]).levels is None:
         return number(name, cell, marks)
     if isinstance(cell, bool) or not isinstance(cell, str | int | float):
         raise InputError(f"{name} must be a text, one of the levels of a category, got {cell!r}")
-    return text(cell) if text(cell) in levels else tidy(text(cell))
+    return text(cell) if text(cell) in _levels(state, name) else tidy(text(cell))
 
 
 def covariate_values(state: TrialState, texts: Mapping[str, str]) -> dict[str, Value]:
@@ -337,13 +538,10 @@ def covariate_values(state: TrialState, texts: Mapping[str, str]) -> dict[str, V
     return {name: covariate_value(state, name, text, marks) if name in known else text for name, text in texts.items()}
 
 
-def _levels(state: TrialState, name: str) -> Collection[str] | None:
-    """The levels of a category, so far; None: it is a number."""
-    covariates = state.problem.covariates
-    known = covariates.attributes.get(name) or covariates.fields[name]
-    if known.levels is None:
-        return None
-    return known.levels if name in covariates.fields else state.numbers.levels.get(name, known.levels)
+def _levels(state: TrialState, name: str) -> Collection[str]:
+    """The levels of a category, so far; a number has none."""
+    field = state.problem.covariates.fields.get(name)
+    return state.numbers.levels.get(name, ()) if field is None else field.levels or ()
 
 
 # Sheets of outcomes
@@ -377,13 +575,13 @@ def tell_sheet(
             reports[row] = report
             if (before := first_rows.setdefault(report.decision, row)) != row:
                 errors[row] = f"decision {report.decision} has an outcome in row {before} too; tell each once"
-    recorded = {d.id: d for d in queries.decisions(tx.ledger, tx.state, [r.decision for r in reports.values()])}
+    recorded = tell.recorded_decisions(tx, list(first_rows))
     for row, report in reports.items():
         if report.decision in recorded and (wrong := _mismatch(tx.state, sheet.rows[row], recorded[report.decision])):
             errors.setdefault(row, wrong)
     refuse(errors)
     if not reports:
-        wanted = ", ".join(sheet.columns.metrics)
+        wanted = ", ".join(tx.state.problem.metrics)
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
     rows = list(reports)
     doubts = list(_split_decimals(tx.state, sheet, reports, recorded))
@@ -400,12 +598,12 @@ def tell_sheet(
 
 def still_empty(
     tx: Transaction, table: Table, receipts: Sequence[Receipt], ignore: Iterable[str] = ()
-) -> list[Decision]:
+) -> list[RecordedDecision]:
     """The decisions of a sheet for which it has no outcome, and none is recorded or given up."""
     sheet = _outcome_sheet(tx.state, table, ignore)
     ids = {decision_number(cells, sheet.marks) for cells in sheet.rows.values()}
     ids -= {receipt.decision for receipt in receipts}
-    return [d for d in queries.decisions(tx.ledger, tx.state, ids) if d.state == PENDING]
+    return [d for d in tell.recorded_decisions(tx, sorted(ids)).values() if d.state == PENDING]
 
 
 def decision_number(cells: Cells, marks: Marks = POINT) -> int:
@@ -434,39 +632,39 @@ def _report(cells: Cells, marks: Marks) -> Report | None:
 
 
 def _split_decimals(
-    state: TrialState, sheet: Sheet, reports: Mapping[int, Report], recorded: Mapping[int, Decision]
+    state: TrialState, sheet: Sheet, reports: Mapping[int, Report], recorded: Mapping[int, RecordedDecision]
 ) -> Iterator[Fault]:
     """Whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
-    table, meanings = sheet.table, sheet.meanings
-    metrics = [name for name, column in meanings.items() if column.part in (METRIC, CONTROL)]
-    if table.separator != "," or any("." in str(cell) for name in metrics for cell in table.column(name)):
+    metrics = {name: column for name, column in sheet.meanings.items() if column.part in (METRIC, CONTROL)}
+    if any("." in str(cell) for name in metrics for cell in sheet.table.column(name)):
         return
-    usual = dict(zip(state.problem.metrics, state.usual, strict=True))
-    pairs = [(a, b) for a, b in pairwise(table.names) if a in metrics and b in metrics]
-    cells = {row.number: row.cells for row in table.rows}
-    for i, (row, report) in enumerate(reports.items()):
-        if report.decision in recorded and recorded[report.decision].outcome == report.outcome:
-            continue  # it was told before
-        for left, right in pairs:
-            decimal = tables.decimal_by_comma([cells[row].get(left, ""), cells[row].get(right, "")])
-            if decimal is not None and usual[meanings[left].name].fractional:
-                two = f"{left} {cells[row][left]} and {right} {cells[row][right]}"
-                message = f"decision {report.decision}: {two}, or {left} {decimal}, a decimal comma?"
-                yield Fault(("reports", i, "outcome", meanings[left].name), message, severity="unlikely")
+    usual, rows = dict(zip(state.problem.metrics, state.usual, strict=True)), list(reports)
+    for row, left, right, decimal in sheet.split_numbers():
+        if row not in reports or left not in metrics or right not in metrics:
+            continue
+        report, metric = reports[row], metrics[left].name
+        before = recorded[report.decision].outcome if report.decision in recorded else None
+        if usual[metric].fractional and (before or {}).get("metrics") != report.outcome:  # it was not told before
+            whole, _, digits = decimal.partition(",")
+            two = f"{left} {whole} and {right} {digits}"
+            message = f"decision {report.decision}: {two}, or {left} {decimal}, a decimal comma?"
+            yield Fault(("reports", rows.index(row), "outcome", metric), message, severity="unlikely")
 
 
-def _mismatch(state: TrialState, cells: Cells, recorded: Decision) -> str | None:
+def _mismatch(state: TrialState, cells: Cells, recorded: RecordedDecision) -> str | None:
     """The difference of a row from its decision in the user, the place, the arm, the context or an attribute."""
-    sorted_alone = "was one column sorted without the others?"
-    own = {name: getattr(recorded, name) for name in ("user", "plot", "block", "arm", "season")}
-    for name, truth in (own | {"episode": str(recorded.episode)}).items():
+    sorted_alone, body, user = "was one column sorted without the others?", recorded.body, str(recorded.event.user)
+    own = {"user": user, "plot": body.plot, "block": body.block, "arm": body.arm}
+    own["season"] = state.seasons.get(body.episode, UNNAMED).name
+    for name, truth in (own | {"episode": str(body.episode)}).items():
         if (cell := cells.get(Column(SHEET, name))) is None:
             continue
         if truth is None:
-            return f"unknown column {name!r}: decision {recorded.id} has no {name}"
+            return f"unknown column {name!r}: decision {recorded.decision} has no {name}"
         if tidy(text(cell)) != tidy(truth):
-            return f"decision {recorded.id} is for {name} {truth!r}, the sheet says {cell!r}; {sorted_alone}"
-    known = {CONTEXT: recorded.context or {}, ATTRIBUTE: state.profile(recorded.user).definition.attributes or {}}
+            return f"decision {recorded.decision} is for {name} {truth!r}, the sheet says {cell!r}; {sorted_alone}"
+    context = {} if body.context is None else state.context_of(body.context)
+    known = {CONTEXT: context, ATTRIBUTE: state.profile(user).definition.attributes or {}}
     for column, cell in cells.items():
         if column.part not in known or is_missing(cell):
             continue
@@ -474,8 +672,7 @@ def _mismatch(state: TrialState, cells: Cells, recorded: Decision) -> str | None
         if value is None or not _reads_as(cell, value):
             had = f"{column.name} {shown(value)}" if value is not None else f"no {column.name}"
             return (
-                f"decision {recorded.id} is for user {recorded.user!r} with {had}, the sheet says {cell!r}; "
-                f"{sorted_alone}"
+                f"decision {recorded.decision} is for user {user!r} with {had}, the sheet says {cell!r}; {sorted_alone}"
             )
     return None
 

@@ -19,9 +19,9 @@ from drimed.models.mixed.learner import FieldEvidence
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.records import Event
 from drimed.trial import events as kinds
-from drimed.trial.covariates import UnitIndex
 from drimed.trial.events import SnapshotTaken, body_of, to_json
 from drimed.trial.look_history import LookHistory
+from drimed.trial.problem import UnitIndex
 from drimed.trial.seasons import Season
 from drimed.trial.spec import TrialSpec, User
 from drimed.trial.state import Capacity, Counts, Episode, Spread, TrialState, problem_of, start_of

@@ -6,14 +6,19 @@ The same model is read from TOML, from JSON and from Python. All faults are foun
 
 from __future__ import annotations
 
+import codecs
+import hashlib
+import hmac
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -30,8 +35,6 @@ from pydantic import (
 from drimed.errors import InputError, SpecError
 from drimed.evaluation.stopping_rules import Kind
 from drimed.records import Fault, Path
-from drimed.trial.names import is_whole, tidy
-from drimed.trial.tables import decode_utf
 
 # No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
 LARGEST, SMALLEST = 1e30, 1e-30
@@ -41,6 +44,89 @@ MOST_KEY_PARTS = 20  # of a TOML key with dots; tomllib takes time with the squa
 MOST_LINES = 1000  # of one value, up to which the lines of faults are found
 PAPER = 'write [model] kind = "paper"'  # the remedy for a file that only the paper's model can follow
 ARM, SHARES = "<arm>", "<shares>"  # the two ways to write a control, in paths of pydantic; no part of the file
+CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without those that are easily mistaken for each other
+CODE_LENGTH = 4  # about a million codes
+
+# Columns that sheets have of their own, whatever the trial; where it uses the word for nothing else; and those for
+# people, which are never recorded. A column of a trial is called `metric.yield`, or `yield` in short.
+OWN_COLUMNS = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm", "propensity", "reason")
+CODE = "code"
+FREE_COLUMNS = ("season", "date", CODE)
+NOTE_COLUMNS = ("note", "notes", "comment", "comments", "remark", "remarks")
+METRIC, CONTROL, CONTEXT, ATTRIBUTE = COLUMN_PARTS = ("metric", "control", "context", "attribute")
+
+T = TypeVar("T", bound=Hashable)
+
+
+# Names: one form for all that look alike, and none that cannot be seen
+
+# Characters without a shape of their own that are not of a category that says so.
+_INVISIBLE = frozenset(
+    {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0}
+    | {*range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000)}
+)
+_SPACES = " \N{OGHAM SPACE MARK}"  # what is left of all kinds of spaces; line ends are refused and not passed over
+
+
+def tidy(name: str) -> str:
+    """A name in Unicode's form NFKC without spaces around it: full width or decomposed letters make no twins.
+
+    >>> tidy(" ｎorth "), tidy("Mu\N{COMBINING DIAERESIS}ller") == "Müller"
+    ('north', True)
+    """
+    return (name if name.isascii() else unicodedata.normalize("NFKC", name)).strip(_SPACES)
+
+
+def folded(name: str) -> str:
+    """The same without the difference between capital and small letters: for the names of columns."""
+    return unicodedata.normalize("NFKC", tidy(name).casefold())
+
+
+def hidden(name: str) -> str | None:
+    """A character that is invisible, or that changes how the others are shown; None: there is none.
+
+    >>> hidden("nor\N{ZERO WIDTH SPACE}th"), hidden("north")
+    ('U+200B', None)
+    """
+    if name.isascii() and name.isprintable():
+        return None
+    for c in name:
+        never = ord(c) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(c) <= 0xFDEF  # no character at all, and in no workbook
+        if never or ord(c) in _INVISIBLE or unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+            return f"U+{ord(c):04X}"
+    return None
+
+
+def is_whole(text: str) -> bool:
+    """True if a text has no lone surrogate, which no file can hold."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def first_twice(names: Iterable[T]) -> T | None:
+    """The first name or number that comes again."""
+    before: set[T] = set()
+    for name in names:
+        if name in before:
+            return name
+        before.add(name)
+    return None
+
+
+def short(value: object) -> str:
+    """A value as a message shows it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of lists in lists
+        return "something too long to show"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def control_plot(metric: str) -> str:
+    """The name of the control plot's value of a metric, in sheets, messages and exports."""
+    return f"{CONTROL}.{metric}"
+
+
+# Fields
 
 
 def _at_least_smallest(value: float) -> float:
@@ -235,6 +321,22 @@ class Blinding(Part):
     codes: dict[Name, Name] | None = None  # arm -> code; None: they are drawn
     show_codes: bool = False  # whether blinded people see the code of each decision, as on coded packages
 
+    def arm_codes(self, seed: int, arms: Sequence[str]) -> dict[str, str]:
+        """The code of each arm: from the file, or drawn from the seed so that it tells nothing about arm or seed."""
+
+        def drawn(arm: str) -> Iterator[str]:
+            for attempt in count():
+                message = f"code of arm {attempt} {arm}".encode()
+                digest = hmac.new(seed.to_bytes(8, "big"), message, hashlib.sha256).digest()
+                yield "".join(CODE_LETTERS[byte % len(CODE_LETTERS)] for byte in digest[:CODE_LENGTH])
+
+        codes, declared = dict[str, str](), self.codes or {}
+        taken = {folded(text) for text in (*arms, *declared.values())}
+        for arm in arms:
+            codes[arm] = declared.get(arm) or next(c for c in drawn(arm) if folded(c) not in taken)
+            taken.add(folded(codes[arm]))
+        return codes
+
 
 class Model(Part):
     """Differences besides those between arms, and how they are learned."""
@@ -295,15 +397,6 @@ class PolicyPart(BaseModel):
     def settings(self) -> dict[str, Any]:
         """Everything but the name."""
         return dict(self.model_extra or {})
-
-
-class Resolved(NamedTuple):
-    """Preference, control, arms and group of one user, after its cohort's and the trial's defaults."""
-
-    preference: dict[str, float] | None
-    control: str | dict[str, float] | None
-    arms: list[str] | None
-    group: str | None
 
 
 class TrialSpec(Part):
@@ -373,15 +466,14 @@ class TrialSpec(Part):
         reach = self.metrics[metric].range
         return 1.0 if reach is None or self.kind != "paper" else max(map(abs, reach))
 
-    def resolved(self, user: User) -> Resolved:
+    def resolved(self, user: User) -> Cohort:
         """The user's own values, or its cohort's, or the trial's."""
-        cohort = Cohort() if user.cohort is None else self.cohorts.get(user.cohort, Cohort())
-        return Resolved(
-            _first(user.preference, cohort.preference, self.preference),
-            _first(user.control, cohort.control, self.control),
-            _first(user.arms, cohort.arms),
-            _first(user.group, cohort.group),
-        )
+        cohort, trial = self.cohorts.get(user.cohort or "", Cohort()), (self.preference, self.control, None, None)
+        values: dict[str, Any] = {
+            name: next((v for v in (getattr(user, name), getattr(cohort, name), default) if v is not None), None)
+            for name, default in zip(Cohort.model_fields, trial, strict=True)
+        }
+        return Cohort.model_construct(**values)
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, without defaults; the model is always named."""
@@ -396,21 +488,15 @@ class TrialSpec(Part):
         if isinstance(data, Mapping):  # a rehearsal's assumptions are in the file, but not of the trial
             data = {name: part for name, part in data.items() if name != "scenarios"}
         data, faults = tidied(data)
-        if not faults:
-            try:
-                spec = TrialSpec.model_validate(data)
-                faults = spec_faults(spec)
-            except ValidationError as error:
-                faults = pydantic_faults(error)
-                faults += rest_faults(data, error)
+        try:
+            spec = TrialSpec.model_validate(data)
+            faults += spec_faults(spec)
+        except ValidationError as error:
+            wrong = pydantic_faults(error)
+            faults += [*wrong, *rest_faults(data, wrong)]
         if faults:
             raise SpecError(with_lines(text, faults))
         return spec
-
-    @staticmethod
-    def stored(data: Mapping[str, Any]) -> TrialSpec:
-        """The spec in a log, which was checked before it was recorded."""
-        return TrialSpec.model_validate(data)
 
     @staticmethod
     def load(path: FilePath | str) -> TrialSpec:
@@ -425,16 +511,47 @@ class TrialSpec(Part):
         return TrialSpec.read(_parse_json(text)) if form == "json" else TrialSpec.read(parse_toml(text), text)
 
 
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
 # Texts of files
 
+SAVE = "save it as text in UTF-8 (in spreadsheet programs: “CSV UTF-8”)"
+_OTHER_FILES = {  # first bytes of files that are often called .csv
+    b"%PDF": "a PDF",
+    b"\xd0\xcf\x11\xe0": "in the format of old spreadsheet programs (.xls)",
+    b"PK\x03\x04": "a ZIP archive",
+}
+_BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "UTF-8", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 _HEADING = re.compile(r"\s*\[([^\[\]\"'#]+)\]")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LONG_KEY = re.compile(rf"""(?<![\w-])(?:["']?[\w-]+["']?[ \t]*\.[ \t]*){{{MOST_KEY_PARTS},}}""")
+
+
+def decode(data: bytes, name: str, *, assume: bool = True) -> tuple[str, str]:
+    """The text of a file, and the encoding that was assumed: Windows-1252 for what is not UTF; empty: none was."""
+    for start, what in _OTHER_FILES.items():
+        if data.startswith(start):
+            raise InputError(f"{name} is {what} and not a text; {SAVE}")
+    encoding = next((e for mark, e in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), None)
+    if encoding is None and assume and b"\x00" in data:
+        raise InputError(f"{name} is not a text: it has bytes that are zero; {SAVE}")
+    try:
+        return data.decode(encoding or "UTF-8").removeprefix("\ufeff"), ""
+    except UnicodeDecodeError as error:
+        wrong = f"{name} is not {encoding or 'UTF-8'}: byte {error.start} cannot be read; save it as UTF-8"
+        if encoding is not None or not assume:
+            raise InputError(wrong) from None
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        raise InputError(f"{name} is neither UTF-8 nor Windows-1252; {SAVE}") from None
+    if any(c < " " and c not in "\t\r\n" for c in text):
+        raise InputError(f"{name} is not a text: it has control characters; {SAVE}")
+    return text, "Windows-1252"
+
+
+def decode_utf(data: bytes, name: str) -> str:
+    """The text of a file in UTF-8, UTF-16 or UTF-32."""
+    return decode(data, name, assume=False)[0]
 
 
 def read_file(path: FilePath) -> tuple[str, Any]:
@@ -484,12 +601,7 @@ def _needs_quotes(text: str, line: int | None) -> str:
 
 
 def with_lines(text: str, faults: Iterable[Fault]) -> list[Fault]:
-    """Faults with the lines on which their values begin, or the deepest parts of their paths, in a sound TOML text.
-
-    >>> text = 'name = "t"\\n[arms.a]\\nmap = [\\n  [1],\\n]\\n'
-    >>> [f.line for f in with_lines(text, [Fault(("arms", "a", "map", 0), ""), Fault(("arms", "b"), "")])]
-    [3, 2]
-    """
+    """Faults with the lines on which their values begin, or the deepest parts of their paths, in a sound TOML text."""
     lines = _lines_of_values(text)
     return [
         replace(f, line=next((lines[f.path[:n]] for n in range(len(f.path), 0, -1) if f.path[:n] in lines), None))

@@ -18,19 +18,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from drimed.errors import InputError, NumericalError, StoreError
-from drimed.models.offer import Floor, Offer, Outcome, Shape
+from drimed.models.offer import Floor, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.policies.policy import Policy
-from drimed.policies.protocol import AnyPolicy, to_arrays
-from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Event
+from drimed.policies.protocol import AnyPolicy
+from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Decision, Event
 from drimed.trial import events as kinds
-from drimed.trial.covariates import UnitIndex, block_key, plot_key
 from drimed.trial.events import Decided, EventBody, Told, Values, body_of
 from drimed.trial.look_history import LookHistory, changed_scopes, has_floor, rule_scopes
-from drimed.trial.names import arm_codes
-from drimed.trial.policy import build_policy
-from drimed.trial.problem import FEWEST_USERS, Problem, Profile
+from drimed.trial.problem import FEWEST_USERS, Problem, Profile, UnitIndex, block_key, build_policy, plot_key
 from drimed.trial.seasons import Season
 from drimed.trial.spec import Arm, ArmNoise, Stopping, TrialSpec, User
 from drimed.trial.store import DecisionRow, Layers, Ledger
@@ -190,7 +187,6 @@ class TrialState:
     users: Layers[str, int]  # name -> slot of the present profile
     numbers: UnitIndex  # of groups, blocks and levels
     usual: tuple[Spread, ...]  # of each metric, recorded values so far
-    remembers_users: bool  # whether the policy's arrays have an axis of users, which must be large enough
     seq: int
     hash: str
     episode: Episode = Episode()
@@ -207,7 +203,7 @@ class TrialState:
     @staticmethod
     def start(created: Event, capacity: Capacity | None = None) -> TrialState:
         """A trial before its first decision."""
-        spec = TrialSpec.stored(created.body["spec"])
+        spec = TrialSpec.model_validate(created.body["spec"])
         capacity = capacity or Capacity.holding(len(spec.arms), len(spec.users))
         problem = problem_of(created, spec, capacity)
         policy = build_policy(spec, problem.shape.d)
@@ -223,12 +219,16 @@ class TrialState:
             users=Layers(),
             numbers=UnitIndex.start(problem.covariates),
             usual=(Spread(),) * len(spec.metrics),
-            remembers_users=_remembers_users(policy, problem.shape),
             seq=created.seq,
             hash=created.hash,
-            looked=LookHistory(scopes=rule_scopes(spec, spec.users)),
+            looked=LookHistory(scopes=rule_scopes(spec, spec.users) if spec.rules else {}),
         )
         return empty.with_users(spec.users.items())
+
+    @property
+    def remembers_users(self) -> bool:
+        """Whether the policy's arrays have an axis of users, which must be large enough."""
+        return self.problem.remembers_users(self.policy)
 
     @property
     def balances(self) -> bool:
@@ -239,7 +239,7 @@ class TrialState:
     def codes(self) -> dict[str, str]:
         """The code of each arm; empty: the trial has none."""
         blinding = self.spec.blinding
-        return {} if blinding is None else arm_codes(self.seed, tuple(self.spec.arms), blinding.codes or {})
+        return {} if blinding is None else blinding.arm_codes(self.seed, tuple(self.spec.arms))
 
     @cached_property
     def settled(self) -> Any:
@@ -362,12 +362,6 @@ class TrialState:
         return np.where(there, y, 0.0), there
 
 
-def _remembers_users(policy: AnyPolicy, shape: Shape) -> bool:
-    wider = replace(shape, H=shape.H + 1)
-    one, other = ({k: a.shape for k, a in to_arrays(policy.init(s)).items()} for s in (shape, wider))
-    return one != other
-
-
 def problem_of(created: Event, spec: TrialSpec, capacity: Capacity) -> Problem:
     """The arrays of a trial; arms that came later do not change the units of attributes."""
     return Problem(spec, room=capacity.arms, users=capacity.users, founders=len(created.body["spec"]["arms"]))
@@ -376,6 +370,14 @@ def problem_of(created: Event, spec: TrialSpec, capacity: Capacity) -> Problem:
 def as_vector(values: list[float] | None) -> FloatArray | None:
     """A recorded context."""
     return None if values is None else np.array(values, dtype=np.float64)
+
+
+def decision_number(decision: object) -> int:
+    """The number of a decision, checked."""
+    if isinstance(decision, bool) or not isinstance(decision, int | np.integer):
+        whole = f"a whole decision; give decision.id ({decision.id})" if isinstance(decision, Decision) else None
+        raise InputError(f"a decision is known by its number, got {whole or repr(decision)}", ("decision",))
+    return int(decision)
 
 
 # Folding

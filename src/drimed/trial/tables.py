@@ -6,7 +6,6 @@ rule for every cell: no text is ever a formula.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
@@ -24,7 +23,7 @@ from typing import IO, Any
 
 from drimed.errors import BatchError, InputError, MissingExtraError
 from drimed.records import Fault
-from drimed.trial.names import first_twice, is_whole, short, tidy
+from drimed.trial.spec import decode, first_twice, is_whole, short, tidy
 
 FIRST_ROW = 2  # of data: the first row has the names
 MOST_SHOWN = 200  # characters of a row in a message
@@ -32,7 +31,6 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 WORKBOOK = "workbook"  # in place of a separator
 MISSING = frozenset({"", "na", "n/a", "n.a.", "n.a", "#n/a", "-", "–", "—", "\N{MINUS SIGN}"})
 FORMULA = frozenset("=+-@\t\r")  # the first characters of a formula in spreadsheet programs
-SAVE = "save it as text in UTF-8 (in spreadsheet programs: “CSV UTF-8”)"
 SUFFIX, MEDIA = ".xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 SHEET, DICTIONARY, EXPLAINED = "drimed", "columns", ("column", "meaning")  # worksheets, and columns of the second
 LARGEST_WORKBOOK = 100 * 1024 * 1024  # bytes when it is unpacked
@@ -46,12 +44,6 @@ _INTEGER, _DIGITS = re.compile(r"[+\N{MINUS SIGN}-]?\d+", re.ASCII), re.compile(
 _SEP = re.compile(r'"?sep=(.)"?[,;\t ]*', re.IGNORECASE)
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _SURROGATE = "has a character that is not valid Unicode (a lone surrogate)"
-_OTHER_FILES = {  # first bytes of files that are often called .csv
-    b"%PDF": "a PDF",
-    b"\xd0\xcf\x11\xe0": "in the format of old spreadsheet programs (.xls)",
-    b"PK\x03\x04": "a ZIP archive",
-}
-_BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "UTF-8", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 Record = dict[str, Any]
 
@@ -204,44 +196,12 @@ def _with_hyphen(cell: str) -> str:
     return cell.strip().replace("\N{MINUS SIGN}", "-")
 
 
-# From bytes to text
-
-
-def decode(data: bytes, name: str, *, assume: bool = True) -> tuple[str, str]:
-    """The text of a file, and the encoding that was assumed: Windows-1252 for what is not UTF; empty: none was."""
-    for start, what in _OTHER_FILES.items():
-        if data.startswith(start):
-            raise InputError(f"{name} is {what} and not a text; {SAVE}")
-    encoding = next((e for mark, e in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), None)
-    if encoding is None and assume and b"\x00" in data:
-        raise InputError(f"{name} is not a text: it has bytes that are zero; {SAVE}")
-    try:
-        return data.decode(encoding or "UTF-8").removeprefix("\ufeff"), ""
-    except UnicodeDecodeError as error:
-        wrong = f"{name} is not {encoding or 'UTF-8'}: byte {error.start} cannot be read; save it as UTF-8"
-        if encoding is not None or not assume:
-            raise InputError(wrong) from None
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is neither UTF-8 nor Windows-1252; {SAVE}") from None
-    if any(c < " " and c not in "\t\r\n" for c in text):
-        raise InputError(f"{name} is not a text: it has control characters; {SAVE}")
-    return text, "Windows-1252"
-
-
-def decode_utf(data: bytes, name: str) -> str:
-    """The text of a file in UTF-8, UTF-16 or UTF-32."""
-    return decode(data, name, assume=False)[0]
-
-
 # From text to rows
 
 Lines = Iterable[tuple[int, list[Any]]]  # numbers of rows as a spreadsheet counts, from 1, and their cells
 
 
 def _split(text: str) -> tuple[str, Lines]:
-    """The separator, and the rows."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     head, _, rest = text.partition("\n")
     if (declared := _SEP.fullmatch(head.strip(" "))) is not None:

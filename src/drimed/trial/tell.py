@@ -13,11 +13,10 @@ from typing import Any
 from drimed.errors import BatchError, ConflictError, InputError, UnknownDecisionError, UnknownNameError
 from drimed.records import MISSING, AmendRequest, Fault, Path, Receipt, Report, TellRequest
 from drimed.trial import checks
-from drimed.trial.covariates import number
 from drimed.trial.events import Draft, EventBody, OutcomeAmended, OutcomeMissing, OutcomeTold, Values
-from drimed.trial.names import control_plot, first_twice
-from drimed.trial.queries import decision_number
-from drimed.trial.state import RecordedDecision, TrialState
+from drimed.trial.problem import number
+from drimed.trial.spec import control_plot, first_twice
+from drimed.trial.state import RecordedDecision, TrialState, decision_number
 from drimed.trial.transaction import Transaction
 
 PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of a recorded outcome

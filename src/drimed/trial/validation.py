@@ -16,21 +16,24 @@ from pydantic_core import ErrorDetails
 
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.evaluation.stopping_rules import Rule
+from drimed.formatting import listed
 from drimed.models.linear_regression import Learner
+from drimed.models.mixed.learner import Field
 from drimed.numerics import arrays as checks
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import find, make
-from drimed.policies.rules.base import Floors
+from drimed.policies.rules.base import Floors, RemembersRounds
 from drimed.records import Fault, Path
-from drimed.trial.covariates import Covariates
 from drimed.trial.look_history import groups_of, rule_scopes
-from drimed.trial.names import CODE, PARTS, RESERVED, first_twice, folded, hidden, short, tidy
-from drimed.trial.policy import build_policy
-from drimed.trial.problem import Problem
+from drimed.trial.problem import Covariates, Problem, build_policy
 from drimed.trial.spec import (
     ARM,
+    CODE,
+    COLUMN_PARTS,
     LARGEST,
+    NOTE_COLUMNS,
+    OWN_COLUMNS,
     PAPER,
     SHARES,
     TOO_LARGE,
@@ -45,6 +48,11 @@ from drimed.trial.spec import (
     StoppingRule,
     TrialSpec,
     User,
+    first_twice,
+    folded,
+    hidden,
+    short,
+    tidy,
 )
 
 MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
@@ -78,7 +86,7 @@ _PAPER_SETTINGS = {f.name for f in fields(Learner)} - {"delta"}  # mixed models 
 
 def spec_faults(spec: TrialSpec) -> list[Fault]:
     """All faults of a new trial whose fields are sound each by itself."""
-    return [*_naming_faults(spec), *_code_faults(spec), *cross_faults(spec)]
+    return [*hidden_faults(spec.plain(), ()), *_column_faults(spec), *_code_faults(spec), *cross_faults(spec)]
 
 
 def cross_faults(spec: TrialSpec) -> list[Fault]:
@@ -99,41 +107,36 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
     return faults
 
 
-# Sections of a file on which no other one rests; and sections that rest on a field of something with a name, such as
-# metrics.yield.range, and not on the name alone.
-_ALONE = (
-    "name", "about", "seed", "tolerance", "confidence", "delta", "floors", "blinding", "stopping", "guardrails",
-    "users",
-)  # fmt: skip
-_RESTING = {
+# Sections of a file on which no other one rests; and sections that rest on fields of this one.
+_RESTING = dict.fromkeys(
+    ("name", "about", "seed", "tolerance", "confidence", "delta", "floors", "blinding", "stopping", "guardrails"), ()
+) | {
+    "users": (),
     "metrics": ("guardrails", "stopping", "floors", "model", "noise"),
     "context": ("attributes", "users", "cohorts", "model"),
     "attributes": ("context", "users", "cohorts", "model"),
 }
-_NAMED = 3  # steps to such a field
 
 
-def rest_faults(data: Any, error: ValidationError) -> list[Fault]:
-    """Faults of a file of which some fields cannot be read, beside these: those that hold whatever they should be.
+def rest_faults(data: Any, faults: Iterable[Fault]) -> list[Fault]:
+    """Faults of a file beside these fields, which cannot be read: those that hold whatever they should be.
 
     The unreadable fields are taken out of `data`.
     """
     silent = {"policy"}  # it is checked against a whole trial only
-    for detail, fault in list(zip(error.errors(include_url=False), pydantic_faults(error), strict=True)):
+    for fault in faults:
         table, section = data, str(fault.path[0]) if fault.path else ""
         for step in fault.path[:-1]:
             table = table.get(step) if isinstance(table, dict) else None
-        if detail["type"] == "missing" or not section or not isinstance(table, dict) or fault.path[-1] not in table:
+        if not isinstance(table, dict) or not fault.path or fault.path[-1] not in table:
             return []
         del table[fault.path[-1]]
-        if len(fault.path) == 1 and detail["type"] == "extra_forbidden":
-            meant = get_close_matches(section, list(TrialSpec.model_fields), n=1, cutoff=0.4)
-            if not meant:
-                continue
-            section = meant[0]
-        if section not in _ALONE and not (section in _RESTING and len(fault.path) >= _NAMED):
+        if section not in TrialSpec.model_fields:
+            section = next(iter(get_close_matches(section, list(TrialSpec.model_fields), n=1, cutoff=0.4)), "name")
+        # A field such as metrics.yield.range can be left out; a whole metric cannot.
+        if section not in _RESTING or (_RESTING[section] and len(fault.path) < 3):
             return []
-        silent |= {section, *_RESTING.get(section, ())}
+        silent |= {section, *_RESTING[section]}
     try:
         spec = TrialSpec.model_validate(data)
     except ValidationError:
@@ -218,51 +221,22 @@ def name_faults(name: str, at: Path) -> Iterator[Fault]:
     except ValidationError:
         yield Fault(at, f"{NAME_RULE}, got {name!r}")
         return
-    yield from _hidden_faults(name, at)
+    yield from hidden_faults(name, at)
 
 
-def user_name_faults(user: User, at: Path) -> Iterator[Fault]:
-    """Faults of the names in a user's description."""
-    names: list[tuple[str, Path]] = [(user.group or "", (*at, "group"))]
-    names += [(v, (*at, "attributes", name)) for name, v in (user.attributes or {}).items() if isinstance(v, str)]
-    where = (*at, "plots" if user.blocks is None else "blocks")
-    names += [(name, where) for plot, block in user.block_of().items() for name in (plot, block or "")]
-    for name, path in names:
-        yield from _hidden_faults(name, path)
-
-
-def direction_faults(spec: TrialSpec, preference: Mapping[str, float], at: Path) -> Iterator[Fault]:
-    """Weights that reward the worse direction of a metric: the trial would seek harm."""
-    for name, weight in preference.items():
-        metric = spec.metrics.get(name)
-        if metric is None or "better" not in metric.model_fields_set:
-            continue
-        if (metric.better == "lower" and weight > 0) or (metric.better == "higher" and weight < 0):
-            other = "higher" if metric.better == "lower" else "lower"
-            yield Fault(
-                (*at, name),
-                f"[metrics.{name}] says that {metric.better} is better, and a weight of {weight:g} seeks the opposite: "
-                f'write {-weight:g}, or better = "{other}"',
-            )
-
-
-def _naming_faults(spec: TrialSpec) -> Iterator[Fault]:
-    yield from _column_faults(spec)
-    names: list[tuple[str, Path]] = [
-        (name, (part, name)) for part in ("arms", "users", "cohorts") for name in getattr(spec, part)
-    ]
-    for part, declared in (("context", spec.context), ("attributes", spec.attributes)):
-        for name, field in declared.items():
-            names += [(level, (part, name, "levels", i)) for i, level in enumerate(field.levels or ())]
-    names += [(cohort.group or "", ("cohorts", name, "group")) for name, cohort in spec.cohorts.items()]
-    for name, at in names:
-        yield from _hidden_faults(name, at)
-    for name, user in spec.users.items():
-        yield from user_name_faults(user, ("users", name))
-    yield from direction_faults(spec, spec.preference or {}, ("preference",))
-    for part, defaults in (("cohorts", spec.cohorts), ("users", spec.users)):
-        for name, one in defaults.items():
-            yield from direction_faults(spec, one.preference or {}, (part, name, "preference"))
+def hidden_faults(data: Any, at: Path) -> Iterator[Fault]:
+    """Names in plain data that have a character which cannot be seen."""
+    if isinstance(data, str) and (character := hidden(data)) is not None:
+        yield Fault(
+            at, f"has a character that cannot be seen or acts on others ({character}): write {data!r} without it"
+        )
+    elif isinstance(data, Mapping):
+        for name, value in data.items():
+            yield from hidden_faults(name, (*at, name))
+            yield from hidden_faults("" if name in _PROSE else value, (*at, name))
+    elif isinstance(data, list | tuple):
+        for i, value in enumerate(data):
+            yield from hidden_faults(value, (*at, i))
 
 
 def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
@@ -276,10 +250,9 @@ def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
     columns: dict[str, str] = {}
     for part, names in places.items():
         for name, at in names.items():
-            yield from _hidden_faults(name, at)
             key = folded(name)
             coded = key == CODE and spec.blinding is not None
-            if key in RESERVED or key.startswith(tuple(f"{p}." for p in PARTS)) or coded:
+            if key in (*OWN_COLUMNS, *NOTE_COLUMNS) or key.startswith(tuple(f"{p}." for p in COLUMN_PARTS)) or coded:
                 yield Fault(at, f"{name!r} is what sheets call a column of their own: choose another name")
             elif key in columns:
                 yield Fault(at, f"{name!r} and {columns[key]} would be one column of a sheet: choose another name")
@@ -287,7 +260,6 @@ def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 
 def _code_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Faults of the codes of arms."""
     at = ("blinding", "codes")
     codes = {} if spec.blinding is None else spec.blinding.codes or {}
     for arm in codes:
@@ -296,7 +268,6 @@ def _code_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield Fault(at, f"gives no code to {', '.join(left)}: give every arm one, or leave all out to have them drawn")
     names, arms_by_code = {folded(arm) for arm in spec.arms}, dict[str, str]()
     for arm, code in codes.items():
-        yield from _hidden_faults(code, (*at, arm))
         if folded(code) in names:
             yield Fault((*at, arm), f"{code!r} is the name of an arm: a code must not be taken for one")
         elif (other := arms_by_code.setdefault(folded(code), arm)) != arm:
@@ -304,16 +275,8 @@ def _code_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 
 def _unknown(kind: str, name: str, known: Iterable[str], at: Path) -> Iterator[Fault]:
-    """A fault if a name is not among these."""
     if name not in known:
         yield Fault(at, str(UnknownNameError(kind, name, known)))
-
-
-def _hidden_faults(name: str, at: Path) -> Iterator[Fault]:
-    if (character := hidden(name)) is not None:
-        yield Fault(
-            at, f"has a character that cannot be seen or acts on others ({character}): write {name!r} without it"
-        )
 
 
 # Users, arms, preferences and controls
@@ -323,7 +286,7 @@ def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
     """Faults of one user, in the file or added later."""
     if user.cohort is not None and user.cohort not in spec.cohorts:
         # The cohort may have what is missing.
-        yield Fault((*at, "cohort"), str(UnknownNameError("cohort", user.cohort, spec.cohorts)))
+        yield from _unknown("cohort", user.cohort, spec.cohorts, (*at, "cohort"))
         yield from _default_faults(spec, user, user.control, at)
     else:
         resolved = spec.resolved(user)
@@ -348,10 +311,19 @@ def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
         yield Fault(path, f"plot {plot!r} comes twice: each plot of a user needs a name of its own, such as A1")
 
 
-def preference_faults(spec: TrialSpec, preference: dict[str, float], at: Path) -> Iterator[Fault]:
-    """Faults of weights of metrics."""
-    for metric in preference:
-        yield from _unknown("metric", metric, spec.metrics, (*at, metric))
+def preference_faults(spec: TrialSpec, preference: Mapping[str, float], at: Path) -> Iterator[Fault]:
+    """Faults of weights of metrics: with one that rewards the worse direction the trial would seek harm."""
+    for name, weight in preference.items():
+        metric = spec.metrics.get(name)
+        if metric is None:
+            yield from _unknown("metric", name, spec.metrics, (*at, name))
+        elif "better" in metric.model_fields_set and (weight < 0 if metric.better == "higher" else weight > 0):
+            other = "higher" if metric.better == "lower" else "lower"
+            yield Fault(
+                (*at, name),
+                f"[metrics.{name}] says that {metric.better} is better, and a weight of {weight:g} seeks the opposite: "
+                f'write {-weight:g}, or better = "{other}"',
+            )
     if not any(preference.values()):
         yield Fault(at, "must give at least one metric a weight other than zero")
 
@@ -598,7 +570,7 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 
 def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """True if the policy fits the trial, once both are sound on their own."""
+    """Faults of a policy that does not fit the trial, once both are sound on their own."""
     M, first_arm = len(spec.metrics), next(iter(spec.arms.values()))
     d = M * (1 + len(spec.arms if first_arm.attributes is None else first_arm.attributes))
     if spec.kind != "paper":
@@ -610,6 +582,15 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
             ("arms",),
             f"a trial learns at most {MOST_COEFFICIENTS} coefficients, these arms and metrics need {d}: describe the "
             "arms by fewer attributes or narrower maps, or have fewer of them",
+        )
+        return
+    name, plain = spec.policy.name, make(spec.policy.name, **spec.policy.settings)
+    if spec.kind != "paper" and not (isinstance(plain, Policy) and isinstance(plain.learner, Learner | Field)):
+        yield Fault(("policy",), f"{name!r} comes with a model of its own: {PAPER}")
+        return
+    if spec.kind != "paper" and isinstance(plain, Policy) and isinstance(plain.rule, RemembersRounds):
+        yield Fault(
+            ("policy",), f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}"
         )
         return
     try:
@@ -694,3 +675,48 @@ def _evidence_faults(spec: TrialSpec, rule: StoppingRule) -> Iterator[str]:
             f"the policy {spec.policy.name!r} only samples, and its propensities are not known: take another policy, "
             'such as dri_med, or evidence = "model"'
         )
+
+
+# Notes
+
+
+def notes(spec: TrialSpec, d: int, users: int = 0, *, policy: AnyPolicy | None = None) -> list[str]:
+    """Notes for a person before this trial starts, or with so many users now."""
+    traits, texts = (policy or build_policy(spec, d)).traits, []
+    if traits.protects == "discourages":
+        texts.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
+    elif traits.protects == "nothing":
+        texts.append(
+            f"policy {spec.policy.name!r} does not protect users: its decisions may fall below the control; dri_med "
+            'protects them, or give guard = "expected"'
+        )
+    elif traits.tolerance is not None and traits.protects != "sum" and (note := traits.tolerance.note()) is not None:
+        texts.append(note)
+    if traits.protects == "every arm" and next(iter(spec.arms.values())).kind == "own effects":
+        texts.append(
+            "guard 'certain' with arms that teach nothing about each other: an arm that was never given cannot be "
+            "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
+            'describe the arms by attributes, or use guard = "expected"'
+        )
+    has_floor = spec.floors is not None and spec.floors.control > 0
+    if spec.kind == "field" and traits.tolerance is not None and not has_floor and not users:  # fixed once it has begun
+        texts.append("the control has no minimum probability; set `[floors] control = 0.05`")
+    if not spec.users and not users and not spec.enrols:
+        texts.append("there are no users yet; add them before asking")
+    on_model = [name for name, rule in spec.rules.items() if rule.evidence == "model"]
+    if on_model and spec.confounds_seasons_with_arms:
+        texts.append(
+            f"{listed(on_model)}: a model without seasons takes a level that rises or falls for an effect of the arms "
+            "that are given more and more; leave `seasons = false` out of [model], or use "
+            'evidence = "propensities"'
+        )
+    if spec.blinding is not None and spec.seed is not None:
+        texts.append("codes and arms can be computed from the seed: leave `seed` out of the file of a blinded trial")
+    for name, declared in spec.attributes.items():
+        scaled = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
+        if not scaled and not any(name in (user.attributes or {}) for user in spec.users.values()):
+            texts.append(
+                f"attribute {name!r} has no typical value or spread, and no user in the file to take them from: its "
+                "values are used as they are; declare both, or its levels if it is a category"
+            )
+    return texts

@@ -39,9 +39,9 @@ from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, admit, limi
 from drimed.service.runtime import Reply, Retry, Service
 from drimed.trial import tables
 from drimed.trial.changes import CHANGES
-from drimed.trial.names import control_plot
 from drimed.trial.seasons import when
-from drimed.trial.tables import Record, decode, read
+from drimed.trial.spec import control_plot, decode
+from drimed.trial.tables import Record, read
 from drimed.trial.transaction import Transaction
 
 PUBLIC = "public"  # permission of a page that everybody may see

@@ -29,9 +29,8 @@ from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial.estimates import REWARD, seasons_before
 from drimed.trial.explain import arms_without_outcomes, both_ends, explain, possible_arms, shortfall
-from drimed.trial.names import control_plot
 from drimed.trial.queries import Found
-from drimed.trial.spec import Cohort, TrialSpec, User
+from drimed.trial.spec import Cohort, TrialSpec, User, control_plot
 from drimed.trial.state import TrialState
 from drimed.trial.store import SEARCHES, Search
 from drimed.trial.trial import Trial

@@ -21,10 +21,9 @@ from drimed.trial import queries, sheets, template
 from drimed.trial import tell as telling
 from drimed.trial.blinding import blinded_decision, blinded_status
 from drimed.trial.changes import CHANGES, Change, checked
-from drimed.trial.names import tidy
-from drimed.trial.spec import TrialSpec, parse_toml
+from drimed.trial.spec import TrialSpec, decode_utf, parse_toml, tidy
 from drimed.trial.state import TrialState
-from drimed.trial.tables import TYPED, Record, decode_utf, number
+from drimed.trial.tables import TYPED, Record, number
 from drimed.trial.tables import read as read_table
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
