@@ -14,8 +14,16 @@ from drimed.models.mixed.effects import FittedModel
 from drimed.models.offer import Offer
 from drimed.records import Report
 from drimed.reports.analysis import analyse
-from drimed.reports.effects import EVERYBODY, REWARD, evidence, fit_now, inference_learner, own_effects, usable
-from drimed.reports.variation import past_effects
+from drimed.reports.effects import (
+    EVERYBODY,
+    REWARD,
+    evidence,
+    fit_now,
+    inference_learner,
+    own_effects,
+    past_effects,
+    usable,
+)
 from drimed.trial.estimates import offers_now
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
@@ -241,6 +249,6 @@ def test_a_control_plot_is_taken_out_of_the_plot_beside_it() -> None:
 
 def test_past_effects_end_with_the_present_ones() -> None:
     a = field()
-    assert past_effects(a.data, a.fit, a.effects)[-1].effects == [
+    assert past_effects(a.data, a.fit, a.effects)[8] == [
         x for x in a.effects if (x.who, x.source) == (EVERYBODY, "model") and x.arm in a.given and not x.is_control
     ]

@@ -10,8 +10,7 @@ import pytest
 from drimed.models.mixed.effects import FittedModel
 from drimed.records import Report
 from drimed.reports.analysis import Analysis, analyse
-from drimed.reports.effects import EVERYBODY, MODEL
-from drimed.reports.variation import MOST_POINTS, Variation, _fit_until, past_effects
+from drimed.reports.effects import EVERYBODY, MODEL, MOST_POINTS, Variation, _fit_until, past_effects
 from drimed.reports.wording import words_of
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
@@ -82,8 +81,7 @@ def test_evidence_is_counted_here_and_elsewhere() -> None:
 
 
 def numbers(a: Analysis, episode: int) -> dict[tuple[str, str], tuple[float, ...]]:
-    (point,) = [p for p in a.past if p.episode == episode]
-    return {(x.arm, x.on): (x.estimate, *x.ends, *x.likely_ends) for x in point.effects}
+    return {(x.arm, x.on): (x.estimate, *x.ends, *x.likely_ends) for x in a.past[episode]}
 
 
 def test_past_effects_use_the_outcomes_up_to_each_season_and_end_with_the_present() -> None:
@@ -99,7 +97,7 @@ def test_past_effects_use_the_outcomes_up_to_each_season_and_end_with_the_presen
 def test_ranges_narrow_as_outcomes_come_and_hold_the_truth() -> None:
     a = analyse(grown(FIELD, 5))
     for arm in ("good", "bad"):
-        course = [x.likely_ends for p in a.past for x in p.effects if (x.arm, x.on) == (arm, "yield")]
+        course = [x.likely_ends for effects in a.past.values() for x in effects if (x.arm, x.on) == (arm, "yield")]
         widths = [high - low for low, high in course]
         assert widths == sorted(widths, reverse=True)
         assert course[-1][0] < EFFECT[arm] < course[-1][1]
@@ -109,10 +107,12 @@ def test_an_arm_begins_with_its_first_outcome() -> None:
     trial = grown(FIELD, 3)
     trial.add_arm("new")
     found = analyse(trial)
-    first = {arm: min(p.episode for p in found.past for x in p.effects if x.arm == arm) for arm in ("good", "bad")}
+    first = {
+        arm: min(e for e, effects in found.past.items() for x in effects if x.arm == arm) for arm in ("good", "bad")
+    }
     arms = found.data.state.problem.arms
     assert first == {arm: found.data.episode[found.data.arm == arms.index(arm)].min() for arm in first}
-    assert all(x.arm != "new" for p in found.past for x in p.effects)
+    assert all(x.arm != "new" for effects in found.past.values() for x in effects)
 
 
 @pytest.mark.parametrize("more", [{}, {"policy": {"name": "dri_med", "discount": 0.9}}])
@@ -130,13 +130,13 @@ def test_outcomes_of_people_without_seasons_are_counted_again() -> None:
     assert isinstance(found.fit, FittedModel)
     again, kept = _fit_until(found.data, found.fit, 3).evidence.cells, found.fit.evidence.cells
     assert again.count == kept.count
-    assert [p.episode for p in found.past] == [1, 2, 3]
+    assert list(found.past) == [1, 2, 3]
 
 
 def test_of_many_seasons_a_few_are_computed_and_the_last_is_among_them() -> None:
-    episodes = [p.episode for p in paper().past]
+    episodes = list(paper().past)
     assert len(episodes) <= MOST_POINTS
     assert episodes[-1] == 40
     assert len(set(np.diff(episodes).tolist())) == 1
     one = analyse(grown(FIELD, 1))
-    assert past_effects(one.data, one.fit, one.effects) == []
+    assert past_effects(one.data, one.fit, one.effects) == {}

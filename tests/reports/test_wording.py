@@ -10,8 +10,7 @@ from typing import Any, cast
 from drimed.records import Decision, Effect
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.charts import components
-from drimed.reports.effects import EVERYBODY, Recommendation
-from drimed.reports.variation import Component
+from drimed.reports.effects import EVERYBODY, Component, Recommendation
 from drimed.reports.wording import (
     MOST_ARMS,
     MOST_NAMED,

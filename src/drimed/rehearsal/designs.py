@@ -21,7 +21,7 @@ from drimed.rehearsal import scenarios
 from drimed.rehearsal.history import History
 from drimed.rehearsal.history import load as load_history
 from drimed.rehearsal.play import CONTROL, FIXED, UNIFORM, Design, Rehearsal
-from drimed.rehearsal.results import CLAIMS, LIKELY, PROPENSITIES, Number, Record, measures
+from drimed.rehearsal.results import CLAIMS, LIKELY, PROPENSITIES, SURE, Number, Record, measures
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import sweep
 from drimed.trial.spec import Floors, PolicyPart, TrialSpec
@@ -36,7 +36,6 @@ TRIED = {
     "tolerance": (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0),  # times the file's
     "floor": (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5),  # of the control
 }
-SURE = 2.0  # standard errors
 QUICK_TRIALS = 20
 QUICK_LARGEST = 100  # decisions of a season times arms times metrics; more would take longer than a person waits
 STANDS = 0.8  # share of the control beyond which a trial learns little about anything else

@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -17,26 +16,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from drimed.errors import InputError
 from drimed.formatting import counted, percent, short
 from drimed.formatting import measured as in_unit
-from drimed.outputs import replacing
 from drimed.rehearsal import results as numbers
-from drimed.rehearsal.designs import OWN, STANDS, SURE, WEAK, Answer, Plan, Records
-from drimed.rehearsal.results import ALL_TIMES, CLAIMS, LIKELY, PROPENSITIES, Measures, Number, Record, with_unit
+from drimed.rehearsal.designs import OWN, STANDS, WEAK, Answer, Plan, Records
+from drimed.rehearsal.results import ALL_TIMES, CLAIMS, LIKELY, PROPENSITIES, SURE, Measures, Number, Record, with_unit
 from drimed.reports import svg
-from drimed.reports.page import environment, style
+from drimed.reports.page import PAGE, environment, style, write_files
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
 
-PAGE, RESULTS = "index.html", "results.json"
+RESULTS = "results.json"
 OFTEN = 0.1  # share of false claims beyond which something is wrong with the design
 HARMED = 0.05  # share of users beyond which it is a warning
 MOST_USERS = 40  # of the chart of harm: the worst ones
 CLAIM_TEXT = {LIKELY: "likely, 95 %", PROPENSITIES: "by a range from the propensities"}
-NONE = Number(0.0, 0.0)
+HARMED_USERS = "users harmed beyond the tolerance"
 BESIDE = (
     "power, {claim}", "power, at all times", "false claims, {claim}", "share of control", "gain against the control",
-    "regret against the best arm", "users harmed beyond the tolerance", "expected loss of the worst user",
+    "regret against the best arm", HARMED_USERS, "expected loss of the worst user",
     "ideal design percentage",
 )  # fmt: skip
 
@@ -79,18 +76,19 @@ class Results:
     def sentences(self, scenario: str) -> list[Sentence]:
         """The results of the trial in one scenario."""
         m, claim, seasons = self.measured[scenario, OWN], self.own[scenario].first_claim, self.seasons[scenario]
-        unit = self.plan.spec.reward.unit
-        sentences: list[Sentence] = []
+        unit, sentences = self.plan.spec.reward.unit, list[Sentence]()
 
         def say(text: str, warns: bool = False) -> None:
             sentences.append(Sentence(text, warns))
 
-        def side(number: Number, more: str, less: str) -> str:
-            size = Number(abs(number.value), number.error, number.kind).text(unit)
-            return f"{size} {less if number.value < 0 else more}"
+        def number(name: str) -> Number:
+            return m[name] or Number(0.0, 0.0)
 
-        power, harm, false = m[f"power, {claim}"], m[f"harm found, {claim}"], m[f"false claims, {claim}"] or NONE
-        control, frozen = m["share of control"] or NONE, m["trials that stand on the control"] or NONE
+        def side(number: Number, more: str, less: str) -> str:
+            return f"{replace(number, value=abs(number.value)).text(unit)} {less if number.value < 0 else more}"
+
+        power, harm, false = m[f"power, {claim}"], m[f"harm found, {claim}"], number(f"false claims, {claim}")
+        control, frozen = number("share of control"), number("trials that stand on the control")
         if power is not None and frozen.value > WEAK:  # where no arm is better, the control is where it should be
             say(
                 f"The trial is frozen: in {percent(frozen.value)} of simulated trials every user has the control in "
@@ -109,25 +107,23 @@ class Results:
             text = f"After {seasons} seasons a better arm is called better in {power.text()} of trials"
             say(f"{text} ({CLAIM_TEXT[claim]}){more}.{few}", power.value < WEAK)
         if harm is not None:
-            say(
-                f"A harmful arm is called worse in {harm.text()} of trials; "
-                f"{_text(m['decisions harmful beyond the tolerance'])} of decisions give an arm that costs its user "
-                "more than the tolerance."
-            )
+            beyond = number("decisions harmful beyond the tolerance").text()
+            costs = f"{beyond} of decisions give an arm that costs its user more than the tolerance"
+            say(f"A harmful arm is called worse in {harm.text()} of trials; {costs}.")
         say(f"An arm that is not better is called better in {false.text()} of trials.", false.value > OFTEN)
         for rule in self.rules:
-            met, wrong = m[f"rule {rule} met"] or NONE, m[f"rule {rule} met by a false claim"] or NONE
+            met, wrong = number(f"rule {rule} met"), number(f"rule {rule} met by a false claim")
             text = f"Stopping rule {rule!r} is met in {met.text()} of trials, by a false claim in {wrong.text()}."
             say(text, wrong.value > OFTEN)
-        if (mean := m["seasons"] or NONE).value < seasons:
-            say(f"A trial ends after {mean.text()} of {seasons} seasons on average.")
-        gain, regret = m["gain against the control"] or NONE, m["regret against the best arm"] or NONE
+        if number("seasons").value < seasons:
+            say(f"A trial ends after {number('seasons').text()} of {seasons} seasons on average.")
+        gain, regret = number("gain against the control"), number("regret against the best arm")
         if gain.value == regret.value == 0:
             say("A decision brings what the control would: all arms do the same.")
         else:
             brings, least = side(gain, "more", "less"), regret.text(unit)
             say(f"A decision brings {brings} than the control would, and {least} less than the best arm for each user.")
-        harmed, worst = m["users harmed beyond the tolerance"] or NONE, m["expected loss of the worst user"] or NONE
+        harmed, worst = number(HARMED_USERS), number("expected loss of the worst user")
         say(
             f"{harmed.text()} of users lose more than the tolerance over the trial; the worst one is expected to end "
             f"{side(worst, 'below', 'above')} the control with a decision.",
@@ -150,7 +146,7 @@ class Results:
         claim = self.own[self.plan.main].first_claim
         columns = {
             "power": f"power, {claim}", "false": f"false claims, {claim}", "control": "share of control",
-            "harmed": "users harmed beyond the tolerance",
+            "harmed": HARMED_USERS,
             in_unit("regret", self.plan.spec.reward.unit): "regret against the best arm",
         }  # fmt: skip
         return [
@@ -165,24 +161,15 @@ class Results:
 
 def write(results: Results, out: Path, *, force: bool = False) -> Path:
     """Write the page and the numbers into a folder."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror or error}") from None
-    files = {PAGE: page(results), RESULTS: json.dumps(as_json(results), indent=1, ensure_ascii=False) + "\n"}
-    with ExitStack() as stack:  # both are in place, or none
-        beside = {n: stack.enter_context(replacing(out / n, force=force)) for n in files}
-        for name, text in files.items():
-            beside[name].write_text(text, encoding="utf-8")
-    return out / PAGE
+    numbers = json.dumps(as_json(results), indent=1, ensure_ascii=False) + "\n"
+    return write_files(out, {PAGE: page(results).encode(), RESULTS: numbers.encode()}, force=force)
 
 
 def page(results: Results) -> str:
     """The page as HTML."""
     plan, main, unit = results.plan, results.plan.main, results.plan.spec.reward.unit
-    harmful = max(
-        results.own, key=lambda s: (results.measured[s, OWN]["users harmed beyond the tolerance"] or NONE).value
-    )
+    harmed = {s: results.measured[s, OWN][HARMED_USERS] for s in results.own}
+    harmful = max(harmed, key=lambda s: 0.0 if (n := harmed[s]) is None else n.value)
     charts = [
         _power_chart(results.own),
         _designs_chart({d.name: results.measured[main, d.name] for d in plan.designs}, results.own[main], unit),
@@ -296,65 +283,48 @@ def _assumed(results: Results, name: str) -> list[str]:
     return lines + [f"{what} {short(v)}" for what, v in more.items() if v]
 
 
-class Share(NamedTuple):
-    """A share of trials or decisions by a season."""
-
-    value: float
-    low: float
-    high: float
-    text: str
-
-
 def _seasons_chart(
-    id: str, title: str, text: str, caption: str, shares: Mapping[str, Mapping[int, Share]], *levels: float
+    id: str, title: str, text: str, caption: str, shares: Mapping[str, Mapping[int, Sequence[float]]], *levels: float
 ) -> Chart:
-    """Shares over the seasons, by name and season."""
+    """Shares over the seasons with their low and high ends, by name and season."""
     L = 1 + max(t for some in shares.values() for t in some)
-    series, tips, rows = [], [], []
-    for k, some in enumerate(list(shares.values())[: svg.SERIES]):
-        low, high = ([getattr(some.get(t), end, 0.0) for t in range(L)] for end in ("low", "high"))
-        values = [some[t].value if t in some else None for t in range(L)]
-        series.append(Series(values, low, high, line=f"l{k}", band=f"b{k}"))
+    series, names = [], list(shares)[: svg.SERIES]
+    for k, name in enumerate(names):
+        value, low, high = ([shares[name][t][i] if t in shares[name] else None for t in range(L)] for i in range(3))
+        series.append(Series(value, low, high, line=f"l{k}", band=f"b{k}"))
+    rows = []
     for t in range(L):
-        now = {name: some[t] for name, some in shares.items() if t in some}
-        tips.append("; ".join([f"season {t + 1}", *(f"{name}: {percent(s.value)}" for name, s in now.items())]))
-        rows.append([str(t + 1), *(now[name].text if name in now else "" for name in shares)])
-    last = "; ".join(f"{name} {percent(some[max(some)].value)}" for name, some in shares.items())
-    panel = Panel(series, [str(t + 1) for t in range(L)], tips, levels=levels)
+        now = [tuple(map(percent, some[t])) if t in some else None for some in shares.values()]
+        rows.append([str(t + 1), *("" if one is None else "{} ({} to {})".format(*one) for one in now)])
+    last = "; ".join(f"{name} {percent(some[max(some)][0])}" for name, some in shares.items())
+    panel = Panel(series, [str(t + 1) for t in range(L)], levels=levels)
     draw = svg.lines([panel], (0.0, 1.0), "season", number=percent)
-    keys = [Key(name, f"k{k}") for k, name in enumerate(list(shares)[: svg.SERIES])]
-    table = Table(caption, ["season", *shares], rows)
-    return svg.chart(id, title, f"{text} After season {L}: {last}.", draw, table, keys)
+    table, keys = Table(caption, ["season", *shares], rows), [Key(name, f"k{k}") for k, name in enumerate(names)]
+    return Chart(id, title, f"{text} After season {L}: {last}.", draw, table, keys)
 
 
 def _power_chart(records: Mapping[str, Record]) -> Chart | None:
     """The chance of a right claim after each season, by scenario."""
-    shown = [(name, r) for name, r in records.items() if (r.meant > 0).any()][: svg.SERIES]
+    shown = {name: r for name, r in records.items() if (r.meant > 0).any()}
     if not shown:
         return None
     powers = {
-        name: {
-            t: Share(n.value, n.value - SURE * n.error, n.value + SURE * n.error, _plus_minus(n))
-            for t, n in zip(r.looks.tolist(), r.power_by_look(r.first_claim), strict=True)
-        }
-        for name, r in shown
+        name: {t: (n.value, *n.ends) for t, n in zip(r.looks.tolist(), r.power_by_look(r.first_claim), strict=True)}
+        for name, r in list(shown.items())[: svg.SERIES]
     }
+    claim = CLAIM_TEXT[next(iter(shown.values())).first_claim]
     text = (
-        f"Chance that a better arm is called better ({CLAIM_TEXT[shown[0][1].first_claim]}) by the end of each season; "
-        "bands are two standard errors of the simulation, the dashed line is 80 %."
+        f"Chance that a better arm is called better ({claim}) by the end of each season; bands are two standard errors "
+        "of the simulation, the dashed line is 80 %."
     )
-    caption = "Power by season, ± standard error"
+    caption = "Power by season, with two standard errors"
     return _seasons_chart("power-chart", "Power against seasons", text, caption, powers, 0.8)
 
 
 def _allocation_chart(record: Record, arms: Sequence[str], scenario: str) -> Chart:
     """The mean share of each arm in each season, with the middle half of the trials."""
-    low, high = np.nanquantile(record.shares, [0.25, 0.75], axis=0)  # (L, K) each, of the trials that go on
-    mean = np.nanmean(record.shares, 0)
-    shares: dict[str, dict[int, Share]] = {arm: {} for arm in arms}
-    for (t, k), share in np.ndenumerate(mean):
-        text = f"{percent(share)} ({percent(low[t, k])} to {percent(high[t, k])})"
-        shares[arms[k]][t] = Share(share, low[t, k], high[t, k], text)
+    parts = [np.nanmean(record.shares, 0), *np.nanquantile(record.shares, [0.25, 0.75], axis=0)]  # of trials that go on
+    shares = {arm: dict(enumerate(np.stack(parts, -1)[:, k].tolist())) for k, arm in enumerate(arms)}
     text = f"Mean share of each arm, with the middle half of the trials in its band ({scenario})."
     caption = "Share of decisions by season: mean, and the middle half of trials"
     return _seasons_chart("allocation-chart", "Allocation over time", text, caption, shares)
@@ -362,20 +332,14 @@ def _allocation_chart(record: Record, arms: Sequence[str], scenario: str) -> Cha
 
 def _designs_chart(measured: Mapping[str, Measures], record: Record, unit: str) -> Chart | None:
     """The regret of each design, with its power beside it."""
-    points = [
-        (name, p, r)
-        for name, m in measured.items()
-        if (p := m.get(f"power, {record.first_claim}")) is not None
-        and (r := m["regret against the best arm"]) is not None
-    ]
-    if len(points) < 2:
-        return None
     rows, marks = [], []
-    for name, p, r in points:
-        ends = r.value - SURE * r.error, r.value + SURE * r.error
-        tip = f"{name}: regret {r.text(unit)}, power {p.text()}"
-        marks.append(RangeRow(name, percent(p.value), tip, estimate=r.value, thick=ends, strong=name == OWN))
-        rows.append([name, _plus_minus(p), f"{short(r.value)} ± {r.error:.1g}"])
+    for name, m in measured.items():
+        power, cost = m.get(f"power, {record.first_claim}"), m["regret against the best arm"]
+        if power is not None and cost is not None:
+            marks.append(RangeRow(name, percent(power.value), cost.value, cost.ends, strong=name == OWN))
+            rows.append([name, power.text(), cost.text()])
+    if len(marks) < 2:
+        return None
     regret = in_unit("regret of a decision", unit)
     text = (
         "Designs in the same simulated worlds, with two standard errors of the simulation: those further left cost "
@@ -383,7 +347,7 @@ def _designs_chart(measured: Mapping[str, Measures], record: Record, unit: str) 
     )
     ends = svg.spread([0.0, *(x for row in marks for x in row.thick or ())])
     table = Table("Designs", ["design", "power", regret], rows)
-    return svg.chart("designs-chart", "Regret and power, by design", text, svg.ranges(marks, ends, regret), table)
+    return Chart("designs-chart", "Regret and power, by design", text, svg.ranges(marks, ends, regret), table)
 
 
 def _harm_chart(record: Record, users: Sequence[str], scenario: str, unit: str) -> Chart:
@@ -392,8 +356,7 @@ def _harm_chart(record: Record, users: Sequence[str], scenario: str, unit: str) 
     rows, marks = [], []
     for u in np.argsort(-q[2])[:MOST_USERS].tolist():
         low, middle, high, most = (float(v) for v in (*q[:, u], tolerated[u]))
-        tip = f"{users[u]}: {short(middle)}, 90 % of trials {short(low)} to {short(high)}; tolerated {short(most)}"
-        marks.append(RangeRow(users[u], short(middle), tip, estimate=middle, thick=(low, high), limit=most))
+        marks.append(RangeRow(users[u], short(middle), middle, (low, high), limit=most))
         rows.append([users[u], *map(short, (middle, low, high, most))])
     beyond = (record.loss > record.tolerated).mean(0)
     worst = int(beyond.argmax())
@@ -407,8 +370,4 @@ def _harm_chart(record: Record, users: Sequence[str], scenario: str, unit: str) 
     ends = svg.spread([*q.ravel().tolist(), *tolerated.tolist(), 0.0])
     draw = svg.ranges(marks, ends, in_unit("expected loss of a decision", unit), zero=True)
     keys = [Key("median, and 90 % of trials", "key-level"), Key("tolerated", "key-allowed")]
-    return svg.chart("harm-chart", "Harm by user", text, draw, table, keys)
-
-
-def _plus_minus(number: Number) -> str:
-    return f"{percent(number.value)} ± {100 * number.error:.1f}"
+    return Chart("harm-chart", "Harm by user", text, draw, table, keys)

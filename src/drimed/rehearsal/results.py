@@ -23,6 +23,7 @@ LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
 CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
 NEGLIGIBLE = 1e-9  # of the largest effect: round-off
 SHARE, REWARD, PLAIN = "share", "reward", "plain"  # kinds of numbers
+SURE = 2.0  # standard errors
 FROZEN = 0.99  # share of control beyond which a trial stands on it
 BY_SEASON = ("allocation", "control", "given", "controls", "best", "uniform", "violations", "changed")
 BY_LOOK = (
@@ -148,6 +149,12 @@ class Number:
         r = float(top.mean()) / b
         off = (top - r * bottom) / b
         return Number(r, float(off.std(ddof=1)) / len(off) ** 0.5 if len(off) > 1 else float("nan"))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Two standard errors to either side; a share stays one."""
+        low, high = self.value - SURE * self.error, self.value + SURE * self.error
+        return (max(low, 0.0), min(high, 1.0)) if self.kind == SHARE else (low, high)
 
     def text(self, unit: str = "") -> str:
         """The number with its error, and the unit if it is an amount of the reward.

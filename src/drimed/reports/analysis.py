@@ -15,8 +15,20 @@ from drimed.numerics.arrays import BoolArray
 from drimed.records import PENDING, STATES, Decision, Effect, Event, Look, Opening, Status
 from drimed.reports.benefit import Benefit, benefit
 from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
-from drimed.reports.effects import MODEL, Inference, Recommendation, all_effects, fit_now, groups, recommendations
-from drimed.reports.variation import EvidenceSource, PastEffects, Variation, past_effects, variation
+from drimed.reports.effects import (
+    MODEL,
+    EvidenceSource,
+    Inference,
+    PastEffects,
+    Recommendation,
+    Variation,
+    all_effects,
+    fit_now,
+    groups,
+    past_effects,
+    recommendations,
+    variation,
+)
 from drimed.trial import ask, queries
 from drimed.trial.blinding import openings
 from drimed.trial.dataset import Dataset, load_dataset
@@ -67,7 +79,7 @@ class Analysis:
     openings: list[Opening]  # unblindings
     stopping: StoppingHistory | None
     variation: Variation | None  # of a mixed model
-    past: list[PastEffects]
+    past: PastEffects
 
     @cached_property
     def size(self) -> int:

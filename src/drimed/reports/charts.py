@@ -6,8 +6,8 @@ Shapes: L episodes, K arms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,9 +17,8 @@ from drimed.numerics.arrays import IntArray
 from drimed.records import Claim, Effect, Look
 from drimed.reports import svg
 from drimed.reports.analysis import AT_ALL_TIMES, AT_THIS_LOOK, GUARANTEED, Analysis, StoppingHistory, then_of, until
-from drimed.reports.effects import MODEL
+from drimed.reports.effects import MODEL, Component, Level
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
-from drimed.reports.variation import Component, Level
 from drimed.reports.wording import Words, describe_component, unidentified
 from drimed.trial.estimates import EXACT
 from drimed.trial.seasons import Calendar, calendar
@@ -32,13 +31,12 @@ MOST_POINTS = 150  # episodes or looks that are drawn and listed; of more, every
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_COLUMNS = 40  # episodes of the chart of users: the last ones
 MOST_LOOKS = 12  # charts of stopping rules
-LISTED = 5  # values of a covariate in the table
 LEAST_EVIDENCE = -10.0  # drawn; it may be minus infinity
 LIKELY = "likely range (95 %)"
 UNTOLD = "cannot be told yet"
 
 Better = Literal["higher", "lower"]
-Course = tuple[str, list[tuple[float, float, float] | None]]  # an arm and, along an axis, (estimate, low, high)
+Point = tuple[float, float, float]  # estimate, low, high
 
 
 @dataclass(frozen=True)
@@ -62,12 +60,10 @@ class EffectRow:
     @property
     def direction(self) -> tuple[int, str]:
         """Above the control (1), below (-1) or open (0), and the confidence."""
-        if not self.judged and not self.model_free:
-            return 0, ""
-        if self.effect.certain:
-            return self.effect.certain, "" if self.single or self.model_free else ", certainly"
-        likely = 0 if self.single or self.model_free else self.effect.likely
-        return likely, ", likely" if likely else ""
+        two_ranges = not self.single and not self.model_free
+        if self.judged and self.effect.certain:
+            return self.effect.certain, ", certainly" if two_ranges else ""
+        return (self.effect.likely, ", likely") if self.judged and two_ranges and self.effect.likely else (0, "")
 
     @property
     def verdict(self) -> str:
@@ -75,11 +71,11 @@ class EffectRow:
         way, confidence = self.direction
         if way:
             return _direction(way, self.better) + confidence
-        if not self.judged and not self.model_free:
+        if not self.judged or self.effect.seasons == 0:
             return "not judged"
         if self.effect.by_chance:
             return "inconclusive"
-        return "open" if self.effect.confirmed else "one season only" if self.effect.seasons else "not judged"
+        return "open" if self.effect.confirmed else "one season only"
 
     @property
     def full_verdict(self) -> str:
@@ -90,9 +86,7 @@ class EffectRow:
     def look(self) -> str:
         """The class that gives its colour: green is good for the user, in either direction."""
         way = self.direction[0]
-        if not way:
-            return "open"
-        return "up" if (way > 0) == (self.better != "lower") else "down"
+        return "open" if not way else "up" if (way > 0) == (self.better != "lower") else "down"
 
     @property
     def times(self) -> str:
@@ -114,16 +108,14 @@ class EffectRow:
         brackets = f" ({', '.join(beside)})" if beside else ""
         return f"{self.label}{brackets}: {amount(self.effect.estimate, unit)}, {self.verdict}"
 
-    def drawn(self, promise: str, unit: str) -> RangeRow:
+    def drawn(self) -> RangeRow:
         """As a row of a range chart."""
         e, suffix = self.effect, RETIRED if self.retired else ""
         likely = e.likely_ends if e.is_known and not self.single and not self.model_free else None
-        parts = [f"{self.label}{suffix}: {amount(e.estimate, unit)}"]
-        parts += [] if likely is None else [f"likely {span(*likely)}"]
-        parts.append(f"{'without a model, 95 %:' if self.model_free else promise} {span(*e.ends)}")
-        parts += filter(None, [self.times, self.note, self.full_verdict if e.why_open else ""])
-        row = RangeRow(self.label, self.verdict, "; ".join(parts), e.estimate, likely, e.ends, note=self.source)
-        return replace(row, suffix=suffix, look=self.look, square=self.model_free, strong=self.strong)
+        return RangeRow(
+            self.label, self.verdict, e.estimate, likely, e.ends, note=self.source, suffix=suffix, look=self.look,
+            square=self.model_free, strong=self.strong,
+        )  # fmt: skip
 
 
 def forest(
@@ -145,9 +137,9 @@ def forest(
     if any(r.model_free for r in rows):
         keys.append(Key("from the logged probabilities alone (95 %)", "key-square"))
     sides = _direction(-1, rows[0].better), _direction(1, rows[0].better)
-    drawn = [r.drawn(promise, unit) for r in rows]
-    draw = svg.ranges(drawn, _reach(rows), f"{measured(on, unit)} against control", sides=sides, zero=True)
-    return svg.chart(id, title, text, draw, _forest_table(title, rows, promise), keys)
+    axis = f"{measured(on, unit)} against control"
+    draw = svg.ranges([r.drawn() for r in rows], _reach(rows), axis, sides=sides, zero=True)
+    return Chart(id, title, text, draw, _forest_table(title, rows, promise), keys)
 
 
 def _forest_table(title: str, rows: Sequence[EffectRow], promise: str) -> Table:
@@ -193,51 +185,47 @@ def _reach(rows: Sequence[EffectRow]) -> tuple[float, float]:
 
 
 def _panels(
-    id: str, title: str, courses: Sequence[Course], names: Sequence[str], on: str, along: str, *, text: str,
-    at: Sequence[float] | None = None, listed: Sequence[int] | None = None, every_label: bool = False,
+    id: str, title: str, text: str, arms: Mapping[str, Sequence[Point | None]], names: Sequence[str], on: str,
+    along: str, at: Sequence[float] | None = None, *, every_label: bool = False,
 ) -> Chart:  # fmt: skip
-    """A panel for each arm, with likely ranges; `listed` are the places in the table, None: all."""
+    """A panel for each arm, with likely ranges."""
     panels, rows = [], []
-    for label, points in courses:
-        low, high = ([0.0 if x is None else x[i] for x in points] for i in (1, 2))
-        numbers = ["no outcome yet" if x is None else f"{short(x[0])} ({span(x[1], x[2])})" for x in points]
-        tips = [f"{label}, {name}: {number}" for name, number in zip(names, numbers, strict=True)]
-        series = Series([None if x is None else x[0] for x in points], low, high, dots=at is None)
-        panels.append(Panel([series], names, tips, at=at, title=label, every_label=every_label))
-        for i in range(len(points)) if listed is None else listed:
-            x = points[i]
-            rows += [] if x is None else [[label, names[i], short(x[0]), span(x[1], x[2])]]
-    ends = svg.spread([0.0, *(v for _, points in courses for x in points if x is not None for v in x)])
+    for label, points in arms.items():
+        values, low, high = ([None if x is None else x[i] for x in points] for i in range(3))
+        series = Series(values, low, high, dots=at is None)
+        panels.append(Panel([series], names, at=at, title=label, every_label=every_label))
+        for name, x in zip(names, points, strict=True):
+            rows.append([label, name, *(["", "no outcome yet"] if x is None else [short(x[0]), span(x[1], x[2])])])
+    ends = svg.spread([0.0, *(v for points in arms.values() for x in points if x is not None for v in x)])
     looks = ("key-dot", "key-level") if at is None else ("key-gain", "key-band")
     keys = [Key("effect against control", looks[0]), Key(LIKELY, looks[1])]
     draw = svg.lines(panels, ends, f"{along}; effect on {on} against control", height=190.0)
-    return svg.chart(id, title, text, draw, Table(title, ["arm", along, "effect", "likely"], rows), keys)
+    return Chart(id, title, text, draw, Table(title, ["arm", along, "effect", "likely"], rows), keys)
 
 
 def over_time(a: Analysis, on: str, unit: str) -> Chart | None:
     """Effects on a measure after each season, for all users together; None before there are two seasons."""
-    called = calendar(a.data.state)
+    word, names = calendar(a.data.state).word, [calendar(a.data.state).label(e) for e in a.past]
     courses: dict[str, dict[int, Effect]] = {}
-    for i, past in enumerate(a.past):
-        for x in past.effects:
+    for i, effects in enumerate(a.past.values()):
+        for x in effects:
             if x.on == on:
                 courses.setdefault(x.arm, {})[i] = x
     if not courses:
         return None
     most = sorted(courses, key=lambda arm: -a.times[arm])[:MOST_PANELS]
-    arms = [arm for arm in a.data.state.problem.arms if arm in most]
-    names = [called.label(past.episode) for past in a.past]
-    drawn, texts = list[Course](), []
-    for arm in arms:
+    drawn, texts = dict[str, list[Point | None]](), []
+    for arm in (arm for arm in a.data.state.problem.arms if arm in most):
         course = courses[arm]
-        points = [(y.estimate, *y.likely_ends) if (y := course.get(i)) else None for i in range(len(names))]
-        drawn.append((a.label(arm), points))
+        drawn[a.label(arm)] = [
+            (y.estimate, *y.likely_ends) if (y := course.get(i)) else None for i in range(len(names))
+        ]
         ends = [f"{amount(course[i].estimate, unit)} after {names[i]}" for i in sorted({min(course), max(course)})]
         texts.append(f"{a.label(arm)}: {', '.join(ends)}")
-    left_out = f" ({len(arms)} of {counted(len(courses), 'arm')}, those given most)" if len(courses) > len(arms) else ""
+    left_out = f" ({len(most)} of {counted(len(courses), 'arm')}, those given most)" if len(courses) > len(most) else ""
     what = measured(on, unit)
-    title = f"Effects on {what} against control after each {called.word}: all users{left_out}"
-    return _panels("over-time-chart", title, drawn, names, what, called.word, text="; ".join(texts) + ".")
+    title = f"Effects on {what} against control after each {word}: all users{left_out}"
+    return _panels("over-time-chart", title, "; ".join(texts) + ".", drawn, names, what, word)
 
 
 def covariates(a: Analysis, on: str, unit: str, words: Words) -> list[Chart]:
@@ -246,18 +234,19 @@ def covariates(a: Analysis, on: str, unit: str, words: Words) -> list[Chart]:
     charts = []
     for i, name in enumerate(dict.fromkeys(x.covariate for x in effects)):
         some = [x for x in effects if x.covariate == name]
-        first, n = some[0], len(some[0].values)
+        first, what = some[0], measured(on, unit)
         names = first.levels or [amount(v, first.unit) for v in first.values]
-        texts, drawn = [], list[Course]()
+        texts = []
         for x in some:
-            values = [f"{amount(x.estimate[j], unit)} at {names[j]}" for j in (range(n) if x.levels else (0, -1))]
-            texts.append(f"{a.label(x.arm)}: {', '.join(values) if x.levels else 'from ' + ' to '.join(values)}")
-            drawn.append((a.label(x.arm), [*zip(x.estimate, x.low, x.high, strict=True)]))
-        what, along = measured(on, unit), measured(name, first.unit)
-        title, text = f"Effects on {what} against control by {name}{words.scope}", "; ".join(texts) + "."
-        listed = None if first.levels else sorted({round(j * (n - 1) / (LISTED - 1)) for j in range(LISTED)})
+            ends = [
+                f"{amount(x.estimate[j], unit)} at {names[j]}" for j in (range(len(names)) if x.levels else (0, -1))
+            ]
+            texts.append(f"{a.label(x.arm)}: {', '.join(ends) if x.levels else 'from ' + ' to '.join(ends)}")
+        drawn = {a.label(x.arm): list(zip(x.estimate, x.low, x.high, strict=True)) for x in some}
+        title = f"Effects on {what} against control by {name}{words.scope}"
         at, id = None if first.levels else first.values, f"covariate-chart-{i + 1}" if i else "covariate-chart"
-        charts.append(_panels(id, title, drawn, names, what, along, text=text, at=at, listed=listed, every_label=True))
+        along, text = measured(name, first.unit), "; ".join(texts) + "."
+        charts.append(_panels(id, title, text, drawn, names, what, along, at, every_label=True))
     return charts
 
 
@@ -272,12 +261,7 @@ def reward(a: Analysis) -> Chart | None:
     promise, unit = a.promise_of_sums, a.data.state.spec.reward.unit
     in_unit = f", in {unit}" if unit else ""
     ends = svg.window([0.0, *gain, *allowed], [v for v in (*low, *high) if abs(v) < ENDLESS], REACH)
-    tips = [
-        f"{called.word} {labels[i]}: {amount(gain[i], unit)} ({promise} {span(low[i], high[i])}); the tolerance allows "
-        f"{short(allowed[i])}"
-        for i in range(len(at))
-    ]
-    panel = Panel([Series(gain, low, high), Series(gain, dots=True), Series(allowed, line="allowed")], labels, tips)
+    panel = Panel([Series(gain, low, high), Series(gain, dots=True), Series(allowed, line="allowed")], labels)
     table = Table(
         f"Expected reward of the arms given against the control's, added up to the end of each {called.word}{in_unit}",
         [called.word, "reward minus control's", f"{promise} from", f"{promise} to", "tolerance allows"],
@@ -294,7 +278,7 @@ def reward(a: Analysis) -> Chart | None:
     keys = [Key("reward minus control's", "key-gain"), Key(bands.get(promise, f"{promise} range"), "key-band")]
     keys.append(Key("the tolerance allows", "key-allowed"))
     title = f"Reward so far, added up over all decisions, against what the control would have earned{in_unit}"
-    return svg.chart("reward-chart", title, text, svg.lines([panel], ends, called.word), table, keys)
+    return Chart("reward-chart", title, text, svg.lines([panel], ends, called.word), table, keys)
 
 
 def evidence(a: Analysis) -> Chart | None:
@@ -303,21 +287,19 @@ def evidence(a: Analysis) -> Chart | None:
     if drift is None:
         return None
     at = svg.thinned(len(drift.evidence), MOST_POINTS)
-    labels = [called.label(i + 1) for i in at]
-    values = [float(v) for v in drift.evidence[at]]
+    labels, values = [called.label(i + 1) for i in at], drift.evidence[at].tolist()
     texts = [short(v) if math.isfinite(v) else "none" for v in values]
     drawn, alarm = np.maximum(values, LEAST_EVIDENCE).tolist(), math.log(1 / drift.alpha)
     rows = [[name, v, short(alarm)] for name, v in zip(labels, texts, strict=True)]
-    tips = [f"{called.word} {name}: log evidence {v}; alarm at {at}" for name, v, at in rows]
-    panel = Panel([Series(drawn)], labels, tips, levels=[alarm])
     table = Table("Evidence that the effects moved", [called.word, "log evidence", "alarm at"], rows)
     text = f"Log evidence that effects have moved: {texts[-1]} after {called.word} {labels[-1]}; "
     text += f"an alarm is raised at {short(alarm)}."
     if min(values) < LEAST_EVIDENCE:
         text += f" Values below {short(LEAST_EVIDENCE)} are drawn at {short(LEAST_EVIDENCE)}."
+    panel = Panel([Series(drawn)], labels, levels=[alarm])
     draw = svg.lines([panel], svg.spread([*drawn, alarm, 0.0]), called.word, height=140.0)
     keys = [Key("evidence", "key-gain"), Key("alarm", "key-allowed")]
-    return svg.chart("evidence-chart", "Evidence that the effects themselves moved", text, draw, table, keys)
+    return Chart("evidence-chart", "Evidence that the effects themselves moved", text, draw, table, keys)
 
 
 def by_arm(a: Analysis) -> Chart | None:
@@ -347,7 +329,7 @@ def by_arm(a: Analysis) -> Chart | None:
     most = f"{100 * sums[-1, best] / max(1, int(sums[-1].sum())):.0f} % {arms[best]}"
     text = f"Share of decisions by arm in each {called.word}. In {called.word} {names[-1]}: {most}."
     draw = svg.shares(stacked[None], [""], [first for first, _ in ends], tip, called.word)
-    return svg.chart("allocation-chart", f"Share of decisions by arm and {called.word}", text, draw, table, keys)
+    return Chart("allocation-chart", f"Share of decisions by arm and {called.word}", text, draw, table, keys)
 
 
 def by_user(a: Analysis, users: Sequence[str]) -> Chart | None:
@@ -357,54 +339,51 @@ def by_user(a: Analysis, users: Sequence[str]) -> Chart | None:
         return None
     arms = data.state.problem.arms
     first = max(0, L - MOST_COLUMNS)  # earlier episodes are not shown
-    all_users = list(data.state.users)
-    place = np.full(len(all_users), -1)
-    place[[all_users.index(name) for name in users]] = np.arange(len(users))
-    counts = np.zeros((len(users), L - first, len(arms)), np.intp)
-    at = (place[data.user] >= 0) & (data.episode > first)
-    np.add.at(counts, (place[data.user[at]], data.episode[at] - 1 - first, data.arm[at]), 1)
+    counts = np.zeros((len(data.state.users), L, len(arms)), np.intp)
+    np.add.at(counts, (data.user, data.episode - 1, data.arm), 1)
+    counts = counts[[data.state.users[name] for name in users], first:]
     names = [called.label(e) for e in range(first + 1, L + 1)]
-    stacked, keys = _stacked(counts.reshape(-1, len(arms)), arms)
+    stacked, keys = _stacked(counts, arms)
 
     def arms_of(n: IntArray) -> str:
         return ", ".join(f"{arms[k]} × {n[k]}" if n[k] > 1 else arms[k] for k in np.flatnonzero(n))
 
     rows = [[user, *map(arms_of, counts[h])] for h, user in enumerate(users)]
-    table = Table(f"Arms of each user, by {called.word}", ["user", *names], rows)
     cut = f" Only the last {MOST_COLUMNS} of {L} {called.word}s are shown." if first else ""
     text = f"Arms of {counted(len(users), 'user')} in each {called.word}; each colour is an arm.{cut}"
 
     def tip(r: int, c: int, _: int) -> str:
-        return f"{users[r]}, {called.word} {names[c]}: {arms_of(counts[r, c])}"
+        return f"{users[r]}, {called.word} {names[c]}: {rows[r][1 + c]}"
 
-    draw = svg.shares(stacked.reshape(len(users), L - first, -1), users, names, tip, called.word)
-    return svg.chart("allocation-chart", f"Arms of each user in each {called.word}", text, draw, table, keys)
+    draw = svg.shares(stacked, users, names, tip, called.word)
+    table = Table(f"Arms of each user, by {called.word}", ["user", *names], rows)
+    return Chart("allocation-chart", f"Arms of each user in each {called.word}", text, draw, table, keys)
 
 
 def _stacked(counts: IntArray, arms: Sequence[str]) -> tuple[IntArray, list[Key]]:
     """Series (..., S) of the arms given most, in the order of the file, and one of all others."""
-    total = counts.sum(0)
+    total = counts.reshape(-1, len(arms)).sum(0)
     order = [int(k) for k in np.argsort(-total, kind="stable") if total[k]]
     own, others = sorted(order[: svg.MOST_LOOKS]), order[svg.MOST_LOOKS :]
     keys = [Key(arms[k], svg.swatch(i), i) for i, k in enumerate(own)]
     if not others:
-        return counts[:, own], keys
+        return counts[..., own], keys
     keys.append(Key(counted(len(others), "other arm"), svg.OTHER, len(own)))
-    return np.concatenate([counts[:, own], counts[:, others].sum(-1, keepdims=True)], -1), keys
+    return np.concatenate([counts[..., own], counts[..., others].sum(-1, keepdims=True)], -1), keys
 
 
 def probabilities(chances: Mapping[str, float], chosen: str) -> Chart:
     """The probability of each arm in one decision, and the arm that was drawn."""
     rows = [
-        RangeRow(arm, f"{100 * p:.1f} %{' · given' if arm == chosen else ''}", f"{arm}: {100 * p:.2f} %",
-                 thick=(0.0, p), strong=arm == chosen)
+        RangeRow(arm, f"{100 * p:.1f} %{' · given' * (arm == chosen)}", thick=(0.0, p), strong=arm == chosen)
         for arm, p in chances.items()
-    ]  # fmt: skip
+    ]
     listed = [[arm, f"{100 * p:.2f} %", "yes" if arm == chosen else ""] for arm, p in chances.items()]
     text = ", ".join(f"{arm} {100 * p:.1f} %" for arm, p in chances.items()) + f"; {chosen} was given."
     table = Table("The probability of each arm", ["arm", "probability", "given"], listed)
-    draw = svg.ranges(rows, (0.0, 1.0), "probability")
-    return svg.chart("probability-chart", "Probability of each arm", text, draw, table)
+    return Chart(
+        "probability-chart", "Probability of each arm", text, svg.ranges(rows, (0.0, 1.0), "probability"), table
+    )
 
 
 def rule_charts(history: StoppingHistory) -> list[Chart]:
@@ -428,38 +407,38 @@ def _looks(
 ) -> Chart | None:
     """The range of one arm at each look; None while no range is known."""
     points = [points[i] for i in svg.thinned(len(points), MOST_POINTS)]
-    ends = [(c.low, c.high) if c.low is not None and c.high is not None else None for _, c in points]
-    shown = [e for e in ends if e is not None]
+    claims = [claim for _, claim in points]
+    shown = [(c.low, c.high) for c in claims if c.low is not None and c.high is not None]
     if not shown:
         return None
-    last, lines = points[-1][1], margins(points[-1][1], better)
-    low, high = ([0.0 if e is None else e[i] for e in ends] for i in (0, 1))
-    middles = [None if e is None else (e[0] + e[1]) / 2 for e in ends]
-    met = [m if c.met else None for m, (_, c) in zip(middles, points, strict=True)]
-    open_ = [None if c.met else m for m, (_, c) in zip(middles, points, strict=True)]
-    series = [Series(open_, low, high, dots=True), Series(met, low, high, dots=True, bar="met-line")]
-    tips = [
-        f"look {i + 1}, {called.said(look.episode)}: {describe_claim(c, unit, then)}"
-        for i, (look, c) in enumerate(points)
+    last, lines = claims[-1], margins(claims[-1], better)
+    low, high = [c.low for c in claims], [c.high for c in claims]
+    middles = [None if c.low is None or c.high is None else (c.low + c.high) / 2 for c in claims]
+    series = [
+        Series(
+            [m if c.met is met else None for m, c in zip(middles, claims, strict=True)], low, high, dots=True, bar=bar
+        )
+        for met, bar in ((False, "level-line"), (True, "met-line"))
     ]
-    panel = Panel(series, [str(i + 1) for i in range(len(points))], tips, levels=lines)
+    panel = Panel(series, [str(i + 1) for i in range(len(points))], levels=lines)
     bounds = svg.window([0.0, *lines, *shown[-1]], [v for e in shown for v in e], 1.0)
     rows = []
     for i, (look, c) in enumerate(points):
-        ends_and_margin = [*(NOT_KNOWN if v is None else short(v) for v in (c.low, c.high)), short(c.margin)]
+        ends = [NOT_KNOWN if v is None else short(v) for v in (c.low, c.high)]
         to_go = NOT_KNOWN if c.distance is None else short(max(c.distance, 0.0))
-        met_or_why = "yes" if c.met else c.waits or "no"
-        rows.append([str(i + 1), called.label(look.episode), str(look.decisions), *ends_and_margin, to_go, met_or_why])
+        met = "yes" if c.met else c.waits or "no"
+        rows.append([str(i + 1), called.label(look.episode), str(look.decisions), *ends, short(c.margin), to_go, met])
+    effect = f"effect on {measured(last.on, unit)}"
     table = Table(
-        f"Looks at {last.rule}, {last.arm}, {last.who}: effect on {measured(last.on, unit)}",
+        f"Looks at {last.rule}, {last.arm}, {last.who}: {effect}",
         ["look", called.word, "decisions", "from", "to", "margin", f"to go until {until(last.kind, then)}", "met"],
         rows,
     )
-    keys = [Key(f"effect on {measured(last.on, unit)}", "key-level"), Key("margin", "key-allowed")]
-    keys += [Key("the rule is met", "key-met")] if any(m is not None for m in met) else []
+    keys = [Key(effect, "key-level"), Key("margin", "key-allowed")]
+    keys += [Key("the rule is met", "key-met")] if any(c.met for c in claims) else []
     text = f"At the last look: {describe_claim(last, unit, then)}."
     draw = svg.lines([panel], bounds, "look", height=180.0)
-    return svg.chart(id, f"{last.rule}: {last.arm}, {last.who}", text, draw, table, keys)
+    return Chart(id, f"{last.rule}: {last.arm}, {last.who}", text, draw, table, keys)
 
 
 def margins(claim: Claim, better: str) -> list[float]:
@@ -499,8 +478,7 @@ def components(all_components: Sequence[Component], words: Words, metric: str, u
         label, clear = words.component(c.family), c.identifiable and c.low > 0
         value = UNTOLD if not c.identifiable else f"at most {short(c.high)}"
         value = f"{short(c.deviation)} ({span(c.low, c.high)})" if clear else value
-        ends = (c.low, c.high) if c.identifiable else None
-        rows.append(RangeRow(label, value, f"{label}: {value}", c.deviation if clear else None, thick=ends))
+        rows.append(RangeRow(label, value, c.deviation if clear else None, (c.low, c.high) if c.identifiable else None))
         numbers = [short(c.deviation) if clear else "", short(c.low), short(c.high)]
         listed.append([label, *(numbers if c.identifiable else [""] * 3), "" if c.identifiable else UNTOLD])
     largest = 2.5 * max((c.deviation for c in mine if c.identifiable and c.low > 0), default=math.inf)
@@ -509,52 +487,38 @@ def components(all_components: Sequence[Component], words: Words, metric: str, u
     parts = [describe_component(c, words, unit) for c in mine if c.identifiable][:3]
     text = f"{metric}: {'; '.join(filter(None, [*parts, unidentified(mine, words)]))}."
     draw = svg.ranges(rows, (0.0, axis_end), measured(metric, unit))
-    title = f"What varies, and how much: {metric}"
-    return svg.chart(id, title, text, draw, table, [Key(LIKELY, "key-level")])
+    return Chart(id, f"What varies, and how much: {metric}", text, draw, table, [Key(LIKELY, "key-level")])
 
 
-def site_levels(levels: Sequence[Level], words: Words, metric: str, unit: str, id: str) -> Chart | None:
-    """The mean outcome at each site under the control."""
-    mine = [v for v in levels if v.metric == metric]
-    if not mine:
-        return None
-    scope = f"{words.scope}{words.typical_context}"
-    rows = []
-    for v in mine:
-        value = f"{short(v.estimate)} ({span(v.low, v.high)})"
-        note = counted(v.outcomes, "outcome")
-        rows.append(RangeRow(v.name, value, f"{v.name}: {value}", v.estimate, thick=(v.low, v.high), note=note))
-    title = f"Levels of {words.group}s: {metric} under the control{words.scope}"
-    caption = f"{measured(metric, unit)} at each {words.group} under its control{scope}"
-    text = f"Expected {metric} under the control{scope}: {_extremes(mine, unit, lambda v: f'at {v.name}')}."
-    draw = svg.ranges(rows, svg.spread([end for v in mine for end in (v.low, v.high)]), measured(metric, unit))
-    table = _level_table(caption, words.group, metric, mine)
-    return svg.chart(id, title, text, draw, table, [Key(LIKELY, "key-level")])
-
-
-def season_levels(levels: Sequence[Level], words: Words, metric: str, unit: str, id: str) -> Chart | None:
-    """The mean outcome in each season under the control."""
-    mine = [v for v in levels if v.metric == metric]
+def levels(
+    all_levels: Sequence[Level], words: Words, metric: str, unit: str, id: str, *, seasons: bool
+) -> Chart | None:
+    """The mean outcome at each site, or in each season, under the control."""
+    mine = [v for v in all_levels if v.metric == metric]
     if len(mine) < 2:
         return None
-    shown = [mine[i] for i in svg.thinned(len(mine), MOST_POINTS)]
-    tips = [f"season {v.name}: {amount(v.estimate, unit)} ({span(v.low, v.high)})" for v in shown]
-    series = Series([v.estimate for v in shown], [v.low for v in shown], [v.high for v in shown], dots=True)
-    panel = Panel([series], [v.name for v in shown], tips)
-    where = f"in each season{words.own_context} under the control, averaged over all {words.users}"
-    text = f"Expected {metric} {where}: {_extremes(mine, unit, lambda v: f'in season {v.name}')}."
-    ends = svg.spread([end for v in shown for end in (v.low, v.high)])
-    table = _level_table(f"{measured(metric, unit)} {where}", "season", metric, shown)
-    draw = svg.lines([panel], ends, f"season; {measured(metric, unit)}")
-    title = f"Levels of seasons: {metric} under the control"
-    return svg.chart(id, title, text, draw, table, [Key(LIKELY, "key-level")])
+    what, ends = measured(metric, unit), svg.spread([end for v in mine for end in (v.low, v.high)])
+    if seasons:
+        noun, at, scope = "season", "in season", ""
+        where = f"in each season{words.own_context} under the control, averaged over all {words.users}"
+        mine = [mine[i] for i in svg.thinned(len(mine), MOST_POINTS)]
+        series = Series([v.estimate for v in mine], [v.low for v in mine], [v.high for v in mine], dots=True)
+        draw = svg.lines([Panel([series], [v.name for v in mine])], ends, f"season; {what}")
+    else:
+        noun, at, scope = words.group, "at", words.scope
+        where = f"at each {words.group} under its control{words.scope}{words.typical_context}"
+        draw = svg.ranges([_level_row(v) for v in mine], ends, what)
+    least, most = (pick(mine, key=lambda v: v.estimate) for pick in (min, max))
+    extremes = " to ".join(f"{amount(v.estimate, unit)} {at} {v.name}" for v in (least, most))
+    rows = [[v.name, f"{v.outcomes:,}", *(short(e) for e in (v.estimate, v.low, v.high))] for v in mine]
+    table = Table(f"{what} {where}", [noun, "outcomes", metric, "from", "to"], rows)
+    title, text = (
+        f"Levels of {noun}s: {metric} under the control{scope}",
+        f"Expected {metric} {where}: from {extremes}.",
+    )
+    return Chart(id, title, text, draw, table, [Key(LIKELY, "key-level")])
 
 
-def _level_table(caption: str, noun: str, metric: str, levels: Sequence[Level]) -> Table:
-    rows = [[v.name, f"{v.outcomes:,}", *(short(e) for e in (v.estimate, v.low, v.high))] for v in levels]
-    return Table(caption, [noun, "outcomes", metric, "from", "to"], rows)
-
-
-def _extremes(levels: Sequence[Level], unit: str, where: Callable[[Level], str]) -> str:
-    least, most = (pick(levels, key=lambda v: v.estimate) for pick in (min, max))
-    return f"from {amount(least.estimate, unit)} {where(least)} to {amount(most.estimate, unit)} {where(most)}"
+def _level_row(v: Level) -> RangeRow:
+    value, note = f"{short(v.estimate)} ({span(v.low, v.high)})", counted(v.outcomes, "outcome")
+    return RangeRow(v.name, value, v.estimate, thick=(v.low, v.high), note=note)

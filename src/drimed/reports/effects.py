@@ -1,4 +1,4 @@
-"""Effects of arms against the control, for each user, each group and all users, and the best arm for each user.
+"""Effects of arms against the control for each user, group and all users, past effects, the best arms, and variation.
 
 Two ranges stand side by side. The likely range is the posterior's 95 % at one look. The long range of the paper's model
 is guaranteed at all times for all effects together; that of a mixed model holds for one effect at all looks together.
@@ -9,9 +9,9 @@ of the long range and those of the likely one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -20,7 +20,10 @@ from drimed.errors import InputError
 from drimed.evaluation import effects as arm_effects
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects as mixed
-from drimed.models.mixed.effects import EffectPosterior, FittedModel, seasons_with_both_arms
+from drimed.models.mixed import summaries
+from drimed.models.mixed.effects import EffectPosterior, FittedModel, extend_to, seasons_with_both_arms
+from drimed.models.mixed.observations import Cells
+from drimed.models.mixed.terms import FACTORS
 from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Fit, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -35,8 +38,10 @@ from drimed.trial.estimates import (
     known_end,
     may_get,
     offers_now,
+    outcome_rows,
 )
 from drimed.trial.problem import PRIOR_DEVIATION, coefficients_are_scaled
+from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
@@ -46,11 +51,17 @@ MOST_USERS = 1000  # whose average is computed to judge one of them; of more, a 
 AT_ONCE = 64  # users whose posterior is drawn from at a time
 OUTCOMES_AT_ONCE = 500  # of an episode, that are learned from together
 MOST_REFITTED = 5000  # outcomes that are learned from again where each of them changes the noise
+GRID = 9  # values of a covariate that effects are computed at
+MOST_COUNTED = 2000  # users whose own outcomes are counted
+MOST_SITES = 200  # whose levels are listed
+MOST_POINTS = 12  # seasons that past effects are computed for; of more, every so many
 LIKELY = 0.95
 ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
+SEASON = FACTORS.index("season")
 
 Inference = Fit | FittedModel  # the source of effects: the paper's regression, or a mixed model
 Refit = tuple[Fit, NoiseModel | None]  # the regression and the noise by the outcomes up to an episode; None: known
+PastEffects = dict[int, list[Effect]]  # for all users together, by the outcomes up to an episode
 
 
 @dataclass(frozen=True)
@@ -84,57 +95,57 @@ def own_effects(
     offers = offers_now(state, users)
     all_offers = offers_now(state) if together else offers
     model = fit or fitted_model(state, all_offers) or _own_fit(state)
+    significant = None
     if isinstance(model, FittedModel):
         if together:
             names = list(state.users)
             everybody = effects_together(model, all_offers, range(len(names)), may_get(state, names)).at((..., 0))
         own = mixed.effects_of_users(model, offers).at((..., 0))  # (H, K)
-        five, significant = _five(own), mixed.is_significant(own, everybody, compared_arms(state), len(state.users))
+        five = of_posterior(own)
+        significant = mixed.is_significant(own, everybody, compared_arms(state), len(state.users))[..., None]
     else:
-        five, significant = _of_regression(model, arm_effects.reward_effects(model, offers)), None
+        five = of_regression(model, arm_effects.reward_effects(model, offers))
     times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
     effects: list[Effect] = []
     for h, user in enumerate(users):
         both, sure = (None if part is None else part[h] for part in (seasons, significant))
-        sure = None if sure is None else sure[:, None]
         effects += _records(state, user, [REWARD], five[:, h, :, None], times[h], can[h], both, sure)
     return effects
 
 
 def all_effects(data: Dataset, fit: Inference) -> list[Effect]:
     """All users and groups on the reward and on each metric, single users on the reward."""
-    state = data.state
-    names, members, offers = list(state.users), groups(state), offers_now(state)
+    state, members = data.state, groups(data.state)
+    names = list(state.users)
+    together, everybody = effects_of_groups(state, fit, members)
+    own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
+    on_reward = [x for x in together if x.on == REWARD and x.who not in state.users]
+    on_metrics = [x for m in state.problem.metrics for x in together if x.on == m]
+    free = all_model_free_effects(data, members, given(state, names), available(state, names))
+    return [*on_reward, *own, *on_metrics, *free]
+
+
+def effects_of_groups(
+    state: TrialState, fit: Inference, members: Mapping[str, Sequence[int]]
+) -> tuple[list[Effect], EffectPosterior | None]:
+    """The members of each group together, on the reward and each metric; and the first posterior of a mixed model."""
+    names, offers = list(state.users), offers_now(state)
     times, can, could = given(state, names), available(state, names), may_get(state, names)
     measures, seasons, compared = [REWARD, *state.problem.metrics], _seasons(fit, offers), compared_arms(state)
     everybody: EffectPosterior | None = None
-    together: list[Effect] = []
-    for who, some in members.items():  # all users are the first
-        significant = None
+    effects: list[Effect] = []
+    for who, some in members.items():
+        significant, at = None, list(some)
         if isinstance(fit, FittedModel):
-            posterior = effects_together(fit, offers, some, could)
+            posterior = effects_together(fit, offers, at, could)
             everybody = everybody or posterior
             others = 1 if who == EVERYBODY else len(members) - 1
-            five, significant = _five(posterior), mixed.is_significant(posterior, everybody, compared, others)
+            five, significant = of_posterior(posterior), mixed.is_significant(posterior, everybody, compared, others)
         else:
-            five = group_ranges(state, fit, offers, some, could)
-        both, possible = None if seasons is None else seasons[some].min(0), np.asarray(can[some].any(0))
-        records = _records(state, who, measures, five, times[some].sum(0), possible, both, significant)
-        together += [x for x in records if x.on != REWARD or who not in state.users]
-    own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
-    on_reward = [x for x in together if x.on == REWARD]
-    on_metrics = [x for m in state.problem.metrics for x in together if x.on == m]
-    return [*on_reward, *own, *on_metrics, *all_model_free_effects(data, members, times, can)]
-
-
-def effects_at(data: Dataset, fit: Inference) -> list[Effect]:
-    """All users together on every measure, by an earlier fit; without counts of seasons."""
-    state = data.state
-    names = list(state.users)
-    could, times = may_get(state, names), given(state, names).sum(0)
-    five = group_ranges(state, fit, offers_now(state), range(len(names)), could)
-    possible = np.asarray(available(state, names).any(0))
-    return _records(state, EVERYBODY, [REWARD, *state.problem.metrics], five, times, possible)
+            five = _group_ranges(state, fit, offers, at)
+        both, possible = None if seasons is None else seasons[at].min(0), np.asarray(can[at].any(0))
+        effects += _records(state, who, measures, five, times[at].sum(0), possible, both, significant)
+    return effects, everybody
 
 
 def recommendations(data: Dataset, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
@@ -172,19 +183,15 @@ def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tu
         yield view.fit, view.offer, some
 
 
-def group_ranges(
-    state: TrialState, fit: Inference, offers: Offer, some: Sequence[int], possible: BoolArray
-) -> FloatArray:
-    """Some users together, on the reward and each metric; `possible` is (H, K), of all: (5, K, 1 + M)."""
-    if isinstance(fit, FittedModel):
-        return _five(effects_together(fit, offers, some, possible))
-    parts = [_of_regression(fit, arm_effects.group_effects(fit, offers, some))]
+def _group_ranges(state: TrialState, fit: Fit, offers: Offer, some: Sequence[int]) -> FloatArray:
+    """Some users together by the regression, on the reward and each metric: (5, K, 1 + M)."""
+    parts = [of_regression(fit, arm_effects.group_effects(fit, offers, some))]
     for m, size in enumerate(state.problem.sizes):
         if offers.maps is None:
             raise InputError("effects on metrics need the arms' maps Phi")
         maps = np.broadcast_to(offers.maps[..., m, :], offers.features.shape)  # as if the metric were the reward
         one = arm_effects.group_effects(fit, Offer(features=maps, control=offers.control), some)
-        parts.append(size * _of_regression(fit, one))
+        parts.append(size * of_regression(fit, one))
     return np.stack(parts, -1)
 
 
@@ -238,13 +245,15 @@ def _records(
     return effects
 
 
-def _five(posterior: EffectPosterior) -> FloatArray:
+def of_posterior(posterior: EffectPosterior) -> FloatArray:
+    """Five numbers of each effect: (5, ...)."""
     return np.stack([posterior.mean, *posterior.at_all_times(), *posterior.likely])
 
 
-def _of_regression(fit: Fit, effects: arm_effects.Effects) -> FloatArray:
-    likely = float(ndtri(0.5 + LIKELY / 2) * fit.noise_bound / fit.radius)  # as a share of the guaranteed range
-    half = likely * (effects.estimate - effects.low)
+def of_regression(fit: Fit, effects: arm_effects.Effects) -> FloatArray:
+    """The same by the paper's regression, whose likely range is a share of the guaranteed one."""
+    share = ndtri(0.5 + LIKELY / 2) * fit.noise_bound / np.asarray(fit.radius)
+    half = share[..., None] * (effects.estimate - effects.low)
     return np.stack([effects.estimate, effects.low, effects.high, effects.estimate - half, effects.estimate + half])
 
 
@@ -258,6 +267,52 @@ def _own_fit(state: TrialState) -> Fit:
     if own is None:
         raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
     return own[0]
+
+
+# Past effects
+
+
+def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> PastEffects:
+    """Effects by the outcomes up to each season, of the arms with outcomes by then; empty before there are two.
+
+    Outcomes count as they are recorded now, late and corrected ones in their own season, and variances are the present
+    ones: only the evidence about the arms changes. The last point is the present effect; `now` are all present effects.
+    """
+    seasons = np.unique(data.episode[data.has_outcome])
+    episodes = seasons[::-1][:: max(1, -(-len(seasons) // MOST_POINTS))][::-1].tolist()
+    if len(episodes) < 2 or not now:
+        return {}
+    earlier: Sequence[Inference] | None
+    if isinstance(fit, FittedModel):
+        earlier = [_fit_until(data, fit, episode) for episode in episodes[:-1]]
+    else:
+        earlier = fits_after(data, episodes[:-1])
+    if earlier is None:
+        return {}
+    everybody = {EVERYBODY: range(len(data.state.users))}
+    points = [effects_of_groups(data.state, one, everybody)[0] for one in earlier]
+    points.append([x for x in now if x.who == EVERYBODY and x.source == MODEL])
+    past: PastEffects = {}
+    for episode, effects in zip(episodes, points, strict=True):
+        by_then = data.arm[data.has_outcome & (data.episode <= episode)]
+        arms = {data.state.problem.arms[k] for k in np.unique(by_then)}
+        past[episode] = [x for x in effects if x.arm in arms and x.is_known and not x.is_control]
+    return past
+
+
+def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
+    """The fit of the outcomes up to an episode, with the present variances."""
+    learner, cells = fit.learner, fit.evidence.cells.live()
+    if learner.seasons or learner.discount < 1:
+        cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < episode))  # seasons count from 0 there
+    else:  # without seasons, cells do not know when they came: outcomes are counted again
+        cells = Cells.empty(cells.mean.shape[-1], factors=cells.keys.shape[-1])
+        for part in outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
+            if part is not None:
+                part.keys[:, SEASON] = 0
+                cells = cells.add(part)
+    evidence = replace(fit.evidence, cells=cells, included=-1, season=episode - 1)
+    return extend_to(learner, learner.ready(evidence, variances=False), offers_now(data.state))
 
 
 # The paper's regression on whole outcome vectors, fitted again from the log where a policy has no fit of its own
@@ -287,22 +342,18 @@ def fits_after(data: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
 def _refits(data: Dataset, learner: Learner, episodes: Sequence[int], *, aging: bool) -> list[Refit]:
     shape, whole = data.state.problem.shape, usable(data, learner)
     gathered, refits = learner.start(shape), []
-    for episode in range(1, int(episodes[-1]) + 1):
-        if aging:
+    for episode in range(int(episodes[-1]) + 1):
+        if aging and episode:
             gathered = learner.age(gathered)
         at = np.flatnonzero(whole & (data.episode == episode))
         for first in range(0, len(at), OUTCOMES_AT_ONCE):
             gathered = learner.add(gathered, *evidence(data, at[first : first + OUTCOMES_AT_ONCE]))
         if episode in episodes:
-            refits.append(_refit(data, learner, gathered, episode))
-    return refits or [_refit(data, learner, gathered, 0)]
-
-
-def _refit(data: Dataset, learner: Learner, gathered: Any, episode: int) -> Refit:
-    ready = learner.ready(gathered)
-    pulls = np.bincount(data.arm[data.episode <= episode], minlength=data.state.problem.shape.K).astype(np.float64)
-    fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
-    return replace(fit, radius=np.asarray(fit.radius)), ready.noise
+            ready = learner.ready(gathered)
+            pulls = np.bincount(data.arm[data.episode <= episode], minlength=shape.K).astype(np.float64)
+            fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
+            refits.append((replace(fit, radius=np.asarray(fit.radius)), ready.noise))
+    return refits
 
 
 def inference_learner(state: TrialState) -> Learner:
@@ -328,3 +379,176 @@ def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
     observed = data.observed[at]
     outcome = Outcome(None, data.vector[at] / problem.sizes, None if observed.all() else observed)
     return problem.offer(profiles, contexts, [None] * n), np.asarray(data.arm[at]), outcome
+
+
+# Variation between sites, seasons and people, and by covariate
+
+
+class EvidenceSource(NamedTuple):
+    """Outcomes of an arm that an effect rests on."""
+
+    here: int  # of the user or group
+    elsewhere: int
+    group: bool  # of a group, and not of a user
+
+
+@dataclass(frozen=True)
+class Component:
+    """A variance component, as a standard deviation in the metric's unit."""
+
+    metric: str
+    family: str
+    deviation: float
+    low: float  # likely range; 0: the effects of the family may not vary
+    high: float
+    identifiable: bool  # from the other components
+
+
+@dataclass(frozen=True)
+class Level:
+    """The mean outcome at a site or in a season, under the control."""
+
+    metric: str
+    name: str
+    outcomes: int
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class CovariateEffect:
+    """An arm's effect at values of a covariate, or at the levels of a category."""
+
+    covariate: str
+    unit: str
+    arm: str
+    on: str
+    values: list[float]  # numbers of the levels, for a category
+    levels: list[str] | None  # None: a number
+    estimate: list[float]
+    low: list[float]
+    high: list[float]
+
+
+@dataclass(frozen=True)
+class Variation:
+    """The findings of a mixed model besides effects."""
+
+    components: list[Component]
+    sites: list[Level]
+    seasons: list[Level]
+    covariates: list[CovariateEffect]
+    sources: dict[tuple[str, str], EvidenceSource]  # (user or group, arm) -> of its effect on the reward
+
+
+def variation(data: Dataset, fit: FittedModel) -> Variation:
+    """All users as they are now."""
+    if not fit.evidence.cells.count or not fit.scale.known.all():
+        return Variation([], [], [], [], {})
+    state, offers = data.state, offers_now(data.state)
+    return Variation(
+        components=_components(state, fit),
+        sites=_site_levels(state, fit, offers),
+        seasons=_season_levels(state, fit, offers),
+        covariates=_covariate_effects(state, fit, offers),
+        sources=_sources(data),
+    )
+
+
+def _components(state: TrialState, fit: FittedModel) -> list[Component]:
+    components = []
+    for c in summaries.components(fit):
+        # An effect against the control has the part of the control as well.
+        both = " x arm" in c.family and fit.learner.reference is None
+        scale = np.sqrt(2.0) if both else 1.0
+        for m, metric in enumerate(state.problem.metrics):
+            deviation, low, high = (float(scale * part[m]) for part in (c.deviation, c.low, c.high))
+            components.append(Component(metric, c.family, deviation, low, high, bool(c.told[m])))
+    return components
+
+
+def _site_levels(state: TrialState, fit: FittedModel, offers: Offer) -> list[Level]:
+    """All sites of field trials; the groups of trials with people."""
+    members: dict[str, list[int]] = {}
+    group = [state.profile(user).unit.group for user in state.users]
+    names = {number: key for key, number in state.numbers.groups.items()}
+    for h, number in enumerate(group):
+        kind, name = names.get(number, "user/").split("/", 1)
+        if kind == "group" or state.spec.kind == "field":
+            members.setdefault(name, []).append(h)
+    if not 1 < len(members) <= MOST_SITES:
+        return []
+    counts = summaries.outcomes(fit, "group").sum(-1)
+    n = [int(counts[group[some[0]]]) if group[some[0]] < len(counts) else 0 for some in members.values()]
+    return _levels(state, list(members), n, summaries.group_levels(fit, offers, list(members.values())))
+
+
+def _season_levels(state: TrialState, fit: FittedModel, offers: Offer) -> list[Level]:
+    """Each season in its own context: the effect of its rain is part of its level."""
+    if not fit.learner.seasons:
+        return []
+    counted, context = state.problem.covariates.counted, state.spec.context
+    own = ([i for i, c in enumerate(some) if c.name in context] for some in counted)
+    seasons, levels = summaries.season_levels(fit, offers, *own)
+    counts = summaries.outcomes(fit, "season").sum(-1)
+    names = [calendar(state).label(int(s) + 1) for s in seasons]
+    return _levels(state, names, [int(counts[s]) for s in seasons], levels)
+
+
+def _levels(state: TrialState, names: list[str], outcomes: list[int], levels: EffectPosterior) -> list[Level]:
+    parts = (levels.mean, *levels.likely)
+    return [
+        Level(metric, name, outcomes[i], *(float(part[i, m]) for part in parts))
+        for m, metric in enumerate(state.problem.metrics)
+        for i, name in enumerate(names)
+    ]
+
+
+def _covariate_effects(state: TrialState, fit: FittedModel, offers: Offer) -> list[CovariateEffect]:
+    """Every covariate that may change effects, and every arm with outcomes."""
+    numbers, categories = state.problem.covariates.counted
+    may = may_get(state, list(state.users))
+    possible = np.zeros((len(may), fit.structure.arms), bool)  # with room for arms that are still to come
+    possible[:, : may.shape[-1]] = may
+    lines: list[tuple[str, list[float], list[str] | None, EffectPosterior]] = []
+    for i, c in enumerate(numbers):
+        low, high = summaries.span(fit, i)
+        if "effects" in c.roles.split() and low < high:
+            z = np.linspace(low, high, GRID)
+            effects = summaries.effects_along(fit, offers, i, z, possible)
+            lines.append((c.name, list(c.typical + c.spread * z), None, effects))
+    for i, c in enumerate(categories):
+        texts = list(c.levels or ()) if c.name in state.spec.context else list(state.numbers.levels[c.name])
+        if "effects" in c.roles.split() and len(texts) > 1:
+            effects = summaries.effects_by_level(fit, offers, i, len(texts), possible)
+            lines.append((c.name, [float(v) for v in range(len(texts))], texts, effects))
+    outcomes, declared = summaries.outcomes(fit, "arm").sum(0), state.spec.attributes | state.spec.context
+    found = []
+    for name, values, texts_or_none, effects in lines:
+        unit, parts = declared[name].unit if name in declared else "", (effects.mean, *effects.likely)
+        for m, on in enumerate((REWARD, *state.problem.metrics)):
+            for k, arm in enumerate(state.problem.arms):
+                if outcomes[k] > 0 and (effects.deviation[:, k] > 0).any():
+                    course = (part[:, k, m].tolist() for part in parts)
+                    found.append(CovariateEffect(name, unit, arm, on, values, texts_or_none, *course))
+    return found
+
+
+def _sources(data: Dataset) -> dict[tuple[str, str], EvidenceSource]:
+    """Outcomes of each arm but the control, by user and by group."""
+    state, arms, names = data.state, data.state.problem.arms, list(data.state.users)
+    if not 1 < len(names) <= MOST_COUNTED:
+        return {}
+    counts = np.zeros((len(names), len(arms)), np.intp)  # (H, K)
+    np.add.at(counts, (data.user[data.has_outcome], data.arm[data.has_outcome]), 1)
+    control = np.array([state.profile(name).control[: len(arms)] == 1 for name in names])  # (H, K)
+    members = {name: [h] for h, name in enumerate(names)}
+    sites = {who: some for who, some in groups(state).items() if who != EVERYBODY and who not in members}
+    members |= sites if len(sites) > 1 else {}
+    sources = {}
+    for who, some in members.items():
+        for k in np.flatnonzero(~control[some].all(0)):
+            here = int(counts[some, k].sum())
+            sources[who, arms[k]] = EvidenceSource(here, int(counts[:, k].sum()) - here, who in sites)
+    return sources

@@ -36,6 +36,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("jinja2", "trial") from error
 
+PAGE = "index.html"
 GROUPED = "all users and groups"
 SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they are shown
 MOST_USERS = 1000  # in the tables of the page; the files beside it have all
@@ -133,8 +134,10 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
     if variation is not None:
         for m, u, n in metrics:
             charts["varies"].append(draw.components(variation.components, words, m, u, f"varies-chart{n}"))
-            charts["levels"].append(draw.site_levels(variation.sites, words, m, u, f"sites-chart{n}"))
-            charts["levels"].append(draw.season_levels(variation.seasons, words, m, u, f"seasons-chart{n}"))
+            charts["levels"] += [
+                draw.levels(variation.sites, words, m, u, f"sites-chart{n}", seasons=False),
+                draw.levels(variation.seasons, words, m, u, f"seasons-chart{n}", seasons=True),
+            ]
     titles = [] if variation is None else [(f"{words.group}s", variation.sites), ("seasons", variation.seasons)]
     return {
         **{name: [c for c in some_charts if c is not None] for name, some_charts in charts.items()},
@@ -189,16 +192,21 @@ def write_report(trial: Trial, out: Path, *, suffix: str = ".csv", force: bool =
     a = analyse(trial)
     tables = report_tables(a)
     files = {name + suffix: sheet(rows, suffix, meanings=partial(meanings, name)) for name, rows in tables.items()}
-    files["index.html"] = report(a).encode()
+    files[PAGE] = report(a).encode()
+    return write_files(out, files, force=force)
+
+
+def write_files(out: Path, files: Mapping[str, bytes], *, force: bool) -> Path:
+    """Write files into a folder, all of them or none; returns the page among them."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot write to {out}: {error}") from None
-    with ExitStack() as stack:  # all of them are in place, or none
+        raise InputError(f"cannot write to {out}: {error.strerror or error}") from None
+    with ExitStack() as stack:
         beside = {name: stack.enter_context(replacing(out / name, force=force)) for name in files}
         for name, data in files.items():
             beside[name].write_bytes(data)
-    return out / "index.html"
+    return out / PAGE
 
 
 def report(a: Analysis) -> str:
@@ -234,9 +242,9 @@ def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
         "recommendations": [_recommendation_row(r) for r in a.recommendations],
         "allocation": [row | season(int(row["episode"])) for row in allocation],
         "over_time": [
-            {"episode": past.episode, **{name: getattr(x, name) for name in _EFFECT}, **season(past.episode)}
-            for past in a.past
-            for x in past.effects
+            {"episode": episode, **{name: getattr(x, name) for name in _EFFECT}, **season(episode)}
+            for episode, effects in a.past.items()
+            for x in effects
         ],
     }
     if (variation := a.variation) is not None:
@@ -244,7 +252,12 @@ def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
         tables["varies"] = [asdict(c) | {"text": words.component(c.family)} for c in variation.components]
         levels = (("site", variation.sites), ("season", variation.seasons))
         tables["levels"] = [{"of": of} | asdict(v) for of, part in levels for v in part]
-        tables["covariates"] = [row for x in variation.covariates for row in x.rows()]
+        names = ("covariate", "arm", "on", "value", "estimate", "likely_low", "likely_high")
+        tables["covariates"] = [
+            dict(zip(names, (x.covariate, x.arm, x.on, *row), strict=True))
+            for x in variation.covariates
+            for row in zip(x.levels or x.values, x.estimate, x.low, x.high, strict=True)
+        ]
     return tables
 
 
@@ -278,6 +291,7 @@ def _row(a: Analysis, words: Words, effect: Effect, label: str) -> EffectRow:
     users = {user: state.profile(user).definition for user in state.users}
     good = None if effect.on == REWARD else better_direction(state.spec, users, effect.on)
     judged = a.checks.withdrawn is None and (a.variation is None or a.can_be_judged(effect))
+    judged = judged or effect.source != MODEL
     note, retired = words.source(a.source(effect)), effect.arm in state.retired
     return EffectRow(label, effect, good, judged=judged, note=note, retired=retired)
 

@@ -7,8 +7,9 @@ Shapes: R rows, C columns, S series.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from markupsafe import Markup, escape
 
@@ -26,7 +27,7 @@ MOST_DOTS = 60  # points of a line that have a dot each
 GAP = 34.0  # between two panels
 OTHER = "other"  # the look of series without a look of their own
 
-Drawing = Callable[[int], tuple[float, list[Markup]]]  # from a width to a height and elements
+Drawing = Callable[[int, Sequence[str]], tuple[float, list[Markup]]]  # width, tips of marks -> height, elements
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,20 @@ class Key:
 
 @dataclass(frozen=True)
 class Table:
-    """The numbers of a chart."""
+    """The numbers of a chart: a row for each mark, in their order."""
 
     caption: str
     columns: list[str]
     rows: list[list[str]]
+
+    def tips(self) -> list[str]:
+        """Each row in one line.
+
+        >>> Table("", ["season", "effect", "likely"], [["3", "1.5", "1 to 2"]]).tips()
+        ['season 3: effect 1.5; likely 1 to 2']
+        """
+        labelled = ([f"{c} {v}" for c, v in zip(self.columns, row, strict=True) if v] for row in self.rows)
+        return [f"{first}: {'; '.join(others)}" for first, *others in labelled]
 
 
 @dataclass(frozen=True)
@@ -54,10 +64,24 @@ class Chart:
     id: str
     title: str
     text: str
-    wide: Markup
-    narrow: Markup
+    draw: Drawing
     table: Table
-    keys: list[Key] = field(default_factory=list)
+    keys: Sequence[Key] = ()
+
+    @cached_property
+    def wide(self) -> Markup:
+        """For a screen."""
+        return self._picture(WIDE, "wide")
+
+    @cached_property
+    def narrow(self) -> Markup:
+        """For a phone."""
+        return self._picture(NARROW, "narrow")
+
+    def _picture(self, width: int, kind: str) -> Markup:
+        height, inside = self.draw(width, self.table.tips())
+        about, box = (el("title", self.title), el("desc", self.text)), f"0 0 {width} {height:g}"
+        return el("svg", *about, *inside, class_=f"chart {kind}", viewBox=box, role="img", aria_label=self.title)
 
 
 @dataclass(frozen=True)
@@ -66,7 +90,6 @@ class RangeRow:
 
     label: str
     value: str  # beside the marks: a verdict or a number
-    tip: str
     estimate: float | None = None
     thick: tuple[float, float] | None = None
     thin: tuple[float, float] | None = None  # an infinite end is drawn as an arrow, and so is one beyond the chart
@@ -83,8 +106,8 @@ class Series:
     """Numbers along an axis; None: there is none at this place."""
 
     values: Sequence[float | None]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
+    low: Sequence[float | None] | None = None  # known where the value is
+    high: Sequence[float | None] | None = None
     dots: bool = False  # dots with their ranges instead of a line with its band
     line: str = "gain"
     band: str = "band"
@@ -97,22 +120,10 @@ class Panel:
 
     series: Sequence[Series]
     labels: Sequence[str]  # of the places along the axis
-    tips: Sequence[str]
     at: Sequence[float] | None = None  # numbers along the axis; None: places side by side
     title: str = ""
     levels: Sequence[float] = ()  # dashed lines across
     every_label: bool = False  # cut labels instead of leaving some out
-
-
-def chart(id: str, title: str, text: str, draw: Drawing, table: Table, keys: Sequence[Key] = ()) -> Chart:
-    """Draw a picture in both widths."""
-    pictures = []
-    for width, kind in ((WIDE, "wide"), (NARROW, "narrow")):
-        height, inside = draw(width)
-        about = el("title", title), el("desc", text)
-        box = f"0 0 {width} {height:g}"
-        pictures.append(el("svg", *about, *inside, class_=f"chart {kind}", viewBox=box, role="img", aria_label=title))
-    return Chart(id, title, text, pictures[0], pictures[1], table, list(keys))
 
 
 def ranges(
@@ -124,7 +135,7 @@ def ranges(
     longest = max(max(len(r.label + r.suffix), len(r.note)) for r in rows)
     value_room = 20.0 + BOLD * max(len(r.value) for r in rows)
 
-    def draw(width: int) -> tuple[float, list[Markup]]:
+    def draw(width: int, tips: Sequence[str]) -> tuple[float, list[Markup]]:
         roomy = width > ROOMY
         step = (40.0 if notes else 32.0) if roomy else 62.0
         left = min(0.42 * width, max(120.0, 24 + LETTER * longest)) if roomy else 14.0
@@ -135,13 +146,12 @@ def ranges(
         for t in ticks(*ends, 6 if roomy else 4):
             made += [line(x(t), 6, x(t), bottom, "grid"), text(x(t), bottom + 16, short(t), anchor="middle")]
         made += [line(x(0), 6, x(0), bottom, "zero")] if zero else []
-        for i, row in enumerate(rows):
+        for i, (row, tip) in enumerate(zip(rows, tips, strict=True)):
             y = 12.0 + step * (i + (0.5 if roomy else 0.78))
             made += _row_labels(row, y, width, (left, right), roomy)
-            made.append(_row_marks(row, x, y))
-        below = 0.0
+            made.append(_row_marks(row, tip, x, y))
+        below = 17.0 if sides is not None and not roomy else 0.0
         if sides is not None:
-            below = 0.0 if roomy else 17.0
             made.append(text(left, bottom + 36, f"← {sides[0]}", look="label"))
             made.append(text(right, bottom + 36, f"{sides[1]} →", look="label", anchor="end"))
         made.append(text(middle, bottom + 36 + below, axis, look="label", anchor="middle", most=48))
@@ -160,15 +170,13 @@ def _row_labels(row: RangeRow, y: float, width: int, ends: tuple[float, float], 
         x, anchor, name_y, note_y = ends[0], "start", y - 29, y - 14
         room = int((width - 28 - (12 + BOLD * len(row.value) if row.note else 0)) / LETTER)
         value = text(width - 14, name_y if row.note else note_y, row.value, look=verdict, anchor="end")
-    name = cut(row.label, room - len(row.suffix)) + row.suffix
-    full = [el("title", row.label + row.suffix)] if name != row.label + row.suffix else []
     look = "tick strong" if row.strong else "tick"
-    label = el("text", name, *full, x=x, y=name_y, class_=look, text_anchor=anchor)
+    label = text(x, name_y, row.label, look=look, anchor=anchor, most=room, suffix=row.suffix)
     note = [text(x, note_y, row.note, look="label", anchor=anchor, most=room if roomy else None)] if row.note else []
     return [label, *note, value]
 
 
-def _row_marks(row: RangeRow, x: Scale, y: float) -> Markup:
+def _row_marks(row: RangeRow, tip: str, x: Scale, y: float) -> Markup:
     parts = []
     for ends, look in ((row.thin, "thin"), (row.thick, "thick")):
         if ends is None:
@@ -186,7 +194,7 @@ def _row_marks(row: RangeRow, x: Scale, y: float) -> Markup:
         parts.append(square if row.square else el("circle", cx=at, cy=y, r=5, class_="dot"))
     parts += [] if row.limit is None else [line(x(row.limit), y - 8, x(row.limit), y + 8, "allowed")]
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
-    return el("g", *parts, class_=f"effect {row.look}", data_tip=row.tip)
+    return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
 
 
 def lines(
@@ -195,13 +203,13 @@ def lines(
 ) -> Drawing:  # fmt: skip
     """Panels side by side on one scale; a single one takes the whole width."""
 
-    def draw(width: int) -> tuple[float, list[Markup]]:
+    def draw(width: int, tips: Sequence[str]) -> tuple[float, list[Markup]]:
         across = min(len(panels), 3 if width > ROOMY else 1)
         left = max(56.0, 14.0 + DIGIT * max(len(number(t)) for t in ticks(*ends)))
         room = (width - 10.0 - left - GAP * (across - 1)) / across
         title = 20.0 if any(p.title for p in panels) else 4.0
         down = title + height + 26.0
-        made: list[Markup] = []
+        made, left_tips = list[Markup](), iter(tips)
         for i, panel in enumerate(panels):
             start, top = left + (i % across) * (room + GAP), 6.0 + (i // across) * down + title
             y = Scale(*ends, top + height, top)
@@ -210,14 +218,14 @@ def lines(
             for t in ticks(*ends):
                 made.append(line(start, y(t), start + room, y(t), "grid"))
                 made += [text(start - 8, y(t) + 4, number(t), anchor="end")] if i % across == 0 else []
-            made += _panel(panel, (start, start + room), y)
+            made += _panel(panel, left_tips, (start, start + room), y)
         bottom = 6.0 + -(-len(panels) // across) * down
         return bottom + 20, [*made, text(width - 10.0, bottom + 10, axis, look="label", anchor="end")]
 
     return draw
 
 
-def _panel(panel: Panel, edges: tuple[float, float], y: Scale) -> list[Markup]:
+def _panel(panel: Panel, tips: Iterator[str], edges: tuple[float, float], y: Scale) -> list[Markup]:
     left, right = edges
     n = len(panel.labels)
     at = range(n) if panel.at is None else panel.at
@@ -227,41 +235,43 @@ def _panel(panel: Panel, edges: tuple[float, float], y: Scale) -> list[Markup]:
     for series in panel.series:
         made += _series(series, [x(a) for a in at], y)
     if panel.at is not None:
-        marks = [(t, short(t), MOST_LETTERS) for t in ticks(x.low, x.high, 4)]
+        made += [text(x(t), y.start + 16, short(t), anchor="middle") for t in ticks(x.low, x.high, 4)]
     else:
-        letters = min(MOST_LETTERS, max(map(len, panel.labels)))
-        fitting = n if panel.every_label else max(1, int((right - left) / max(38.0, LETTER * letters + 12)))
-        step = -(-n // fitting)
-        room = max(FEWEST_LETTERS, int((right - left) * step / n / LETTER))
-        marks = [(i, panel.labels[i], min(MOST_LETTERS, room)) for i in range(n - 1, -1, -step)]
-    made += [text(x(a), y.start + 16, name, anchor="middle", most=most) for a, name, most in marks]
+        step = 1 if panel.every_label else _label_step(panel.labels, right - left)
+        room = min(MOST_LETTERS, max(FEWEST_LETTERS, int((right - left) * step / n / LETTER)))
+        shown = range(n - 1, -1, -step)
+        made += [text(x(i), y.start + 16, panel.labels[i], anchor="middle", most=room) for i in shown]
     wide = (right - left) / max(n, 1 if panel.at is None else 2)
-    for a, tip in zip(at, panel.tips, strict=True):
+    for a, tip in zip(at, tips, strict=False):  # those of the next panels follow
         start = min(max(x(a) - wide / 2, left), right - wide)
         box = {"x": start, "y": y.end, "width": wide, "height": y.start - y.end}
         made.append(el("rect", **box, class_="touch", data_tip=tip))
     return made
 
 
+def _label_step(labels: Sequence[str], room: float) -> int:
+    """Every so many labels have room below a chart."""
+    widest = LETTER * min(MOST_LETTERS, max(map(len, labels))) + 12
+    return -(-len(labels) // max(1, int(room / max(38.0, widest))))
+
+
 def _series(series: Series, x: Sequence[float], y: Scale) -> list[Markup]:
-    at = [i for i, v in enumerate(series.values) if v is not None]
-    points = [(x[i], y(float(series.values[i] or 0.0))) for i in at]
-    made: list[Markup] = []
+    def points(values: Sequence[float | None]) -> list[tuple[float, float]]:
+        return [(x[i], y(values[i] or 0.0)) for i, v in enumerate(series.values) if v is not None]
+
+    middle, made = points(series.values), list[Markup]()
     if series.low is not None and series.high is not None:
-        low, high = ([(x[i], y(end[i])) for i in at] for end in (series.low, series.high))
-        if series.dots:
-            made += [line(*a, *b, series.bar) for a, b in zip(low, high, strict=True)]
-        elif len(at) == 1:
-            made.append(line(*low[0], *high[0], f"{series.band}-line"))
+        low, high = points(series.low), points(series.high)
+        if series.dots or len(middle) == 1:
+            look = series.bar if series.dots else f"{series.band}-line"
+            made += [line(*a, *b, look) for a, b in zip(low, high, strict=True)]
         else:
             made.append(path([*high, *reversed(low)], series.band, closed=True))
-    if not series.dots:
-        if len(at) == 1:
-            points = [(points[0][0] - 24, points[0][1]), (points[0][0] + 24, points[0][1])]
-        made.append(path(points, series.line))
-    elif len(at) <= MOST_DOTS:
-        made += [el("circle", cx=a, cy=b, r=4, class_="gain-dot") for a, b in points]
-    return made
+    if series.dots:
+        return made + [el("circle", cx=a, cy=b, r=4, class_="gain-dot") for a, b in middle if len(middle) <= MOST_DOTS]
+    if len(middle) == 1:
+        middle = [(middle[0][0] + side, middle[0][1]) for side in (-24, 24)]
+    return [*made, path(middle, series.line)]
 
 
 def shares(
@@ -274,10 +284,9 @@ def shares(
     tall = rows == [""]
     row_height = 220.0 if tall else 26.0
 
-    def draw(width: int) -> tuple[float, list[Markup]]:
+    def draw(width: int, _: Sequence[str]) -> tuple[float, list[Markup]]:
         left = 44.0 if tall else 150.0 if width > ROOMY else 84.0
-        step = (width - 6.0 - left) / len(columns)
-        step = step if tall else min(step, 60.0)
+        step = min((width - 6.0 - left) / len(columns), WIDE if tall else 60.0)
         bar, bottom = min(max(1.0, step * 0.86), 64.0), 10.0 + row_height * len(rows)
         made: list[Markup] = []
         if tall:
@@ -296,9 +305,7 @@ def shares(
                     edge -= height
                     box = {"x": left + (c + 0.5) * step - bar / 2, "y": edge, "width": bar, "height": height}
                     made += _bar(s, tip(r, c, s), box) if n else []
-        letters = min(MOST_LETTERS, max(map(len, columns)))
-        skip = -(-len(columns) // max(1, int(step * len(columns) / max(38.0, LETTER * letters + 12))))
-        for c in range(0, len(columns), skip):
+        for c in range(0, len(columns), _label_step(columns, step * len(columns))):
             made.append(text(left + (c + 0.5) * step, bottom + 16, columns[c], anchor="middle", most=MOST_LETTERS))
         end = max(left + step * len(columns), left + 60)
         return bottom + 42, [*made, text(end, bottom + 33, axis, look="label", anchor="end")]
@@ -312,18 +319,13 @@ def _bar(s: int, tip: str, box: dict[str, float]) -> list[Markup]:
     return [bar, el("rect", **box, class_=f"stripes m-{s}")] if stripes else [bar]
 
 
-def colour(k: int) -> str:
-    """The class of a series."""
-    return f"s{k % SERIES}"
-
-
 def swatch(k: int) -> str:
     """The classes of a series in a legend: its colour, and what is laid over it.
 
     >>> swatch(1), swatch(8), swatch(14)
     ('s1', 's1 with-stripes', 'other')
     """
-    return OTHER if k >= MOST_LOOKS else colour(k) + " with-stripes" * (k >= SERIES)
+    return OTHER if k >= MOST_LOOKS else f"s{k % SERIES}" + " with-stripes" * (k >= SERIES)
 
 
 def el(name: str, *inside: object, **attributes: object) -> Markup:
@@ -339,12 +341,13 @@ def el(name: str, *inside: object, **attributes: object) -> Markup:
 
 
 def text(
-    x: float, y: float, label: str, *, look: str = "tick", anchor: str = "start", most: int | None = None
-) -> Markup:
-    """A line of text; a long one is cut, and whole in a tooltip."""
-    shown = label if most is None else cut(label, most)
-    more = [el("title", label)] if shown != label else []
-    return el("text", shown, *more, x=x, y=y, class_=look, text_anchor=anchor)
+    x: float, y: float, label: str, *, look: str = "tick", anchor: str = "start", most: int | None = None,
+    suffix: str = "",
+) -> Markup:  # fmt: skip
+    """A line of text; a long one is cut before its suffix, and whole in a tooltip."""
+    shown = label if most is None else cut(label, most - len(suffix))
+    more = [el("title", label + suffix)] if shown != label else []
+    return el("text", shown + suffix, *more, x=x, y=y, class_=look, text_anchor=anchor)
 
 
 def cut(label: str, most: int) -> str:

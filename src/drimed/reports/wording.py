@@ -14,8 +14,7 @@ from drimed.models.mixed.summaries import RESIDUAL
 from drimed.models.mixed.terms import FACTORS
 from drimed.records import Decision
 from drimed.reports.analysis import Analysis
-from drimed.reports.effects import EVERYBODY, LIKELY, MODEL
-from drimed.reports.variation import Component, EvidenceSource
+from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, Component, EvidenceSource
 from drimed.trial.estimates import REWARD
 from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
