@@ -113,10 +113,10 @@ def test_the_model_claims_nothing_after_one_season() -> None:
     record = some.run(None, jobs=1)["huge", OWN]
     assert (record.low[:, 0] > 0).any(-1).mean() > 0.5, "ranges show it after the first"
     for claim in (LIKELY, ALL_TIMES):
-        assert not record.claimed(claim)[0][:, 0].any()
-        assert not record.harm_found(claim)[:, 0].any()
-        assert record.claimed(claim)[0][:, -1].mean() > 0.5
-        assert record.harm_found(claim)[:, -1].any()
+        assert not record.found(claim)[:, 0].any()
+        assert not record.found(claim, -1)[:, 0].any()
+        assert record.found(claim)[:, -1].mean() > 0.5
+        assert record.found(claim, -1)[:, -1].any()
 
 
 def test_a_share_of_nothing_is_not_certain() -> None:

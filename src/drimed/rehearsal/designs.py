@@ -21,7 +21,7 @@ from drimed.rehearsal import scenarios
 from drimed.rehearsal.history import History
 from drimed.rehearsal.history import load as load_history
 from drimed.rehearsal.play import CONTROL, FIXED, UNIFORM, Design, Rehearsal
-from drimed.rehearsal.results import CLAIMS, LIKELY, PROPENSITIES, SURE, Number, Record, measures
+from drimed.rehearsal.results import CLAIMS, LIKELY, PROPENSITIES, SURE, Number, Record, describe, measures
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import sweep
 from drimed.trial.spec import Floors, PolicyPart, TrialSpec
@@ -38,8 +38,6 @@ TRIED = {
 }
 QUICK_TRIALS = 20
 QUICK_LARGEST = 100  # decisions of a season times arms times metrics; more would take longer than a person waits
-STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
-WEAK = 0.5  # power below which a trial more often finds nothing than something
 
 Records = dict[tuple[str, str], Record]  # by scenario and design
 
@@ -250,31 +248,12 @@ def quick(spec: TrialSpec, given: dict[str, Scenario] | None = None) -> tuple[Re
         return None, []
     record = plan.run(None, jobs=1)[name, OWN]
     m = measures(record)
-    frozen, control = (m[k] or Number(0.0, 0.0) for k in ("trials that stand on the control", "share of control"))
-    power = m[f"power, {record.first_claim}"]
-    notes, rehearsed = [], f"a quick rehearsal ({name}, {seasons} seasons)"
-    if frozen.value > WEAK:
-        notes.append(
-            f"{rehearsed} stands on the control in {percent(frozen.value)} of simulated trials: the guard never lets "
-            "another arm be tried; widen the tolerance, or see `drimed trial rehearse`"
-        )
-    elif control.value > STANDS:
-        notes.append(
-            f"{rehearsed} plays the control in {percent(control.value)} of decisions; `drimed trial rehearse` says "
-            "what other tolerances would do"
-        )
-    if power is not None and power.value < WEAK:
-        sought = f"what is better in the scenario {name!r} of the file" if given and name in given else (
-            "a difference that matters (one arm better than the control by as much as [tolerance] lets a decision "
-            "lose; [scenarios] in the file says otherwise)"
-        )  # fmt: skip
-        notes.append(
-            f"a quick rehearsal finds {sought} in {percent(power.value)} of simulated trials after {seasons} seasons: "
-            'too few to count on an answer; `drimed trial rehearse FILE --find seasons --for "power 0.8"` says how '
-            "many are needed"
-        )
+    control, power = m["share of control"], m[f"power, {record.first_claim}"]
+    warnings = [s.text for s in describe(record, m, (), seasons, spec.reward.unit) if s.warns]
+    about = f"a quick rehearsal ({name}: {plan.scenarios[name].about or 'as the file says'})"
+    notes = [f"{about}: {text} See `drimed trial rehearse`." for text in warnings]
     kept: Rehearsed = {
-        "hash": plan.hash(), "scenario": name, "seasons": seasons, "trials": QUICK_TRIALS, "control": control.value,
-        "power": None if power is None else power.value,
+        "hash": plan.hash(), "scenario": name, "seasons": seasons, "trials": QUICK_TRIALS,
+        "control": 0.0 if control is None else control.value, "power": None if power is None else power.value,
     }  # fmt: skip
     return kept, notes

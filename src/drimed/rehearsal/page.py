@@ -8,41 +8,40 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from drimed.formatting import counted, percent, short
 from drimed.formatting import measured as in_unit
 from drimed.rehearsal import results as numbers
-from drimed.rehearsal.designs import OWN, STANDS, WEAK, Answer, Plan, Records
-from drimed.rehearsal.results import ALL_TIMES, CLAIMS, LIKELY, PROPENSITIES, SURE, Measures, Number, Record, with_unit
+from drimed.rehearsal.designs import OWN, Answer, Plan, Records
+from drimed.rehearsal.results import (
+    CLAIM_TEXT,
+    CLAIMS,
+    HARMED_USERS,
+    SURE,
+    Measures,
+    Number,
+    Record,
+    Sentence,
+    with_unit,
+)
 from drimed.reports import svg
 from drimed.reports.page import PAGE, environment, style, write_files
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
 
 RESULTS = "results.json"
-OFTEN = 0.1  # share of false claims beyond which something is wrong with the design
-HARMED = 0.05  # share of users beyond which it is a warning
 MOST_USERS = 40  # of the chart of harm: the worst ones
-CLAIM_TEXT = {LIKELY: "likely, 95 %", PROPENSITIES: "by a range from the propensities"}
-HARMED_USERS = "users harmed beyond the tolerance"
 BESIDE = (
     "power, {claim}", "power, at all times", "false claims, {claim}", "share of control", "gain against the control",
     "regret against the best arm", HARMED_USERS, "expected loss of the worst user",
     "ideal design percentage",
 )  # fmt: skip
-
-
-class Sentence(NamedTuple):
-    """A sentence for readers."""
-
-    text: str
-    warns: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,61 +74,8 @@ class Results:
 
     def sentences(self, scenario: str) -> list[Sentence]:
         """The results of the trial in one scenario."""
-        m, claim, seasons = self.measured[scenario, OWN], self.own[scenario].first_claim, self.seasons[scenario]
-        unit, sentences = self.plan.spec.reward.unit, list[Sentence]()
-
-        def say(text: str, warns: bool = False) -> None:
-            sentences.append(Sentence(text, warns))
-
-        def number(name: str) -> Number:
-            return m[name] or Number(0.0, 0.0)
-
-        def side(number: Number, more: str, less: str) -> str:
-            return f"{replace(number, value=abs(number.value)).text(unit)} {less if number.value < 0 else more}"
-
-        power, harm, false = m[f"power, {claim}"], m[f"harm found, {claim}"], number(f"false claims, {claim}")
-        control, frozen = number("share of control"), number("trials that stand on the control")
-        if power is not None and frozen.value > WEAK:  # where no arm is better, the control is where it should be
-            say(
-                f"The trial is frozen: in {percent(frozen.value)} of simulated trials every user has the control in "
-                f"all of {seasons} seasons. A wider tolerance, a lower confidence or more users would let it learn.",
-                True,
-            )
-        elif power is not None and control.value > STANDS:
-            never = f"{percent(frozen.value)} of simulated trials never leave it"
-            say(f"The trial stays on the control: {control.text()} of decisions, and {never}.", True)
-        else:
-            say(f"{control.text()} of decisions are for the control.")
-        if power is not None:
-            at_all_times = m.get(f"power, {ALL_TIMES}")
-            more = "" if at_all_times is None else f", in {at_all_times.text()} by ranges that hold at all times"
-            few = f" {seasons} seasons are too few to count on an answer." if power.value < WEAK else ""
-            text = f"After {seasons} seasons a better arm is called better in {power.text()} of trials"
-            say(f"{text} ({CLAIM_TEXT[claim]}){more}.{few}", power.value < WEAK)
-        if harm is not None:
-            beyond = number("decisions harmful beyond the tolerance").text()
-            costs = f"{beyond} of decisions give an arm that costs its user more than the tolerance"
-            say(f"A harmful arm is called worse in {harm.text()} of trials; {costs}.")
-        say(f"An arm that is not better is called better in {false.text()} of trials.", false.value > OFTEN)
-        for rule in self.rules:
-            met, wrong = number(f"rule {rule} met"), number(f"rule {rule} met by a false claim")
-            text = f"Stopping rule {rule!r} is met in {met.text()} of trials, by a false claim in {wrong.text()}."
-            say(text, wrong.value > OFTEN)
-        if number("seasons").value < seasons:
-            say(f"A trial ends after {number('seasons').text()} of {seasons} seasons on average.")
-        gain, regret = number("gain against the control"), number("regret against the best arm")
-        if gain.value == regret.value == 0:
-            say("A decision brings what the control would: all arms do the same.")
-        else:
-            brings, least = side(gain, "more", "less"), regret.text(unit)
-            say(f"A decision brings {brings} than the control would, and {least} less than the best arm for each user.")
-        harmed, worst = number(HARMED_USERS), number("expected loss of the worst user")
-        say(
-            f"{harmed.text()} of users lose more than the tolerance over the trial; the worst one is expected to end "
-            f"{side(worst, 'below', 'above')} the control with a decision.",
-            harmed.value > HARMED,
-        )
-        return sentences
+        unit, measured, seasons = self.plan.spec.reward.unit, self.measured[scenario, OWN], self.seasons[scenario]
+        return numbers.describe(self.own[scenario], measured, self.rules, seasons, unit)
 
     def verdict(self) -> list[Sentence]:
         """All warnings, each with its scenario."""

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
 
 from drimed import streams
-from drimed.evaluation import effects as arm_effects
+from drimed.evaluation.effects import asymptotic_band, effect_scores, group_effects, running_predictions
 from drimed.models.mixed import effects
 from drimed.models.mixed.effects import ALPHA, LIKELY
 from drimed.models.mixed.learner import Field
@@ -34,6 +33,7 @@ from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import Task
 from drimed.simulation.trial_world import Response
 from drimed.trial.dataset import Dataset, outcome_columns
+from drimed.trial.estimates import of_posterior, of_regression
 from drimed.trial.events import STOPPED
 from drimed.trial.look_history import BY_HAND, LookHistory, due, has_floor, most_decisions
 from drimed.trial.spec import StoppingRule, Tolerance, TrialSpec
@@ -70,20 +70,13 @@ class Rehearsal(Task[Record]):
     seasons: int | None
     history: History | None = None
 
+    record_type: ClassVar[type[Record]] = Record
+    block_size: ClassVar[int] = BLOCK
+
     @property
     def label(self) -> str:
         """The design."""
         return self.design.name
-
-    @property
-    def record_type(self) -> type[Record]:
-        """Of its result."""
-        return Record
-
-    @property
-    def block_size(self) -> int:
-        """Trials that are computed side by side."""
-        return BLOCK
 
     def described(self) -> Any:
         """The trials as plain data."""
@@ -245,15 +238,13 @@ def _balanced(can: BoolArray, rng: np.random.Generator) -> IntArray:
 
 def _outcome(state: TrialState, offers: Offer, response: Response) -> Outcome:
     """Outcomes as the policy learns from them."""
-    sizes = state.problem.sizes
-    y, y0 = response.y / sizes, response.control / sizes
+    y, y0 = response.y / state.problem.sizes, response.control / state.problem.sizes
     observed = None if response.observed.all() else np.broadcast_to(response.observed[..., None], y.shape)
-    if state.spec.feedback == "difference" and state.spec.kind != "paper":
+    beside = state.spec.feedback == "difference"
+    if beside and state.spec.kind != "paper":
         return Outcome(None, y, observed, y0, observed)
-    if state.spec.feedback == "difference":
-        y = y - y0
-    reward = np.vecdot(np.asarray(offers.preference), y)
-    return Outcome(np.asarray(reward), y, observed)
+    y = y - y0 if beside else y
+    return Outcome(np.vecdot(np.asarray(offers.preference), y), y, observed)
 
 
 def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
@@ -272,17 +263,14 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         possible = np.ones(offers.control.shape, bool) if offers.available is None else offers.available
         model = effects.extend_to(policy.learner, state.evidence, offers)
         together = effects.effects_together(model, offers, possible).at((..., 0))
-        low, high = together.at_all_times(ALPHA)
-        arms = effects.compared_arms(offers.control, offers.available)
-        mean, likely = together.mean, together.quantile(ONE_SIDE)
+        five, arms = of_posterior(together), effects.compared_arms(offers.control, offers.available)
         significant = effects.is_significant(together, None, arms, 1)
-    else:  # the paper's model: its guaranteed range, as in a report
+    else:
         fit = policy.fit(state)
-        group = arm_effects.group_effects(fit, offers, range(offers.control.shape[-2]))
-        mean, low, high = group.estimate, group.low, group.high
-        likely = np.asarray(ndtri(ONE_SIDE) * fit.noise_bound / fit.radius)[..., None] * (mean - low)
-        significant = np.ones(mean.shape, bool)
-    return Look(estimate, half, mean, likely, low, high, significant, np.asarray(confirmed))
+        five = of_regression(fit, group_effects(fit, offers, range(offers.control.shape[-2])))
+        significant = np.ones(confirmed.shape, bool)
+    mean, low, high, _, likely = five
+    return Look(estimate, half, mean, likely - mean, low, high, significant, np.asarray(confirmed))
 
 
 def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:
@@ -368,26 +356,23 @@ class StoppingMonitor:
 
     def _dataset(self, state: TrialState, seasons: Sequence[Season], s: int, observed: BoolArray) -> Dataset:
         """The decisions of one trial, as a live one reads its own."""
-        trials = self.trials
+        trials, numbers = self.trials, [one.number for one in seasons]
         arm, p = (np.concatenate([getattr(one, name)[s] for one in seasons]) for name in ("action", "probabilities"))
-        contexts = [c for one in seasons for c in trials.contexts(one.number)]
-        y, control = (
-            np.where(observed[:, None], np.concatenate([getattr(one.response, name)[s] for one in seasons]), np.nan)
-            for name in ("y", "control")
-        )
-        if state.spec.feedback != "difference":  # there are no control plots
-            control = np.full(y.shape, np.nan)
-        slot = np.concatenate([trials.user(one.number) for one in seasons])
+        y, control = (np.concatenate([getattr(one.response, k)[s] for one in seasons]) for k in ("y", "control"))
+        beside = observed & (state.spec.feedback == "difference")  # else there are no control plots
+        contexts = [c for number in numbers for c in trials.contexts(number)]
+        slot = np.concatenate([trials.user(number) for number in numbers])
+        y, control = (np.where(has[:, None], x, np.nan) for has, x in ((observed, y), (beside, control)))
         return Dataset(
             state=state,
             number=np.arange(1, len(arm) + 1),
-            episode=np.concatenate([np.full(one.action.shape[1], one.number + 1) for one in seasons]),
+            episode=np.repeat(numbers, [one.action.shape[1] for one in seasons]) + 1,
             slot=slot,
             arm=arm,
             probabilities=p,
             propensity=pick(p, arm) if all(one.exact for one in seasons) else np.full(len(arm), np.nan),
             context=None if contexts[0] is None else np.stack([np.asarray(c)[s] for c in contexts]),
-            block=np.concatenate([trials.block(one.number) for one in seasons]),
+            block=np.concatenate([trials.block(number) for number in numbers]),
             held=np.zeros(len(arm), bool),
             standing=np.zeros(len(arm), np.intp),
             **outcome_columns(state, slot, y, control),
@@ -425,25 +410,25 @@ def propensity_ranges(
         told = [s for s in seasons if s.number <= (now if now == last else now - trials.setting.delay)]
         if not told:
             continue
-        action, reward, p = (
-            np.concatenate([getattr(s, k) for s in told], 1) for k in ("action", "reward", "probabilities")
+        names = ("action", "reward", "probabilities")
+        action, reward, p = (np.concatenate([getattr(s, name) for s in told], 1) for name in names)
+        control, user = (
+            np.concatenate(x) for x in zip(*((s.control, trials.user(s.number)) for s in told), strict=True)
         )
-        control = np.concatenate([s.control for s in told])
-        user = np.concatenate([trials.user(s.number) for s in told])
-        season = np.concatenate([np.full(s.action.shape[1], s.number) for s in told])
+        season = np.repeat([s.number for s in told], [s.action.shape[1] for s in told])
         for some in [slice(None)] if np.isfinite(reward).all() else [slice(s, s + 1) for s in range(S)]:
             at = np.flatnonzero(np.isfinite(reward[some]).all(0))
             if len(at) < 2:
                 continue
             a, r, e = action[some][:, at], reward[some][:, at], p[some][:, at]
-            q = arm_effects.running_predictions(a, r, K, user=user[at], season=season[at])
+            q = running_predictions(a, r, K, user=user[at], season=season[at])
             for k in range(K):
                 g = np.eye(K)[k] - control[at]
                 if g.any():  # nothing predicted the first decision of all, so it is left out
-                    scored = arm_effects.effect_scores(
+                    scored = effect_scores(
                         action=a[:, 1:], reward=r[:, 1:], probabilities=e[:, 1:], contrast=g[1:], predictions=q[:, 1:]
                     )
-                    band = arm_effects.asymptotic_band(scored, alpha)
+                    band = asymptotic_band(scored, alpha)
                     ranges[some, t, k] = np.stack([band.low[:, -1], band.high[:, -1]], -1)
     return ranges
 
@@ -476,26 +461,30 @@ def record(monitor: StoppingMonitor, seasons: Sequence[Season], tolerance: Toler
         loss += running * ((control - given) @ whose)
         tolerated += running * (allowed @ whose)
         count += running * whose.sum(0)
-    truth = trials.effects[..., 0]
     free = propensity_ranges(trials, seasons, looks)  # (S, T, K, 2)
-    by_look = {
-        f.name: np.stack([getattr(s.look, f.name) for s in seasons if s.look is not None], 1) for f in fields(Look)
-    }
+    by_look = {f.name: [getattr(s.look, f.name) for s in seasons if s.look is not None] for f in fields(Look)}
+    by_look |= {"met": monitor.met, "wrong": monitor.wrong}
+    looked = {name: np.stack(values, 1) for name, values in by_look.items()}
+    looked |= {"free_low": free[..., 0], "free_high": free[..., 1]}
+    played, truth = monitor.played, trials.effects[..., 0]
+    # Looks after the end of a trial repeat the last one.
+    last = np.maximum((np.array(looks) < played[:, None]).sum(1) - 1, 0)  # (S,)
+    held = np.minimum(np.arange(len(looks)), last[:, None])  # (S, T)
+    over = np.arange(len(seasons)) >= played[:, None]  # (S, L)
+    courses = {name: np.stack(values, 1) for name, values in columns.items()}
+    for values in courses.values():
+        values[over] = np.nan
     return Record(
         looks=np.array(looks),
-        played=monitor.played,
+        played=played,
         loss=loss / np.maximum(count, 1),
         tolerated=tolerated / np.maximum(count, 1),
         truth=truth,
         truth_all=np.einsum("hk,shk->sk", weights(trials.typical), truth),
         meant=np.broadcast_to(_meant(trials), (S, truth.shape[-1])),
-        free_low=free[..., 0],
-        free_high=free[..., 1],
-        met=np.stack(monitor.met, 1),
-        wrong=np.stack(monitor.wrong, 1),
-        **{name: np.stack(values, 1) for name, values in columns.items()},
-        **by_look,
-    ).until_stopped()
+        **courses,
+        **{name: values[np.arange(S)[:, None], held] for name, values in looked.items()},
+    )
 
 
 def _meant(trials: SimulatedTrials) -> FloatArray:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from drimed.formatting import measured, percent, short
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.simulation import sweep
 from drimed.trial.problem import Profile
 
@@ -25,11 +25,12 @@ NEGLIGIBLE = 1e-9  # of the largest effect: round-off
 SHARE, REWARD, PLAIN = "share", "reward", "plain"  # kinds of numbers
 SURE = 2.0  # standard errors
 FROZEN = 0.99  # share of control beyond which a trial stands on it
-BY_SEASON = ("allocation", "control", "given", "controls", "best", "uniform", "violations", "changed")
-BY_LOOK = (
-    "estimate", "half", "mean", "likely", "low", "high", "significant", "confirmed", "free_low", "free_high", "met",
-    "wrong",
-)  # fmt: skip
+STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
+WEAK = 0.5  # power below which a trial more often finds nothing than something
+OFTEN = 0.1  # share of false claims beyond which something is wrong with the design
+HARMED = 0.05  # share of users beyond which it is a warning
+HARMED_USERS = "users harmed beyond the tolerance"
+CLAIM_TEXT = {LIKELY: "likely, 95 %", PROPENSITIES: "by a range from the propensities"}
 
 
 @dataclass(frozen=True)
@@ -86,41 +87,29 @@ class Record(sweep.Record):
         """The claim that is reported first: by the likely range, or by propensities where no effect is estimated."""
         return LIKELY if self.estimates else PROPENSITIES
 
-    def until_stopped(self) -> Record:
-        """NaN after the stop of a trial; looks after it repeat the last one."""
-        over = np.arange(self.control.shape[1]) >= self.played[:, None]  # (S, L)
-        if not over.any():
-            return self
-        last = np.maximum((self.looks < self.played[:, None]).sum(1) - 1, 0)  # (S,)
-        held = np.minimum(np.arange(len(self.looks)), last[:, None])  # (S, T)
-        by_season = {name: getattr(self, name).copy() for name in BY_SEASON}
-        for values in by_season.values():
-            values[over] = np.nan
-        by_look = {name: getattr(self, name)[np.arange(self.trials)[:, None], held] for name in BY_LOOK}
-        return replace(self, **by_season, **by_look)
+    def called(self, claim: str, side: int) -> BoolArray:
+        """Whether each arm is called better (1) or worse (-1) by each look: (S, T, K). A claim at all times stays."""
+        low, high = {
+            LIKELY: (self.mean - self.likely, self.mean + self.likely),
+            ALL_TIMES: (self.low, self.high),
+            PROPENSITIES: (self.free_low, self.free_high),
+        }[claim]
+        shown = low > 0 if side > 0 else high < 0
+        shown = shown if claim == PROPENSITIES else shown & self.confirmed
+        return shown & self.significant if claim == LIKELY else np.logical_or.accumulate(shown, 1)
 
-    def claimed(self, claim: str) -> tuple[BoolArray, BoolArray]:
-        """Whether an arm meant to be better that is so, and one that is not, is called better by each look: (S, T)."""
-        low = {LIKELY: self.mean - self.likely, ALL_TIMES: self.low, PROPENSITIES: self.free_low}[claim]
-        called, better = self._called(low > 0, claim), self.truth_all[:, None, :] > 0
-        right = called & better & (self.meant > 0)[:, None, :]
-        return np.asarray(right.any(-1)), np.asarray((called & ~better).any(-1))
+    def found(self, claim: str, side: int = 1) -> BoolArray:
+        """Whether an arm that is meant to be better (1) or worse (-1), and is, is called so by each look: (S, T)."""
+        truly = (side * self.truth_all > 0) & (side * self.meant > 0)
+        return np.asarray((self.called(claim, side) & truly[:, None, :]).any(-1))
 
-    def harm_found(self, claim: str) -> BoolArray:
-        """Whether an arm meant to be worse that is so is called worse by each look: (S, T)."""
-        high = {LIKELY: self.mean + self.likely, ALL_TIMES: self.high, PROPENSITIES: self.free_high}[claim]
-        worse = (self.truth_all < 0) & (self.meant < 0)
-        return np.asarray((self._called(high < 0, claim) & worse[:, None, :]).any(-1))
-
-    def _called(self, shown: BoolArray, claim: str) -> BoolArray:
-        """Claims about each arm by each look; a claim by ranges at all times stays: (S, T, K)."""
-        called = shown if claim == PROPENSITIES else shown & self.confirmed
-        return called & self.significant if claim == LIKELY else np.logical_or.accumulate(called, 1)
+    def false_claims(self, claim: str) -> BoolArray:
+        """Whether an arm that is not better is called better by each look: (S, T)."""
+        return np.asarray((self.called(claim, 1) & ~(self.truth_all > 0)[:, None, :]).any(-1))
 
     def power_by_look(self, claim: str) -> list[Number]:
         """The chance of a right claim after each look: (T,)."""
-        right, _ = self.claimed(claim)
-        return [Number.of(right[:, t]) for t in range(right.shape[1])]
+        return [Number.of(right) for right in self.found(claim).T]
 
 
 @dataclass(frozen=True)
@@ -178,7 +167,6 @@ def with_unit(name: str, number: Number | None, unit: str) -> str:
 
 def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
     """All measures of a design in a scenario; `rules` are the names of its stopping rules."""
-    differs = bool(np.ptp(r.truth, axis=-1).max() > 0)
     out: Measures = {
         "seasons": Number.of(r.played, PLAIN),
         "share of control": Number.of(np.nanmean(r.control, 1)),
@@ -189,17 +177,21 @@ def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
         "gain against uniform allocation": Number.of(np.nanmean(_difference(r.given, r.uniform), 1), REWARD),
         "regret against the best arm": Number.of(np.nanmean(_difference(r.best, r.given), 1), REWARD),
         "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1)),
-        "users harmed beyond the tolerance": Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1)),
+        HARMED_USERS: Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1)),
         "expected loss of the worst user": Number.of(r.loss.max(1), REWARD),
         "best arm found for a user": None,
-        "ideal design percentage": ideal_design_percentage(r),
+        "ideal design percentage": None,
     }
-    if differs and r.estimates:
-        out["best arm found for a user"] = Number.of(_finds_best(r.truth, r.estimate[:, -1]).mean(-1))
+    if r.estimates:
+        arm = r.mean[:, -1].argmax(-1)  # that would be selected at the end, as adaptr defines the percentage
+        worst, best = r.truth_all.min(-1), r.truth_all.max(-1)
+        out["ideal design percentage"] = Number.ratio(pick(r.truth_all, arm) - worst, best - worst)
+        if np.ptp(r.truth, axis=-1).max() > 0:
+            out["best arm found for a user"] = Number.of(_finds_best(r.truth, r.estimate[:, -1]).mean(-1))
     for claim in CLAIMS if r.estimates else (PROPENSITIES,):
-        right, wrong = r.claimed(claim)
+        right, wrong = r.found(claim), r.false_claims(claim)
         out[f"power, {claim}"] = Number.of(right[:, -1]) if (r.meant > 0).any() else None
-        out[f"harm found, {claim}"] = Number.of(r.harm_found(claim)[:, -1]) if (r.meant < 0).any() else None
+        out[f"harm found, {claim}"] = Number.of(r.found(claim, -1)[:, -1]) if (r.meant < 0).any() else None
         out[f"false claims, {claim}"] = Number.of(wrong[:, -1])
         if claim != LIKELY:
             out[f"seasons until a claim, {claim}"] = Number.of(_first_season(r, right | wrong), PLAIN)
@@ -220,17 +212,66 @@ def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
     return out
 
 
-def ideal_design_percentage(record: Record) -> Number | None:
-    """(Value of the arm that would be selected - worst) / (best - worst), as adaptr defines it.
+class Sentence(NamedTuple):
+    """A sentence for readers."""
 
-    The arm with the largest estimated effect for all users together is selected at the end.
-    """
-    if not record.estimates:
-        return None
-    chosen = record.mean[:, -1].argmax(-1)
-    value = np.take_along_axis(record.truth_all, chosen[:, None], -1)[:, 0]
-    worst, best = record.truth_all.min(-1), record.truth_all.max(-1)
-    return Number.ratio(value - worst, best - worst)
+    text: str
+    warns: bool = False
+
+
+def describe(record: Record, m: Measures, rules: Sequence[str], seasons: int, unit: str) -> list[Sentence]:
+    """The results of a design in a scenario of so many seasons; `unit` is that of the reward."""
+    claim, sentences = record.first_claim, list[Sentence]()
+
+    def say(text: str, warns: bool = False) -> None:
+        sentences.append(Sentence(text, warns))
+
+    def number(name: str) -> Number:
+        return m[name] or Number(0.0, 0.0)
+
+    def side(number: Number, more: str, less: str) -> str:
+        return f"{replace(number, value=abs(number.value)).text(unit)} {less if number.value < 0 else more}"
+
+    power, harm, false = m[f"power, {claim}"], m[f"harm found, {claim}"], number(f"false claims, {claim}")
+    control, frozen = number("share of control"), number("trials that stand on the control")
+    if power is not None and frozen.value > WEAK:  # where no arm is better, the control is where it should be
+        stuck = f"in {percent(frozen.value)} of simulated trials every user has the control in all of {seasons} seasons"
+        say(
+            f"The trial is frozen: {stuck}. A wider tolerance, a lower confidence or more users would let it learn.",
+            True,
+        )
+    elif power is not None and control.value > STANDS:
+        never = f"{percent(frozen.value)} of simulated trials never leave it"
+        say(f"The trial stays on the control: {control.text()} of decisions, and {never}.", True)
+    else:
+        say(f"{control.text()} of decisions are for the control.")
+    if power is not None:
+        at_all_times = m.get(f"power, {ALL_TIMES}")
+        more = "" if at_all_times is None else f", in {at_all_times.text()} by ranges that hold at all times"
+        few = f" {seasons} seasons are too few to count on an answer." if power.value < WEAK else ""
+        text = f"After {seasons} seasons a better arm is called better in {power.text()} of trials"
+        say(f"{text} ({CLAIM_TEXT[claim]}){more}.{few}", power.value < WEAK)
+    if harm is not None:
+        beyond = number("decisions harmful beyond the tolerance").text()
+        costs = f"{beyond} of decisions give an arm that costs its user more than the tolerance"
+        say(f"A harmful arm is called worse in {harm.text()} of trials; {costs}.")
+    say(f"An arm that is not better is called better in {false.text()} of trials.", false.value > OFTEN)
+    for rule in rules:
+        met, wrong = number(f"rule {rule} met"), number(f"rule {rule} met by a false claim")
+        text = f"Stopping rule {rule!r} is met in {met.text()} of trials, by a false claim in {wrong.text()}."
+        say(text, wrong.value > OFTEN)
+    if number("seasons").value < seasons:
+        say(f"A trial ends after {number('seasons').text()} of {seasons} seasons on average.")
+    gain, regret = number("gain against the control"), number("regret against the best arm")
+    if gain.value == regret.value == 0:
+        say("A decision brings what the control would: all arms do the same.")
+    else:
+        brings, least = side(gain, "more", "less"), regret.text(unit)
+        say(f"A decision brings {brings} than the control would, and {least} less than the best arm for each user.")
+    harmed, worst = number(HARMED_USERS), side(number("expected loss of the worst user"), "below", "above")
+    lose = f"{harmed.text()} of users lose more than the tolerance over the trial"
+    say(f"{lose}; the worst one is expected to end {worst} the control with a decision.", harmed.value > HARMED)
+    return sentences
 
 
 def best_by_user(record: Record, looked_at: Sequence[Profile]) -> dict[str, Number]:
@@ -241,10 +282,8 @@ def best_by_user(record: Record, looked_at: Sequence[Profile]) -> dict[str, Numb
     for h, profile in enumerate(looked_at):
         if profile.group is not None:
             members.setdefault(f"group {profile.group}", []).append(h)
-    truth, estimate = record.truth, record.estimate[:, -1]
-    return {
-        who: Number.of(_finds_best(truth[:, some].mean(1), estimate[:, some].mean(1))) for who, some in members.items()
-    }
+    means = {who: [x[:, at].mean(1) for x in (record.truth, record.estimate[:, -1])] for who, at in members.items()}
+    return {who: Number.of(_finds_best(truth, estimate)) for who, (truth, estimate) in means.items()}
 
 
 def _first_season(record: Record, shown: BoolArray) -> FloatArray:
@@ -258,6 +297,4 @@ def _difference(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def _finds_best(truth: FloatArray, estimate: FloatArray) -> BoolArray:
-    best = truth.max(-1)
-    value = np.take_along_axis(truth, estimate.argmax(-1)[..., None], -1)[..., 0]
-    return np.asarray(value >= best - NEGLIGIBLE * np.abs(truth).max(initial=0.0))
+    return pick(truth, estimate.argmax(-1)) >= truth.max(-1) - NEGLIGIBLE * np.abs(truth).max(initial=0.0)

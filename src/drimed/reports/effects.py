@@ -3,8 +3,7 @@
 Two ranges stand side by side. The likely range is the posterior's 95 % at one look. The long range of the paper's model
 is guaranteed at all times for all effects together; that of a mixed model holds for one effect at all looks together.
 A third range, from the propensities alone, needs no model of the mean.
-Shapes: H users, K arms, M metrics; "on" the reward and then each metric: 1 + M. Five numbers are the estimate, the ends
-of the long range and those of the likely one.
+Shapes: H users, K arms, M metrics; "on" the reward and then each metric: 1 + M.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from drimed.errors import InputError
 from drimed.evaluation import effects as arm_effects
@@ -37,6 +35,8 @@ from drimed.trial.estimates import (
     fitted_model,
     known_end,
     may_get,
+    of_posterior,
+    of_regression,
     offers_now,
     outcome_rows,
 )
@@ -243,18 +243,6 @@ def _records(
             value, n, possible = float(estimate[k, m]), int(times[k]), bool(can[k])
             effects.append(Effect(who, arm, on, value, a, b, c, d, MODEL, n, possible, both, sure))
     return effects
-
-
-def of_posterior(posterior: EffectPosterior) -> FloatArray:
-    """Five numbers of each effect: (5, ...)."""
-    return np.stack([posterior.mean, *posterior.at_all_times(), *posterior.likely])
-
-
-def of_regression(fit: Fit, effects: arm_effects.Effects) -> FloatArray:
-    """The same by the paper's regression, whose likely range is a share of the guaranteed one."""
-    share = ndtri(0.5 + LIKELY / 2) * fit.noise_bound / np.asarray(fit.radius)
-    half = share[..., None] * (effects.estimate - effects.low)
-    return np.stack([effects.estimate, effects.low, effects.high, effects.estimate - half, effects.estimate + half])
 
 
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from drimed.errors import InputError
 from drimed.evaluation import effects as arm_effects
@@ -24,6 +25,7 @@ from drimed.evaluation.residual_checks import (
     Residuals,
     check_residuals,
 )
+from drimed.models.mixed.effects import ALPHA as ANYTIME_ALPHA
 from drimed.models.mixed.effects import (
     EffectPosterior,
     FittedModel,
@@ -35,7 +37,7 @@ from drimed.models.mixed.effects import effects_together as mean_effects
 from drimed.models.mixed.learner import Field
 from drimed.models.mixed.observations import UNKNOWN, Rows
 from drimed.models.mixed.summaries import evenly_spaced, whitened_residuals
-from drimed.models.offer import Offer, Outcome
+from drimed.models.offer import Fit, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.records import Effect
@@ -90,6 +92,18 @@ def effects_together(model: FittedModel, offers: Offer, some: Sequence[int], pos
     return mean_effects(model, offers.take(list(some)), can)
 
 
+def of_posterior(posterior: EffectPosterior, alpha: float = ANYTIME_ALPHA) -> FloatArray:
+    """Five numbers of each effect: the estimate, the ends of the range at all looks, and the likely ones: (5, ...)."""
+    return np.stack([posterior.mean, *posterior.at_all_times(alpha), *posterior.likely])
+
+
+def of_regression(fit: Fit, effects: arm_effects.Effects) -> FloatArray:
+    """The same by the paper's regression, whose likely range is a share of the guaranteed one."""
+    share = ndtri(0.5 + LEVEL / 2) * fit.noise_bound / np.asarray(fit.radius)
+    half = share[..., None] * (effects.estimate - effects.low)
+    return np.stack([effects.estimate, effects.low, effects.high, effects.estimate - half, effects.estimate + half])
+
+
 def model_effects(
     state: TrialState,
     members: Members,
@@ -118,7 +132,7 @@ def model_effects(
         if some and state.counts.decisions:
             part = offers.take(list(some)) if own else offers
             one = effects_of_users(model, part).at((0,)) if own else effects_together(model, part, some, possible)
-            columns = np.stack([one.mean, *one.at_all_times(alpha), *one.likely])[..., on]  # (5, K)
+            columns = of_posterior(one, alpha)[..., on]  # (5, K)
         for arm in arms:
             k = state.problem.arm(arm)
             count = None if seasons is None else int(seasons[list(some), k, on].min()) if some else 0
