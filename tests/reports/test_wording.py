@@ -122,7 +122,7 @@ def test_components_that_may_be_nothing_or_cannot_be_told_are_said_so() -> None:
     assert _variation(some_found, words) == [f"Yield, as standard deviations: {said}"]
     chart = components(some, words, "yield", "dt", "c")
     assert chart is not None
-    assert chart.text == f"yield: {said}"
+    assert chart.text == f"yield, as standard deviations: {said}"
     assert [row[1:] for row in chart.table.rows] == [
         ["5.21", "3.04", "11.9", ""],
         ["", "0", "4.64", ""],
@@ -131,7 +131,7 @@ def test_components_that_may_be_nothing_or_cannot_be_told_are_said_so() -> None:
     ]
     soil = Component("yield", "category 0 x arm", 0.37, 0.19, 0.86, identifiable=True)
     found = replace(a, variation=replace(a.variation, components=[soil, some[0]]))
-    assert _variation(found, replace(words, categories=("soil",), covariates=("rain", "soil"))) == [
+    assert _variation(found, replace(words, categories=("soil",), explained="what rain and soil explain")) == [
         "Yield, as standard deviations: an arm's effect differs between levels of soil by about 0.37 dt (0.19 to "
         "0.86); beyond what rain and soil explain, sites differ by about 5.2 dt (3 to 12)."
     ]
@@ -172,22 +172,24 @@ def decision(user: str, plot: str | None, probabilities: dict[str, float]) -> De
 def test_identical_next_decisions_are_one_row() -> None:
     even, odd = {"a": 0.5, "b": 0.5}, {"a": 0.2, "b": 0.8}
     decisions = [decision("north", p, even) for p in ("1", "2")] + [decision("north", "3", odd)]
-    found = upcoming([*decisions, decision("south", None, odd)], ["a", "b"])
-    assert [(r.who, r.shares) for r in found.rows] == [
-        ("north, 2 plots alike", [0.5, 0.5]),
-        ("north, plot 3", [0.2, 0.8]),
-        ("south", [0.2, 0.8]),
+    found = upcoming([*decisions, decision("south", None, odd)], ["a", "b"], "season")
+    assert found.columns == ["user", "a", "b", "why"]
+    assert found.rows == [
+        ["north, 2 plots alike", "50 %", "50 %", "as proposed"],
+        ["north, plot 3", "20 %", "80 %", "as proposed"],
+        ["south", "20 %", "80 %", "as proposed"],
     ]
-    assert (found.arms, found.others) == (["a", "b"], 0)
-    assert upcoming([], ["a"]).rows == []
+    assert upcoming([], ["a"], "season").rows == []
+    unknown = upcoming([decision("north", None, {})], ["a"], "season").rows
+    assert unknown == [["north", "not known before the draw", "as proposed"]]
 
 
 def test_of_many_arms_the_likely_ones_have_a_column_and_the_rest_is_added_up() -> None:
     arms = [f"a{k}" for k in range(50)]
     shares = dict.fromkeys(arms, 0.0) | {"a3": 0.004, "a30": 0.296, "a44": 0.7}
-    found = upcoming([decision("north", None, shares)], arms)
-    assert (found.arms, found.others) == (["a30", "a44"], 48)
-    assert abs(found.rows[0].others - 0.004) < 1e-12
-    many = upcoming([decision("north", None, dict.fromkeys(arms, 0.02))], arms)
-    assert len(many.arms) == MOST_ARMS
-    assert abs(many.rows[0].others + sum(many.rows[0].shares) - 1) < 1e-12
+    found = upcoming([decision("north", None, shares)], arms, "season")
+    assert found.columns == ["user", "a30", "a44", "48 other arms", "why"]
+    assert found.rows[0][1:-1] == ["30 %", "70 %", "< 1 %"]
+    many = upcoming([decision("north", None, dict.fromkeys(arms, 0.02))], arms, "season")
+    assert many.columns[-2] == f"{50 - MOST_ARMS} other arms"
+    assert many.rows[0][-2] == f"{2 * (50 - MOST_ARMS)} %"

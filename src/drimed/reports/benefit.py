@@ -10,14 +10,12 @@ effects, B nodes of the variances.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from drimed.errors import InputError
 from drimed.formatting import ENDLESS, amount, listed
 from drimed.models.mixed.effects import NORMAL, EffectPosterior, FittedModel
 from drimed.models.mixed.observations import UNKNOWN
@@ -32,7 +30,6 @@ from drimed.trial.dataset import Dataset
 
 ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
 AT_ONCE = 256  # offers, or users, that are worked on together
-MOST_NUMBERS = 20_000_000  # of a table by user and coefficient: with more, users are not summed one by one
 MOST_NAMED = 5  # users in one sentence
 
 
@@ -52,7 +49,7 @@ class Gains(NamedTuple):
     mixed_high: FloatArray  # (n,), upper end
     drawn: FloatArray  # (n,), of the arm that was drawn, minus the control's
     total: Sums  # (L,), of the drawn arms
-    by_user: Sums | None  # (H,); None: too much to compute
+    by_user: Sums  # (H,)
 
 
 @dataclass(frozen=True)
@@ -62,17 +59,15 @@ class UserBalance:
     user: str
     decisions: int
     gain: float
-    low: float | None  # None: not computed
-    high: float | None
+    low: float
+    high: float
     allowed: float  # minus the tolerance
     shortfalls: int  # decisions expected to be below the tolerance
 
     @property
     def verdict(self) -> str:
         """In a word or two."""
-        if self.high is not None and self.high < 0:
-            return "worse off"
-        return "not worse off" if self.low is not None and self.low >= 0 else "open"
+        return "worse off" if self.high < 0 else "not worse off" if self.low >= 0 else "open"
 
 
 @dataclass(frozen=True)
@@ -111,12 +106,20 @@ class Benefit:
             return []
         text = [self._losers(unit, noun[1], withdrawn)]
         low, limit = float(self.gain_low[-1]), float(self.allowed[-1])
-        if not withdrawn:
-            text += self._worst_user(unit, noun[0])
+        may_lose = [x for x in self.users if -ENDLESS < x.low < ROUND_OFF * x.allowed]
+        if not withdrawn and len(self.users) > 1 and may_lose:
+            worst = min(may_lose, key=lambda x: x.low)
+            over = "its tolerance allows" if worst.low >= worst.allowed else "beyond what its tolerance allows,"
+            of_user = f"The worst case of a single {noun[0]}, all decisions together, is that of {worst.user}"
+            text.append(f"{of_user}: {amount(worst.low, unit)}; {over} {amount(worst.allowed, unit)}.")
+            other = min(may_lose, key=lambda x: x.low - x.allowed)
+            if other.low < other.allowed and other is not worst:
+                beyond = f"is beyond what its tolerance allows, {amount(other.allowed, unit)}"
+                text.append(f"That of {other.user}, {amount(other.low, unit)}, {beyond}.")
         if not withdrawn and -ENDLESS < low < 0:
             even, side = ("Even the worst case", "above") if low >= limit else ("The worst case", "below")
-            worst = f"{even} for all together, {amount(low, unit)}"
-            text.append(f"{worst}, is {side} the agreed limit, {amount(limit, unit)}.")
+            of_all = f"{even} for all together, {amount(low, unit)}"
+            text.append(f"{of_all}, is {side} the agreed limit, {amount(limit, unit)}.")
         each = -limit / max(1, int(self.allocation.sum()))
         if 0 < largest < each:
             text.append(
@@ -132,30 +135,11 @@ class Benefit:
         names = listed([f"{x.user} {amount(x.gain, unit)}" for x in lost], MOST_NAMED, ", ")
         sure = sum(x.verdict == "worse off" for x in lost)
         certainly = f"{sure:,} of them certainly" if sure else "none of them certainly"
-        if len(lost) == 1:
-            certainly = "certainly" if sure else "but not certainly"
         if withdrawn:
             certainly = "without a guarantee, because the model is wrong"
         some = f"{len(lost):,} of {len(self.users):,} {users} {'is' if len(lost) == 1 else 'are'}"
         less = "estimated to have earned less than under the control, all their decisions together"
         return f"{some} {less}: {names}; {certainly}."
-
-    def _worst_user(self, unit: str, user: str) -> list[str]:
-        """The lowest end of a user's range, and another one that is further beyond its tolerance."""
-        lows = [(x.low, x) for x in self.users if x.low is not None and -ENDLESS < x.low < ROUND_OFF * x.allowed]
-        if len(self.users) < 2 or not lows:
-            return []
-        low, worst = min(lows, key=lambda one: one[0])
-        over = "its tolerance allows" if low >= worst.allowed else "beyond what its tolerance allows,"
-        text = [
-            f"The worst case of a single {user}, all decisions together, is that of {worst.user}: {amount(low, unit)}; "
-            f"{over} {amount(worst.allowed, unit)}."
-        ]
-        low, other = min(lows, key=lambda one: one[0] - one[1].allowed)
-        if low < other.allowed and other is not worst:
-            beyond = f"is beyond what its tolerance allows, {amount(other.allowed, unit)}"
-            text.append(f"That of {other.user}, {amount(low, unit)}, {beyond}.")
-        return text
 
 
 def benefit(data: Dataset, fit: Inference) -> Benefit:
@@ -167,17 +151,14 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
     np.add.at(allocation, (place, data.arm), 1)
     if not len(data.arm):
         none, zero = np.zeros(0), np.zeros(L)
-        gains = Gains(none, none, none, none, Sums(zero, zero, zero), None)
+        gains = Gains(none, none, none, none, Sums(zero, zero, zero), Sums(none, none, none))
     else:
         gains = mixed_gains(data, fit) if isinstance(fit, FittedModel) else _regression_gains(data, fit)
     guard = getattr(state.policy.guard, "tolerance", None) if isinstance(state.policy, Policy) else None
     tolerance = guard or Tolerance(relative=state.spec.tolerance.relative, absolute=state.spec.tolerance.absolute)
     allowed = tolerance.allowed(gains.control)  # (n,)
     short: BoolArray = gains.mixed + allowed < -ROUND_OFF * (1 + np.abs(gains.control))
-    counts, falls, sums, limits = (np.bincount(data.user, w, H) for w in (None, short, gains.drawn, -allowed))
-    ends = [(None, None)] * H
-    if gains.by_user is not None:
-        ends = list(zip(gains.by_user.low.tolist(), gains.by_user.high.tolist(), strict=True))
+    counts, falls, limits = (np.bincount(data.user, w, H) for w in (None, short, -allowed))
     return Benefit(
         episode=np.arange(1, L + 1),
         allocation=allocation,
@@ -189,8 +170,8 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
         expected_shortfalls=int(short.sum()),
         certain_shortfalls=int((short & (gains.mixed_high + allowed < 0)).sum()),
         users=[
-            UserBalance(user, int(counts[h]), float(sums[h]), *ends[h], float(limits[h]), int(falls[h]))
-            for h, user in enumerate(state.users)
+            UserBalance(user, int(counts[h]), gain, low, high, float(limits[h]), int(falls[h]))
+            for h, (user, gain, low, high) in enumerate(zip(state.users, *map(list, gains.by_user), strict=False))
             if counts[h]
         ],
     )
@@ -232,7 +213,7 @@ def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
     each = structure.metrics, len(fit.layout.family)
     H = len(data.state.users)
     rows = np.zeros((data.state.episode.number, *each))
-    users = np.zeros((H, *each)) if 0 < H * math.prod(each) <= MOST_NUMBERS else None
+    users = np.zeros((H, *each))
     own_rows = np.zeros((n, structure.metrics, len(structure.own.family)))
     for at, which, offers in _different_offers(data):
         belief = fit.learner.beliefs(fit.evidence, offers)
@@ -253,24 +234,18 @@ def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
         weight = p[which] * fit.unit  # (n, M)
         added = weight[:, :, None] * np.einsum("nk,nkp->np", contrast, fit.rows(keys, z)[which])[:, None, :]
         np.add.at(rows, data.episode[at] - 1, added)
-        if users is not None:
-            np.add.at(users, data.user[at], added)
+        np.add.at(users, data.user[at], added)
         if structure.cluster == "user":
             Z = structure.own.rows(keys, fit.scale.expand().standardise(z))[which]
             own_rows[at] = weight[:, :, None] * np.einsum("nk,nkq->nq", contrast, Z)[:, None, :]
-    place = data.episode - 1
     if structure.cluster == "user":
         spreads = _own_spreads(data, fit, own_rows, rows, users)
     else:
-        parts = [None if part is None else fit.posterior(part) for part in (rows.cumsum(0), users)]
-        spreads = [None if part is None else (part.deviation, part.prior) for part in parts]
-    values = [np.bincount(place, drawn, len(rows)).cumsum(), np.bincount(data.user, drawn, H).astype(np.float64)]
+        spreads = [(one.deviation, one.prior) for one in map(fit.posterior, (rows.cumsum(0), users))]
+    values = np.bincount(data.episode - 1, drawn, len(rows)).cumsum(), np.bincount(data.user, drawn, H)
     total, by_user = (
-        None if s is None else Sums(v, *EffectPosterior(v, *s, NORMAL).at_all_times())
-        for v, s in zip(values, spreads, strict=True)
+        Sums(v, *EffectPosterior(v, *spread, NORMAL).at_all_times()) for v, spread in zip(values, spreads, strict=True)
     )
-    if total is None:
-        raise InputError("sums over episodes have rows on theta")
     return Gains(control, mixed, mixed_high, drawn, total, by_user)
 
 
@@ -292,9 +267,7 @@ def _different_offers(data: Dataset) -> Iterator[tuple[IntArray, IntArray, Offer
 Spread = tuple[FloatArray, FloatArray]  # deviations of sums now and before any data
 
 
-def _own_spreads(
-    data: Dataset, fit: FittedModel, own: FloatArray, rows: FloatArray, users: FloatArray | None
-) -> Sequence[Spread | None]:
+def _own_spreads(data: Dataset, fit: FittedModel, own: FloatArray, rows: FloatArray, users: FloatArray) -> list[Spread]:
     """Deviations of the sums to the end of each episode, and of those of each user, where users have own effects.
 
     At each node of the variances a sum is normal, partly by way of the common effects and partly by the user's own; it
@@ -307,7 +280,7 @@ def _own_spreads(
     own_prior = fitted.variance.mean(-3)[:, fit.structure.own.family].ravel()  # (M q,)
     through = np.zeros((L, *theta.shape))  # (L, B, M, P), the users' own part by way of theta
     shift, noise, before = np.zeros((L, B)), np.zeros((L, B)), np.zeros(L)
-    of_users = None if users is None else (np.zeros(len(users)), np.zeros(len(users)))
+    of_users = np.zeros(len(users)), np.zeros(len(users))
     order = np.argsort(data.user, kind="stable")
     present, starts = np.unique(data.user[order], return_index=True)
     decisions_of = np.split(order, starts[1:])
@@ -330,10 +303,10 @@ def _own_spreads(
             noise[when] += np.diff(variance, axis=0, prepend=0.0)
             before[when] += np.diff(prior, prepend=0.0)
             totals.append((-steps.sum(0), offsets.sum(0), variance[-1], prior[-1]))
-        if users is not None and of_users is not None:
-            sums = (np.stack(part) for part in zip(*totals, strict=True))
-            of_users[0][present[some]], of_users[1][present[some]] = _mixed_spread(fit, users[present[some]], *sums)
-    return _mixed_spread(fit, rows.cumsum(0), *(part.cumsum(0) for part in (through, shift, noise, before))), of_users
+        sums = (np.stack(part) for part in zip(*totals, strict=True))
+        of_users[0][present[some]], of_users[1][present[some]] = _mixed_spread(fit, users[present[some]], *sums)
+    of_episodes = _mixed_spread(fit, rows.cumsum(0), *(part.cumsum(0) for part in (through, shift, noise, before)))
+    return [of_episodes, of_users]
 
 
 def _mixed_spread(

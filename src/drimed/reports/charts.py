@@ -19,7 +19,7 @@ from drimed.reports import svg
 from drimed.reports.analysis import AT_ALL_TIMES, AT_THIS_LOOK, GUARANTEED, Analysis, StoppingHistory, then_of, until
 from drimed.reports.effects import MODEL, Component, Level
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
-from drimed.reports.wording import Words, describe_component, unidentified
+from drimed.reports.wording import Words, describe_components
 from drimed.trial.estimates import EXACT
 from drimed.trial.seasons import Calendar, calendar
 
@@ -31,7 +31,6 @@ MOST_POINTS = 150  # episodes or looks that are drawn and listed; of more, every
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_COLUMNS = 40  # episodes of the chart of users: the last ones
 MOST_LOOKS = 12  # charts of stopping rules
-LEAST_EVIDENCE = -10.0  # drawn; it may be minus infinity
 LIKELY = "likely range (95 %)"
 UNTOLD = "cannot be told yet"
 
@@ -58,12 +57,16 @@ class EffectRow:
         return self.effect.source != MODEL
 
     @property
+    def two_ranges(self) -> bool:
+        """A likely range beside the long one."""
+        return not self.single and not self.model_free
+
+    @property
     def direction(self) -> tuple[int, str]:
         """Above the control (1), below (-1) or open (0), and the confidence."""
-        two_ranges = not self.single and not self.model_free
         if self.judged and self.effect.certain:
-            return self.effect.certain, ", certainly" if two_ranges else ""
-        return (self.effect.likely, ", likely") if self.judged and two_ranges and self.effect.likely else (0, "")
+            return self.effect.certain, ", certainly" if self.two_ranges else ""
+        return (self.effect.likely, ", likely") if self.judged and self.two_ranges and self.effect.likely else (0, "")
 
     @property
     def verdict(self) -> str:
@@ -73,9 +76,7 @@ class EffectRow:
             return _direction(way, self.better) + confidence
         if not self.judged or self.effect.seasons == 0:
             return "not judged"
-        if self.effect.by_chance:
-            return "inconclusive"
-        return "open" if self.effect.confirmed else "one season only"
+        return "inconclusive" if self.effect.by_chance else "open" if self.effect.confirmed else "one season only"
 
     @property
     def full_verdict(self) -> str:
@@ -91,27 +92,25 @@ class EffectRow:
     @property
     def times(self) -> str:
         """Number of decisions."""
-        if self.single:
-            return ""
-        return f"given {counted(self.effect.decisions, 'time')}" if self.effect.decisions else "never given"
+        n = self.effect.decisions
+        return "" if self.single else f"given {counted(n, 'time')}" if n else "never given"
 
     @property
     def source(self) -> str:
         """The note below the label."""
-        if self.model_free:
-            return "without the model, exact" if self.effect.source == EXACT else "without the model"
-        return self.note or self.times
+        exact = ", exact" if self.effect.source == EXACT else ""
+        return f"without the model{exact}" if self.model_free else self.note or self.times
 
     def describe(self, unit: str) -> str:
         """In one clause."""
-        beside = ["retired"] * self.retired + list(filter(None, [self.source if self.model_free else self.times]))
-        brackets = f" ({', '.join(beside)})" if beside else ""
+        beside = ", ".join(filter(None, ["retired" * self.retired, self.source if self.model_free else self.times]))
+        brackets = f" ({beside})" if beside else ""
         return f"{self.label}{brackets}: {amount(self.effect.estimate, unit)}, {self.verdict}"
 
     def drawn(self) -> RangeRow:
         """As a row of a range chart."""
         e, suffix = self.effect, RETIRED if self.retired else ""
-        likely = e.likely_ends if e.is_known and not self.single and not self.model_free else None
+        likely = e.likely_ends if e.is_known and self.two_ranges else None
         return RangeRow(
             self.label, self.verdict, e.estimate, likely, e.ends, note=self.source, suffix=suffix, look=self.look,
             square=self.model_free, strong=self.strong,
@@ -132,7 +131,7 @@ def forest(
     if any(r.effect.by_chance and r.judged for r in rows):
         text += " Inconclusive: the likely range leaves out 0, but not after adjusting for multiple comparisons."
     keys = [Key(f"range {promise} (95 %)" if promise == AT_ALL_TIMES else f"{promise} range", "key-thin")]
-    if any(not r.single and not r.model_free for r in rows):
+    if any(r.two_ranges for r in rows):
         keys.insert(0, Key(LIKELY, "key-thick"))
     if any(r.model_free for r in rows):
         keys.append(Key("from the logged probabilities alone (95 %)", "key-square"))
@@ -279,27 +278,6 @@ def reward(a: Analysis) -> Chart | None:
     keys.append(Key("the tolerance allows", "key-allowed"))
     title = f"Reward so far, added up over all decisions, against what the control would have earned{in_unit}"
     return Chart("reward-chart", title, text, svg.lines([panel], ends, called.word), table, keys)
-
-
-def evidence(a: Analysis) -> Chart | None:
-    """The evidence that effects have moved, with the level of an alarm."""
-    drift, called = a.checks.mean, calendar(a.data.state)
-    if drift is None:
-        return None
-    at = svg.thinned(len(drift.evidence), MOST_POINTS)
-    labels, values = [called.label(i + 1) for i in at], drift.evidence[at].tolist()
-    texts = [short(v) if math.isfinite(v) else "none" for v in values]
-    drawn, alarm = np.maximum(values, LEAST_EVIDENCE).tolist(), math.log(1 / drift.alpha)
-    rows = [[name, v, short(alarm)] for name, v in zip(labels, texts, strict=True)]
-    table = Table("Evidence that the effects moved", [called.word, "log evidence", "alarm at"], rows)
-    text = f"Log evidence that effects have moved: {texts[-1]} after {called.word} {labels[-1]}; "
-    text += f"an alarm is raised at {short(alarm)}."
-    if min(values) < LEAST_EVIDENCE:
-        text += f" Values below {short(LEAST_EVIDENCE)} are drawn at {short(LEAST_EVIDENCE)}."
-    panel = Panel([Series(drawn)], labels, levels=[alarm])
-    draw = svg.lines([panel], svg.spread([*drawn, alarm, 0.0]), called.word, height=140.0)
-    keys = [Key("evidence", "key-gain"), Key("alarm", "key-allowed")]
-    return Chart("evidence-chart", "Evidence that the effects themselves moved", text, draw, table, keys)
 
 
 def by_arm(a: Analysis) -> Chart | None:
@@ -484,8 +462,7 @@ def components(all_components: Sequence[Component], words: Words, metric: str, u
     largest = 2.5 * max((c.deviation for c in mine if c.identifiable and c.low > 0), default=math.inf)
     axis_end = 1.05 * min(max(c.high for c in mine), largest)
     table = Table(f"How much {measured(metric, unit)} varies", ["what", "about", "from", "to", "known"], listed)
-    parts = [describe_component(c, words, unit) for c in mine if c.identifiable][:3]
-    text = f"{metric}: {'; '.join(filter(None, [*parts, unidentified(mine, words)]))}."
+    text = f"{metric}{describe_components(mine, words, unit)}."
     draw = svg.ranges(rows, (0.0, axis_end), measured(metric, unit))
     return Chart(id, f"What varies, and how much: {metric}", text, draw, table, [Key(LIKELY, "key-level")])
 

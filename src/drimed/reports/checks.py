@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from drimed.evaluation import model_checks
 from drimed.evaluation.effects import PLAYS, calibration_p_value
 from drimed.evaluation.model_checks import MeanDrift
 from drimed.evaluation.residual_checks import Check
-from drimed.formatting import amount, counted, listed, short
+from drimed.formatting import amount, counted, short
 from drimed.models import linear_regression, noise_estimation
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.noise_estimation import NoiseModel
@@ -104,34 +104,32 @@ def no_promise(withdrawn: str) -> str:
 def describe_checks(checks: Checks, state: TrialState) -> list[tuple[str, str]]:
     """Each check with its result; a mixed model's residuals also show whether effects or noise move."""
     few = "too few outcomes to check this yet."
-    model = few
+    model, played, rate = few, few, f"(false-alarm rate {100 * ALPHA:g} %"
     if checks.residual_checks:
         alarms = [c.found for c in checks.residual_checks if c.alarm]
-        rate = f"(false-alarm rate {100 * ALPHA:g} % in all)"
-        model = f"{counted(len(checks.residual_checks), 'check')} of the residuals {rate} found "
+        model = f"{counted(len(checks.residual_checks), 'check')} of the residuals {rate} in all) found "
         model += f"this: {'; '.join(alarms)}." if alarms else "nothing."
         if state.spec.model.discount < 1:
             model += " Trends and arms that change were not looked for: the discount is for these."
-    played = "cannot be checked: they are not known for all decisions."
     if checks.calibration is not None:
         p = checks.calibration
         played = f"arms were {'' if p >= ALPHA else 'not '}given as often as they say (p = {short(p)})."
     elif not state.counts.decisions:
         played = "there are no decisions yet."
-    elif not state.counts.complete:
-        played = few
+    elif state.counts.complete:
+        played = "cannot be checked: they are not known for all decisions."
     results = [("Model", model), ("Logged probabilities", played)]
     if state.spec.kind != "paper":
         return results
-    effects = noise_text = few
+    effects = noise = few
     if checks.mean is not None:
-        effects = f"no sign that the effects have changed since the trial began (false-alarm rate {100 * ALPHA:g} %)."
+        effects = f"no sign that the effects have changed since the trial began {rate})."
         if checks.mean.alarm >= 0:
             effects = f"the effects have changed (noticed in {calendar(state).said(int(checks.mean.alarm) + 1)})."
     if checks.residual is not None:
         wrong = checks.residual.wrong.any()
-        noise_text = f"outcomes scatter {'more or less than assumed; see above' if wrong else 'as assumed'}."
-    return [("Effects", effects), results[0], ("Noise", noise_text), results[1]]
+        noise = f"outcomes scatter {'more or less than assumed; see above' if wrong else 'as assumed'}."
+    return [("Effects", effects), results[0], ("Noise", noise), results[1]]
 
 
 class _Rows(NamedTuple):
@@ -216,43 +214,13 @@ def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:
 
 
 @dataclass(frozen=True)
-class ScarceArm:
-    """An arm whose effect for all users the propensities cannot show yet."""
-
-    arm: str
-    scarce: Literal["arm", "control", "both", "outcomes"]
-    plays: float  # expected, of what is scarce
-    floor: float  # that the trial has under what is scarce now; 0: none
-
-    def describe(self) -> str:
-        """The scarce plays, and the use of a floor."""
-        start = f"Without the model nothing can be concluded about {self.arm} yet: "
-        if self.scarce == "outcomes":
-            return start + "its outcomes hardly differ from their predictions, or only a few do."
-        had = f"{'the control' if self.scarce == 'control' else self.arm} had chances that add up to"
-        plays = f"{short(self.plays)} plays"
-        if self.scarce == "both":
-            had = f"where {self.arm} and the control both had a chance, the rarer of the two had"
-            plays += " in expectation"
-        return f"{start}{had} {plays}, and {PLAYS:g} are needed. {self.advice()}"
-
-    def advice(self) -> str:
-        """The effect of the present floor, or of one."""
-        if self.floor > 0:
-            more = counted(max(1, int(np.ceil((PLAYS - self.plays) / self.floor))), "more decision")
-            return f"With {'the floors' if self.scarce == 'both' else 'its floor'} that takes about {more}."
-        where = "control = {:g}" if self.scarce == "control" else "arms = {:g}, where the guard allows it"
-        return f"A floor would change that ([floors] {where.format(FLOOR)})."
-
-
-@dataclass(frozen=True)
 class Agreement:
     """The model beside the propensities."""
 
     compared: int
     rate: float  # of false alarms
     disagreements: list[str]  # effects whose ranges have nothing in common
-    scarce_arms: list[ScarceArm]
+    scarce: list[str]  # a sentence for each arm whose effect for all users the propensities cannot show yet
 
     def describe(self) -> str:
         """In one sentence."""
@@ -262,18 +230,6 @@ class Agreement:
         if self.disagreements:
             return f"they disagree about {len(self.disagreements)} of {effects} {rate}; see above."
         return f"no sign that they disagree, in {effects} {rate}."
-
-    def describe_scarce(self) -> list[str]:
-        """One sentence for each arm, or one for all where many were played too rarely."""
-        arms = [x for x in self.scarce_arms if x.scarce == "arm"]
-        if len(arms) <= MOST_SENTENCES:
-            return [x.describe() for x in self.scarce_arms]
-        most = max(arms, key=lambda x: x.plays)
-        which = f"{counted(len(arms), 'arm')} yet ({listed([x.arm for x in arms], MOST_SENTENCES)})"
-        needs = f"each needs chances that add up to {PLAYS:g} plays, and the most that one of them had is"
-        advice = "" if most.floor else f" {most.advice()}"
-        of_all = f"Without the model nothing can be concluded about {which}: {needs} {short(most.plays)} ({most.arm})."
-        return [of_all + advice, *(x.describe() for x in self.scarce_arms if x.scarce != "arm")]
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -289,10 +245,8 @@ def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agree
     """Compare the model with the propensities where both have an effect; `effects` are all of them."""
     state, members = data.state, groups(data.state)
     of = {(x.who, x.arm, x.source): x for x in effects if x.on == REWARD}
-    pairs = [
-        (x, of[x.who, x.arm, MODEL]) for x in of.values() if x.source == PROPENSITIES and (x.who, x.arm, MODEL) in of
-    ]
-    pairs = [(free, model) for free, model in pairs if not model.is_control]
+    both = [(x, of.get((x.who, x.arm, MODEL))) for x in of.values() if x.source == PROPENSITIES]
+    pairs = [(free, model) for free, model in both if model is not None and not model.is_control]
     alpha = RATE / (2 * len(members) * len(state.problem.arms))
     disagreements = []
     for free, model in pairs:
@@ -308,34 +262,44 @@ def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agree
             ranges = f"is {one} by the model, and {other} by logged probabilities alone"
             disagreements.append(f"the effect of {free.arm} for {free.who} {ranges}")
     rate = RATE if isinstance(fit, FittedModel) else state.spec.delta + RATE / 2
-    return Agreement(len(pairs), rate, disagreements, _scarce_arms(data, of, members))
+    return Agreement(len(pairs), rate, disagreements, _scarce_arms(data, of, members[EVERYBODY]))
 
 
 def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one[1] < other[0] or other[1] < one[0]
 
 
-def _scarce_arms(
-    data: Dataset, of: Mapping[tuple[str, str, str], Effect], members: Mapping[str, list[int]]
-) -> list[ScarceArm]:
-    """Arms that can be given and whose effect for all users the propensities do not show."""
+def _scarce_arms(data: Dataset, of: Mapping[tuple[str, str, str], Effect], everybody: Sequence[int]) -> list[str]:
+    """The arms that can be given and whose effect the propensities do not show, with the scarce plays."""
     state, log = data.state, PropensityLog.of(data)
-    everybody = members[EVERYBODY]
     if not len(log.at):
         return []
     possible = np.asarray(available(state, list(state.users)).any(0))
     control = float(log.plays(None)[everybody].sum())
     floors = np.zeros(2) if data.floor is None or not len(data.floor) else data.floor[-1]
-    scarce_arms = []
+    sentences = []
     for k, arm in enumerate(state.problem.arms):
         if not possible[k] or (EVERYBODY, arm, PROPENSITIES) in of or log.is_control(k):
             continue
         plays = float(log.plays(k)[everybody].sum())
-        fewer = min(plays, control)
-        scarce: Any = "arm" if plays <= control else "control"
-        if fewer >= PLAYS - ROUND_OFF:
-            fewer = log.plays_of_both(k)
-            scarce = "both" if fewer < PLAYS else "outcomes"
-        floor = float({"control": floors[0], "both": floors.min()}.get(scarce, floors[1]))
-        scarce_arms.append(ScarceArm(arm, scarce, fewer, floor))
-    return scarce_arms
+        if min(plays, control) >= PLAYS - ROUND_OFF:
+            plays, floor = log.plays_of_both(k), float(floors.min())
+            had = f"where {arm} and the control both had a chance, the rarer of the two had"
+        elif plays <= control:
+            had, floor = f"{arm} had chances that add up to", float(floors[1])
+        else:
+            had, plays, floor = "the control had chances that add up to", control, float(floors[0])
+        why = f"{had} {short(plays)} plays in expectation, and {PLAYS:g} are needed. {_floor_advice(plays, floor)}"
+        if plays >= PLAYS:
+            why = "its outcomes hardly differ from their predictions, or only a few do."
+        sentences.append(f"Without the model nothing can be concluded about {arm} yet: {why}")
+    more = len(sentences) - MOST_SENTENCES
+    rest = [f"The same is so of {counted(more, 'more arm')}."] if more > 0 else []
+    return sentences[:MOST_SENTENCES] + rest
+
+
+def _floor_advice(plays: float, floor: float) -> str:
+    if floor > 0:
+        more = max(1, int(np.ceil((PLAYS - plays) / floor)))
+        return f"With its floor that takes about {counted(more, 'more decision')}."
+    return f"A floor would change that, where the guard allows it ([floors] control = {FLOOR:g}, arms = {FLOOR:g})."

@@ -127,7 +127,6 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
     charts = {
         "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
         "over_time": [draw.over_time(a, on, unit[on]) for on in view.on[:1]],
-        "drift": [draw.evidence(a)],
         "varies": [],
         "levels": [],
     }
@@ -162,7 +161,7 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "by_user": view.by_user,
         "allocation": draw.by_user(a, view.users) if view.by_user else draw.by_arm(a),
         "foreseen": True,
-        "upcoming": upcoming([d for d in a.next if d.user in some], state.problem.arms),
+        "upcoming": upcoming([d for d in a.next if d.user in some], state.problem.arms, calendar(state).word),
         "exact": any(x.source == EXACT for x in a.effects),
         "stopping": history,
         "stopping_text": [] if history is None else history.describe(withdrawn=withdrawn is not None),

@@ -11,10 +11,10 @@ import numpy as np
 from drimed.formatting import amount, counted, listed, percent, short, span
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.summaries import RESIDUAL
-from drimed.models.mixed.terms import FACTORS
 from drimed.records import Decision
 from drimed.reports.analysis import Analysis
-from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, Component, EvidenceSource
+from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, SEASON, Component, EvidenceSource
+from drimed.reports.svg import Table
 from drimed.trial.estimates import REWARD
 from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
@@ -42,49 +42,16 @@ class Words:
     plots: bool = False  # an outcome is one of a plot
     categories: tuple[str, ...] = ()
     covariates: tuple[str, ...] = ()  # that shift outcomes or change effects
-    contexts: tuple[tuple[str, str], ...] = ()  # those that are no attributes of users, with their typical values
-
-    @property
-    def scope(self) -> str:
-        """The end of a sentence: the season of its statement."""
-        return " in an average season" if self.seasons is not None else ""
+    scope: str = ""  # the end of a sentence: the season of its statement
+    typical_context: str = ""  # of the levels of sites, after `scope`
+    own_context: str = ""  # of the levels of seasons
+    explained: str = ""  # the covariates' part, which variance components leave out
 
     @property
     def whole_scope(self) -> str:
         """The beginning of a sentence about all users together."""
-        if self.count == 1:
-            return f"For this {self.user}{self.scope}"
-        return f"For the average of these {self.count:,} {self.users}{self.scope}"
-
-    @property
-    def typical_context(self) -> str:
-        """The context of the levels of sites, after `scope`."""
-        return f" with {listed([typical for _, typical in self.contexts])}" if self.contexts else ""
-
-    @property
-    def own_context(self) -> str:
-        """The context of the levels of seasons."""
-        return f" with its own {listed([name for name, _ in self.contexts])}" if self.contexts else ""
-
-    @property
-    def explained(self) -> str:
-        """The covariates' part, which variance components leave out.
-
-        >>> Words(covariates=("ph", "rain")).explained
-        'what ph and rain explain'
-        """
-        explain = "explains" if len(self.covariates) == 1 else "explain"
-        return f"what {listed(self.covariates, MOST_COVARIATES)} {explain}" if self.covariates else ""
-
-    def compared(self, seasons: int | None) -> str:
-        """The seasons that an effect rests on: those with both arms, or all where that does not matter.
-
-        >>> Words(seasons=3).compared(1), Words(seasons=3).compared(None)
-        ('compared in 1 season', '3 seasons with outcomes')
-        """
-        if seasons is not None:
-            return f"compared in {counted(seasons, 'season')}"
-        return "" if self.seasons is None else f"{counted(self.seasons, 'season')} with outcomes"
+        all_users = f"this {self.user}" if self.count == 1 else f"the average of these {self.count:,} {self.users}"
+        return f"For {all_users}{self.scope}"
 
     def source(self, source: EvidenceSource | None) -> str:
         """Outcomes that an effect rests on.
@@ -131,13 +98,12 @@ def words_of(a: Analysis) -> Words:
     user = "person" if people else "user" if grouped else "site"
     numbers, categories = state.problem.covariates.counted
     explaining = [c for c in (*numbers, *categories) if EXPLAIN & set(c.roles.split())]
-    typical = [
-        (c.name, f"typical {c.name}" if c.levels is None else f"{c.name} {c.recorded(c.typical)!r}")
-        for c in explaining
-        if c.name in state.spec.context
-    ]
+    names = [c.name for c in explaining]
+    contexts = [c for c in explaining if c.name in state.spec.context]
+    typical = [f"typical {c.name}" if c.levels is None else f"{c.name} {c.recorded(c.typical)!r}" for c in contexts]
     cells = fit.evidence.cells.live()
-    seasons = len(np.unique(cells.keys[cells.n > 0, FACTORS.index("season")]))
+    seasons = len(np.unique(cells.keys[cells.n > 0, SEASON]))
+    explain = f"{listed(names, MOST_COVARIATES)} {'explains' if len(names) == 1 else 'explain'}"
     return Words(
         user=user,
         users="people" if people else f"{user}s",
@@ -147,8 +113,11 @@ def words_of(a: Analysis) -> Words:
         people=people,
         plots=any(p.definition.block_of() for p in profiles),
         categories=tuple(c.name for c in categories),
-        covariates=tuple(c.name for c in explaining),
-        contexts=tuple(typical),
+        covariates=tuple(names),
+        scope=" in an average season" if fit.learner.seasons else "",
+        typical_context=f" with {listed(typical)}" if contexts else "",
+        own_context=f" with its own {listed([c.name for c in contexts])}" if contexts else "",
+        explained=f"what {explain}" if names else "",
     )
 
 
@@ -207,31 +176,37 @@ def _best_arms(a: Analysis, words: Words) -> list[str]:
         clear = bool(x.certain or x.likely)
         earns = "earns" if clear else "is estimated to earn"
         but = "" if clear else ", which is still open" if x.confirmed else ", which another season must confirm"
-        seasons = words.compared(x.seasons)
-        likely = f"likely {span(*x.likely_ends)}{f'; {seasons}' if seasons else ''}"
+        likely = f"likely {span(*x.likely_ends)}"
+        if x.seasons is not None:
+            likely += f"; compared in {counted(x.seasons, 'season')}"
+        elif words.seasons is not None:
+            likely += f"; {counted(words.seasons, 'season')} with outcomes"
         text.append(f"{words.whole_scope}, {a.label(x.arm)} {earns} {more} than the control{but} ({likely}).")
     return text
 
 
 def _variation(a: Analysis, words: Words) -> list[str]:
-    """Clear effects of covariates first; all other components are what covariates leave."""
     text = []
     components = [] if a.variation is None else a.variation.components
     for metric in dict.fromkeys(c.metric for c in components):
-        unit = units(a.data.state)[metric]
-        of = {c.family: c for c in components if c.metric == metric}
-        some = [of[family] for family in SUMMARISED if family in of]
-        told_apart = [c for c in some if c.identifiable]
-        clear = [c for c in of.values() if c.family.startswith(CATEGORY) and c.identifiable and c.low > 0]
-        levels = ", ".join(describe_component(c, words, unit) for c in told_apart if " x " not in c.family)
-        effects = ", ".join(describe_component(c, words, unit) for c in told_apart if " x " in c.family)
-        rest = "; ".join(filter(None, [levels, effects]))
-        beyond = f"beyond {words.explained}, " if words.explained and rest else ""
-        parts = [", ".join(describe_component(c, words, unit) for c in clear), beyond + rest, unidentified(some, words)]
-        if any(parts):
-            numbers = ", as standard deviations" if clear or rest else ""
-            text.append(f"{metric[:1].upper()}{metric[1:]}{numbers}: {'; '.join(filter(None, parts))}.")
+        one = describe_components([c for c in components if c.metric == metric], words, units(a.data.state)[metric])
+        text += [f"{metric[:1].upper()}{metric[1:]}{one}."] if one else []
     return text
+
+
+def describe_components(components: Sequence[Component], words: Words, unit: str) -> str:
+    """The end of a sentence on a metric: clear effects of covariates, and then what covariates leave."""
+    of = {c.family: c for c in components}
+    some = [of[family] for family in SUMMARISED if family in of]
+    clear = [c for c in components if c.family.startswith(CATEGORY) and c.identifiable and c.low > 0]
+    levels, effects = ([c for c in some if c.identifiable and (" x " in c.family) is own] for own in (False, True))
+    first, *others = (", ".join(describe_component(c, words, unit) for c in part) for part in (clear, levels, effects))
+    rest = "; ".join(filter(None, others))
+    beyond = f"beyond {words.explained}, " if words.explained and rest else ""
+    unknown = [f"how much {words.component(c.family).removesuffix(' by')}" for c in some if not c.identifiable]
+    parts = [first, beyond + rest, f"it cannot be told yet {listed(unknown)}" if unknown else ""]
+    numbers = ", as standard deviations" if first or rest else ""
+    return f"{numbers}: {'; '.join(filter(None, parts))}" if any(parts) else ""
 
 
 def describe_component(c: Component, words: Words, unit: str) -> str:
@@ -240,12 +215,6 @@ def describe_component(c: Component, words: Words, unit: str) -> str:
         return f"{words.component(c.family)} at most {amount(float(f'{c.high:.2g}'), unit)}"
     low, high = (short(float(f"{end:.2g}")) for end in (c.low, c.high))
     return f"{words.component(c.family)} about {amount(float(f'{c.deviation:.2g}'), unit)} ({low} to {high})"
-
-
-def unidentified(components: Sequence[Component], words: Words) -> str:
-    """Components that cannot be told from others, as one part of a sentence; empty: none."""
-    parts = [f"how much {words.component(c.family).removesuffix(' by')}" for c in components if not c.identifiable]
-    return f"it cannot be told yet {listed(parts)}" if parts else ""
 
 
 def _better(a: Analysis, words: Words) -> list[str]:
@@ -321,39 +290,25 @@ def undecided(a: Analysis, words: Words) -> str | None:
     return f"{some}: no arm has {least} ({'; '.join(rivals[:MOST_NAMED])}{more})."
 
 
-@dataclass(frozen=True)
-class UpcomingRow:
-    """Identical next decisions for one user."""
-
-    who: str
-    shares: list[float]  # of the arms with a column
-    others: float  # of all others together
-    reason: str
-    known: bool = True  # False: the policy's draw has no closed form
-
-
-@dataclass(frozen=True)
-class Upcoming:
-    """The table of the next decisions."""
-
-    arms: list[str]
-    others: int  # arms without a column
-    rows: list[UpcomingRow]
-
-
-def upcoming(decisions: Sequence[Decision], arms: Sequence[str]) -> Upcoming:
-    """The arms that matter, and identical decisions of a user's plots in one row."""
+def upcoming(decisions: Sequence[Decision], arms: Sequence[str], word: str) -> Table:
+    """The next decisions: the arms that matter, and identical decisions of a user's plots in one row."""
     shown = list(arms)
     if len(arms) > MOST_ARMS:
         most = {arm: max((d.probabilities.get(arm, 0.0) for d in decisions), default=0.0) for arm in arms}
         ranked = sorted(arms, key=lambda arm: -most[arm])[:MOST_ARMS]
         shown = [arm for arm in arms if arm in ranked and most[arm] >= LEAST_SHARE]
+    others = len(arms) - len(shown)
     rows = []
     for _, run in groupby(decisions, lambda d: (d.user, d.probabilities, d.reason)):
         first, *more = run
         plots = [d.plot for d in (first, *more) if d.plot is not None]
         where = f", {counted(len(plots), 'plot')} alike" if len(plots) > 1 else f", plot {plots[0]}" if plots else ""
         shares = [first.probabilities.get(arm, 0.0) for arm in shown]
-        others = max(0.0, sum(first.probabilities.values()) - sum(shares))
-        rows.append(UpcomingRow(first.user + where, shares, others, first.reason, known=bool(first.probabilities)))
-    return Upcoming(shown, len(arms) - len(shown), rows)
+        shares += [max(0.0, sum(first.probabilities.values()) - sum(shares))] if others else []
+        cells = [percent(p) for p in shares] if first.probabilities else ["not known before the draw"] * len(shares)
+        rows.append([first.user + where, *cells, first.reason])
+    caption = (
+        f"If every user were asked now, in its context of this {word} or a typical one. This is a preview: nothing was "
+        "decided, and no arm was drawn. A number is the probability of a draw, not of being the best."
+    )
+    return Table(caption, ["user", *shown, *([counted(others, "other arm")] if others else []), "why"], rows)
