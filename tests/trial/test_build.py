@@ -36,7 +36,7 @@ def spec_of(**changes: Any) -> TrialSpec:
 
 
 def built(spec: TrialSpec) -> Policy:
-    policy = build_policy(spec, Problem(spec).shape.d)
+    policy = build_policy(Problem(spec))
     assert isinstance(policy, Policy)
     return policy
 
@@ -89,10 +89,10 @@ def test_the_prior_follows_from_the_ranges_unless_maps_are_given() -> None:
 
 
 def test_the_published_algorithms_take_the_relative_tolerance() -> None:
-    policy = build_policy(spec_of(noise=KNOWN, policy={"name": "published_dri_med"}), 6)
+    policy = build_policy(Problem(spec_of(noise=KNOWN, policy={"name": "published_dri_med"})))
     assert isinstance(policy, PublishedDri)
     assert policy.tolerance == 0.05
-    own = build_policy(spec_of(noise=KNOWN, policy={"name": "published_dri_med", "tolerance": 0.2}), 6)
+    own = build_policy(Problem(spec_of(noise=KNOWN, policy={"name": "published_dri_med", "tolerance": 0.2})))
     assert isinstance(own, PublishedDri)
     assert own.tolerance == 0.2
 
@@ -124,17 +124,17 @@ BY_MODEL = {"kind": "superiority", "evidence": "model"}
 )
 def test_what_a_person_should_know_before_the_start_is_said(changes: dict[str, Any], said: str) -> None:
     spec = spec_of(**changes)
-    (note,) = notes(spec, Problem(spec).shape.d)
+    (note,) = notes(spec)
     assert said in note
 
 
 def test_a_sound_trial_needs_no_note() -> None:
-    assert notes(spec_of(), 6) == []
+    assert notes(spec_of()) == []
     by_chances = {"rules": {"r": BY_MODEL | {"evidence": "propensities"}}}
-    assert notes(spec_of(**UNSEASONED, **KEPT, stopping=by_chances), 6) == []
-    assert notes(spec_of(model={"kind": "field"}, **KEPT, stopping={"rules": {"r": BY_MODEL}}), 6) == []
-    assert notes(spec_of(**UNSEASONED, **KEPT, stopping={"rules": {"r": BY_MODEL}, "seasons": 1}), 6) == []
-    assert notes(spec_of(tolerance={}, policy={"name": "dri_med", "guard": "budget"}), 6) == []
+    assert notes(spec_of(**UNSEASONED, **KEPT, stopping=by_chances)) == []
+    assert notes(spec_of(model={"kind": "field"}, **KEPT, stopping={"rules": {"r": BY_MODEL}})) == []
+    assert notes(spec_of(**UNSEASONED, **KEPT, stopping={"rules": {"r": BY_MODEL}, "seasons": 1})) == []
+    assert notes(spec_of(tolerance={}, policy={"name": "dri_med", "guard": "budget"})) == []
 
 
 def test_the_model_of_the_file_reaches_the_learner_of_the_field() -> None:
@@ -186,10 +186,10 @@ def test_a_policy_of_the_field_in_a_paper_trial_is_told_which_model_to_write() -
 
 def test_an_attribute_without_any_scale_is_noted() -> None:
     spec = spec_of(model={"kind": "people"}, users={}, attributes={"age": {}, "sex": {"levels": []}})
-    (note,) = notes(spec, 4)
+    (note,) = notes(spec)
     assert note.startswith("attribute 'age' has no typical value or spread")
-    assert notes(spec_of(model={"kind": "field"}, **KEPT, users={"a": {"attributes": {"age": 30.0}}}), 4) == []
+    assert notes(spec_of(model={"kind": "field"}, **KEPT, users={"a": {"attributes": {"age": 30.0}}})) == []
 
 
 def test_a_control_that_nothing_keeps_is_not_held_against_a_trial_that_has_begun() -> None:
-    assert notes(spec_of(model={"kind": "field"}), 4, users=1) == []
+    assert notes(spec_of(model={"kind": "field"}), users=1) == []

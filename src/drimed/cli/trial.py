@@ -161,13 +161,12 @@ def init(
     """Check a trial file, say what a quick rehearsal shows, and create the trial."""
     from drimed.rehearsal import scenarios as rehearsal_scenarios
     from drimed.rehearsal.designs import quick
-    from drimed.trial.problem import Problem
     from drimed.trial.trial import Trial
     from drimed.trial.validation import notes
 
     spec, worlds = rehearsal_scenarios.load(file)
     seen, said = quick(spec, worlds) if rehearse else (None, [])
-    for text in [*notes(spec, Problem(spec).shape.d), *said]:
+    for text in [*notes(spec), *said]:
         note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"
     if dry_run:

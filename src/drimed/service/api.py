@@ -32,7 +32,6 @@ from drimed.trial.blinding import blinded_decision, blinded_history, blinded_mem
 from drimed.trial.changes import CHANGES, Body, Change, Label, Reason
 from drimed.trial.events import CREATED, KINDS, LOOK
 from drimed.trial.export import Export, in_workbook
-from drimed.trial.problem import Problem as TrialProblem
 from drimed.trial.spec import Finite, TrialSpec, Value, decode_utf
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import look_record
@@ -380,7 +379,7 @@ async def create_trial(
     spec = await service.parse(lambda: _toml(body) if media == TOML else TrialSpec.read(data))
     caller.must(MANAGE, spec.name)
     if dry_run:
-        advice = await service.run(lambda: notes(spec, TrialProblem(spec).shape.d))
+        advice = await service.run(lambda: notes(spec))
         return answer(Checked(spec.name, advice))
     created = lambda tx: Reply(201, routing.encoded(queries.status(tx.state)))  # noqa: E731
     reply = await service.create(spec, created, actor=caller.actor, retry=await retry_of(request))

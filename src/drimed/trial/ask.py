@@ -26,7 +26,7 @@ from drimed.trial.spec import User, first_twice, tidy
 from drimed.trial.state import RecordedDecision, TrialState, as_vector
 from drimed.trial.stopping import look_before_deciding
 from drimed.trial.transaction import Transaction
-from drimed.trial.validation import hidden_faults, name_faults, pydantic_faults, tidied
+from drimed.trial.validation import name_faults, pydantic_faults
 
 NUMBERS_AT_ONCE = 4_000_000  # of tables of arms by arms, some twenty of which are held for each user: below a gigabyte
 DIGITS = 7  # of estimates as they are recorded; probabilities are recorded in full
@@ -228,7 +228,7 @@ def add_user(tx: Transaction, name: str, user: Definition, *, confirm: bool = Fa
     """Add a user; unlikely attributes are refused with UnconfirmedError unless `confirm` is set."""
     state, name = tx.state, tidy(name)
     at = ("users", name)
-    definition: User = valid(User, tidied(user)[0], at)
+    definition: User = valid(User, user, at)
     if name in state.users:
         raise ConflictError(f"there is a user {name!r} already", ("name",))
     checks.raise_if_any(_user_faults(state, name, definition, at, {}))
@@ -266,7 +266,7 @@ def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defi
     for name in users:
         at: Path = ("enrol", name)
         try:
-            user = valid(User, tidied(definitions.get(name, {}))[0], at)
+            user = valid(User, definitions.get(name, {}), at)
         except SpecError as error:
             faults += error.faults
             continue
@@ -281,7 +281,6 @@ def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defi
 
 def _user_faults(state: TrialState, name: str, user: User, at: Path, others: Mapping[str, User]) -> Iterator[Fault]:
     yield from name_faults(name, ("name",) if at[0] == "users" else at)
-    yield from hidden_faults(user.model_dump(exclude_none=True), at)
     yield from checks.user_faults(state, user, at, others.values())
 
 

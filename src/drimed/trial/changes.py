@@ -27,7 +27,7 @@ from drimed.trial.events import (
 )
 from drimed.trial.spec import Arm, ArmNoise, Control, Finite, Stopping, User, Value, tidy
 from drimed.trial.transaction import Transaction
-from drimed.trial.validation import name_faults, tidied
+from drimed.trial.validation import name_faults
 
 Label = Annotated[str, Field(min_length=1, max_length=100)]
 Reason = Annotated[str, Field(max_length=2000, description="Why; it is kept in the log.")]
@@ -178,7 +178,7 @@ def retire_arm(tx: Transaction, name: str, reason: str) -> None:
 def change_rules(tx: Transaction, stopping: Stopping | Mapping[str, Any], reason: str) -> None:
     """Replace the stopping rules; the earlier ones stay in the log."""
     was = tx.state.spec.stopping
-    new: Stopping = stopping if isinstance(stopping, Stopping) else valid(Stopping, tidied(stopping)[0], ("stopping",))
+    new: Stopping = valid(Stopping, stopping, ("stopping",))
     tx.append([Draft(RulesChanged(new.plain(), None if was is None else was.plain(), reason))])
 
 

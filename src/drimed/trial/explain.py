@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from drimed.formatting import listed, number, percent, short
+from drimed.formatting import amount, listed, number, percent, short
 from drimed.policies.guards.base import (
     CONTROL_FIRST,
     CONTROL_ONLY,
@@ -67,28 +67,23 @@ def explain_decision(
     new was drawn with a chance of 97 %.
     The guard changed nothing: the chances are those that the policy proposed.
     """
-    allowed = ALLOWED[protects].format(near=near) if protects in ALLOWED else ""
+    allowed = ALLOWED.get(protects, "").format(near=near)
     return [*_estimated(decision, confidence, unit, unknown, allowed), _drawn(decision), guard_text(decision, near)]
 
 
 def arms_without_outcomes(ledger: Ledger, state: TrialState, decision: Decision) -> set[str]:
     """Arms without an outcome at the event from which the decision was taken; none where arms share coefficients."""
-    described = any(arm.kind != "own effects" for arm in state.spec.arms.values())
-    if state.spec.kind == "paper" and described:
+    if state.spec.kind == "paper" and any(arm.kind != "own effects" for arm in state.spec.arms.values()):
         return set()
-    arms, first = state.problem.arms, 1
-    given = {arms[k] for pulls in state.pulls.values() for k, n in enumerate(pulls) if n}
-    never, left = set(arms) - given, given & set(arms)
-    while left:
-        histories = ledger.of_decisions(range(first, first + AT_ONCE))
-        for event, *later in histories.values():
-            if event.seq > decision.state_version:
-                return never | left
+    arms = state.problem.arms
+    left = {arms[k] for pulls in state.pulls.values() for k, n in enumerate(pulls) if n}
+    never = set(arms) - left
+    for first in range(1, decision.id, AT_ONCE):
+        for event, *later in ledger.of_decisions(range(first, min(first + AT_ONCE, decision.id))).values():
             if any(e.kind == kinds.OUTCOME and e.seq <= decision.state_version for e in later):
                 left.discard(event.body["arm"])
-        if len(histories) < AT_ONCE:
+        if not left:
             break
-        first += AT_ONCE
     return never | left
 
 
@@ -107,24 +102,22 @@ def possible_arms(state: TrialState, decision: Decision) -> Decision:
 
 def guard_text(decision: Decision, near: str = NEAR) -> str:
     """The guard's part in a decision; `near` says how near to the control an arm must be sure to stay."""
-    share = decision.share
     sure = "went to the control, or to other arms that are sure enough"
-    kept = f"{'A part' if share is None else percent(share)} of the proposal was kept; the rest of the chance {sure}."
-    stepped_in = "The guard stepped in:"
-    unsure = f"{stepped_in} what the policy proposed was not yet sure to stay {near}."
+    part = "A part" if decision.share is None else percent(decision.share)
+    unsure = f"The guard stepped in: what the policy proposed was not yet sure to stay {near}."
     texts = {
-        UNCHANGED: "The guard changed nothing: the chances are those that the policy proposed.",
-        PENALISED: "The guard made arms less likely that may fall short of the control.",
-        MIXED: f"{unsure} {kept}",
-        RESTRICTED: f"{stepped_in} the policy chose only among arms that are sure to stay {near}.",
-        CONTROL_ONLY: f"{stepped_in} no arm but the control was sure yet to stay {near}, so the control was given.",
-        NOT_EARNED: f"{stepped_in} earlier decisions had not surely earned enough to pay for what the policy proposed, "
-        "so the control was given.",
-        CONTROL_FIRST: "In the first rounds the control is given, to learn about it.",
+        REASONS[UNCHANGED]: "The guard changed nothing: the chances are those that the policy proposed.",
+        REASONS[PENALISED]: "The guard made arms less likely that may fall short of the control.",
+        REASONS[MIXED]: f"{unsure} {part} of the proposal was kept; the rest of the chance {sure}.",
+        REASONS[RESTRICTED]: f"The guard stepped in: the policy chose only among arms that are sure to stay {near}.",
+        REASONS[CONTROL_ONLY]: f"The guard stepped in: no arm but the control was sure yet to stay {near}, so the "
+        "control was given.",
+        REASONS[NOT_EARNED]: "The guard stepped in: earlier decisions had not surely earned enough to pay for what the "
+        "policy proposed, so the control was given.",
+        REASONS[CONTROL_FIRST]: "In the first rounds the control is given, to learn about it.",
+        NOTHING_KEPT: f"{unsure} {'All' if decision.propensity == 1 else 'Nearly all'} of the chance {sure}.",
     }
-    by_reason = {REASONS[code]: text for code, text in texts.items()}
-    by_reason[NOTHING_KEPT] = f"{unsure} {'All' if decision.propensity == 1 else 'Nearly all'} of the chance {sure}."
-    return by_reason.get(decision.reason, decision.reason)
+    return texts.get(decision.reason, decision.reason)
 
 
 def both_ends(confidence: float) -> str:
@@ -158,15 +151,12 @@ def near_control(state: TrialState) -> str:
 
 
 def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collection[str], allowed: str) -> list[str]:
-    def against(e: Interval) -> str:
-        # The range that the guard decided on, for all arms together: not the range at all times of this one effect.
-        level = (
-            "range for all decisions at once" if confidence == "anytime" else f"{both_ends(float(confidence))} range"
-        )
-        return f"{more(e.estimate)} than the control ({level}: {short(e.low)} to {short(e.high)})"
+    # The range that the guard decided on, for all arms together: not the range at all times of this one effect.
+    level = "range for all decisions at once" if confidence == "anytime" else f"{both_ends(float(confidence))} range"
 
-    def more(value: float) -> str:
-        return f"{short(abs(value))}{f' {unit}' if unit else ''} {'less' if value < 0 else 'more'}"
+    def against(e: Interval) -> str:
+        more = f"{amount(abs(e.estimate), unit)} {'less' if e.estimate < 0 else 'more'} than the control"
+        return f"{more} ({level}: {short(e.low)} to {short(e.high)})"
 
     if d.effects is None:
         return ["This policy does not estimate effects on the reward."]
@@ -176,33 +166,26 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
         if arm not in d.unavailable and (_is_control(e) or (arm not in unknown and e.high - e.low <= LARGEST))
     }
     silent = [arm for arm in d.probabilities if arm not in (d.arm, *known, *d.unavailable)]
-    others = {arm: e for arm, e in known.items() if arm != d.arm}
+    own, others = known.get(d.arm), {arm: e for arm, e in known.items() if arm != d.arm}
     best = max(others, key=lambda arm: others[arm].estimate, default=None)
-    if d.arm not in known:
+    is_beaten = best is not None and others[best].estimate > (0.0 if own is None else own.estimate)
+    if own is None:
         texts = [f"No outcome of {d.arm} was recorded yet.{allowed} Assigned in order to learn about it."]
-        if best is None or all(_is_control(e) for e in others.values()):
-            return texts
-        if others[best].estimate <= 0:
-            return [*texts, "No arm of which something was known is estimated to bring more than the control."]
-        return [*texts, f"Of those that were known, {best} is estimated best: {against(others[best])}."]
-    mine = known[d.arm]
-    if _is_control(mine):
+    elif _is_control(own):
         texts = [f"{d.arm} is the control."]
-        if best is None:
-            return [*texts, "Nothing was known yet about the other arms."]
-        arms = "arm of which something was known" if silent else "other arm"
-        better = others[best].estimate > 0
-        more_than = f"{best} is estimated to bring {against(others[best])}."
-        texts.append(more_than if better else f"No {arms} is estimated to bring more.")
-        return [*texts, *([f"Nothing was known yet about {listed(silent)}."] if silent else [])]
-    text = f"{d.arm} is estimated to bring {against(mine)}"
-    if best is None or others[best].estimate <= mine.estimate:
-        whom = f"those that are known; about {listed(silent)} nothing was known yet" if silent else "all arms"
-        return [f"{text}, the most of {whom}."]
-    where = "the control" if _is_control(others[best]) else f"{best}, {more(others[best].estimate)},"
-    reaches = mine.high > others[best].estimate
-    learn = f" The range of {d.arm} reaches beyond that: it may still be better." if reaches else ""
-    return [f"{text}; {where} is estimated best.{learn}"]
+    else:
+        most = "" if is_beaten else f", the most of {'those that are known' if silent else 'all arms'}"
+        texts = [f"{d.arm} is estimated to bring {against(own)}{most}."]
+    if best is not None and is_beaten:
+        best_one = others[best]
+        texts.append(
+            f"{best} is estimated best: {'it is the control' if _is_control(best_one) else against(best_one)}."
+        )
+        if own is not None and own.high > best_one.estimate:
+            texts.append(f"The range of {d.arm} reaches beyond that: it may still be better.")
+    elif (own is None or _is_control(own)) and not all(map(_is_control, others.values())):
+        texts.append("No arm of which something was known is estimated to bring more than the control.")
+    return [*texts, f"Nothing was known yet about {listed(silent)}."] if silent else texts
 
 
 def _drawn(d: Decision) -> str:

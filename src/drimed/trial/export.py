@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +19,8 @@ from drimed.evaluation.decision_log import polars
 from drimed.outputs import replacing
 from drimed.records import Decision
 from drimed.trial import queries
-from drimed.trial.seasons import COLUMNS
-from drimed.trial.spec import control_plot
+from drimed.trial.seasons import COLUMNS, UNNAMED
+from drimed.trial.spec import Attribute, ContextField, Metric, control_plot
 from drimed.trial.state import TrialState
 from drimed.trial.tables import SUFFIX, csv_lines, csv_text, save_workbook
 from drimed.trial.trial import Trial
@@ -108,32 +108,22 @@ class Export:
         }
 
     def _record(self, d: Decision) -> dict[str, Any]:
-        profile, season, problem = self.state.profile(d.user), self.state.seasons.get(d.episode), self.state.problem
-        attributes, effects = profile.definition.attributes or {}, d.effects
-        estimates = (
-            {} if effects is None else {a: effects[a].estimate if a in effects else None for a in d.probabilities}
-        )
-        return {
-            "decision": d.id,
-            "episode": d.episode,
-            **({"season": season.name, "date": season.date} if season is not None else {}),
-            "user": d.user,
-            "group": d.user if profile.group is None else profile.group,
-            **({"plot": d.plot, "block": d.block} if d.plot is not None else {}),
-            "time": d.time,
-            **{f"attribute_{name}": attributes.get(name) for name in problem.covariates.attributes},
-            **{f"context_{name}": value for name, value in (d.context or {}).items()},
-            "action": d.arm,
-            "propensity": d.propensity,
-            **{f"probability_{arm}": p for arm, p in d.probabilities.items()},
-            "reason": d.reason,
-            **{f"effect_{arm}": estimate for arm, estimate in estimates.items()},
-            "state": d.state,
-            **{f"metric_{metric}": (d.outcome or {}).get(metric) for metric in problem.metrics},
-            **{control_plot(metric): value for metric, value in (d.control or {}).items()},
-            "reward": d.reward,
-            "amendments": d.amendments,
+        profile, season = self.state.profile(d.user), self.state.seasons.get(d.episode, UNNAMED)
+        same = ("episode", "user", "plot", "block", "time", "propensity", "reason", "state", "reward", "amendments")
+        values: dict[str, Any] = {name: getattr(d, name) for name in same}
+        values |= {"decision": d.id, "action": d.arm, "season": season.name, "date": season.date}
+        values["group"] = d.user if profile.group is None else profile.group
+        tables: dict[str, Mapping[str, Any] | None] = {
+            "attribute_": profile.definition.attributes,
+            "context_": d.context,
+            "probability_": d.probabilities,
+            "effect_": {arm: effect.estimate for arm, effect in (d.effects or {}).items()},
+            "metric_": d.outcome,
+            "control.": d.control,
         }
+        for prefix, table in tables.items():
+            values |= {f"{prefix}{name}": value for name, value in (table or {}).items()}
+        return {name: values.get(name) for name in self.columns}
 
     def pieces(self, form: str) -> Iterator[tuple[bytes, int]]:
         """CSV or (".json") a list of records in pieces, each with the number of its decisions."""
@@ -196,15 +186,17 @@ def write(trial: Trial, path: Path, *, whole: bool = False, force: bool = False)
 def data_dictionary(state: TrialState) -> str:
     """The meaning of each column, as a sheet."""
     spec, rows = state.spec, []
-    units = {f"attribute_{name}": a.unit for name, a in spec.attributes.items()}
-    units |= {f"context_{name}": c.unit for name, c in spec.context.items()}
-    units |= {f"metric_{name}": metric.unit for name, metric in spec.metrics.items()}
-    if spec.feedback == "difference":
-        units |= {control_plot(name): metric.unit for name, metric in spec.metrics.items()}
-    for name, meaning in MEANING.items():
-        of_reward = spec.reward.unit if name in ("reward", "effect_*") else ""
-        rows.append({"column": name, "meaning": f"{meaning}; in {of_reward}" if of_reward else meaning})
-        own = {c: unit for c, unit in units.items() if unit and name.endswith("*") and c.startswith(name[:-1])}
-        rows += [{"column": c, "meaning": f"{c[len(name) - 1 :]}, in {unit}"} for c, unit in own.items()]
+    declared: dict[str, Mapping[str, Attribute | ContextField | Metric]] = {
+        "attribute_*": spec.attributes,
+        "context_*": spec.context,
+        "metric_*": spec.metrics,
+        "control.*": spec.metrics if spec.feedback == "difference" else {},
+    }
+    for column, meaning in MEANING.items():
+        unit = spec.reward.unit if column in ("reward", "effect_*") else ""
+        rows.append({"column": column, "meaning": f"{meaning}; in {unit}" if unit else meaning})
+        for name, part in declared.get(column, {}).items():
+            if part.unit:
+                rows.append({"column": f"{column[:-1]}{name}", "meaning": f"{name}, in {part.unit}"})
     proof = f"all of trial {spec.name} up to event {state.seq}, whose hash is {state.hash}"
     return csv_text([*rows, {"column": "(the log)", "meaning": proof}])

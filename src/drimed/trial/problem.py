@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
+from drimed.models.linear_regression import Learner
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Offer, Shape, Unit, quadratic, whiten
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -30,9 +31,9 @@ from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy, Traits, to_arrays
 from drimed.policies.registry import make
-from drimed.policies.rules.base import Floors
+from drimed.policies.rules.base import Floors, RemembersRounds
 from drimed.records import Fault, Path
-from drimed.trial.spec import LARGEST, TOO_LARGE, ArmNoise, Attribute, Cohort, Role, TrialSpec, User, short
+from drimed.trial.spec import LARGEST, PAPER, TOO_LARGE, ArmNoise, Attribute, Cohort, Role, TrialSpec, User, short
 from drimed.trial.store import Layers
 
 ROLES: tuple[Role, ...] = ("level", "effects", "noise")
@@ -327,8 +328,12 @@ class Problem:
     @cached_property
     def shape(self) -> Shape:
         """d, K, M and the room for users."""
-        K, M, d = self._maps.shape
-        return Shape(d=d, K=K, M=M, H=self.users)
+        first, M = next(iter(self.spec.arms.values())), len(self.metrics)
+        d = M * self.room
+        if self.spec.kind == "paper":
+            d = M * (1 + (self.room if first.attributes is None else len(first.attributes)))
+            d = d if first.map is None else len(first.map[0])
+        return Shape(d=d, K=self.room, M=M, H=self.users)
 
     def remembers_users(self, policy: AnyPolicy) -> bool:
         """Whether the arrays of the trial's policy have an axis of users."""
@@ -350,7 +355,7 @@ class Problem:
         has_own = user.preference is not None or user.control is not None or user.arms is not None
         wishes = None if has_own else self._wishes_of_cohort.get(user.cohort)
         if wishes is None:
-            wishes = self._wishes(name, resolved)
+            wishes = self._wishes(resolved)
             if not has_own:
                 self._wishes_of_cohort[user.cohort] = wishes
         if unit is None:
@@ -456,12 +461,8 @@ class Problem:
 
         def matrix(arm: str) -> FloatArray:
             own: ArmNoise = noise.arms.get(arm, noise)
-            if own.covariance is not None:
-                return np.array(own.covariance)
-            if own.sd is None:
-                missing = "give noise.sd or noise.covariance for all arms"
-                raise InputError(f"the noise of arm {arm!r} is not known: {missing}")
-            return np.diag([own.sd[m] ** 2 for m in self.metrics])
+            sd = own.sd or {}
+            return np.diag([sd[m] ** 2 for m in self.metrics]) if own.covariance is None else np.array(own.covariance)
 
         matrices = [matrix(arm) / np.outer(self.sizes, self.sizes) for arm in self.arms]
         return np.stack(matrices + [np.eye(M)] * (self.room - len(self.arms)))
@@ -473,12 +474,11 @@ class Problem:
             return None
         return np.array([[(a.attributes or {})[n] for n in arms[0].attributes] for a in arms])
 
-    def _wishes(self, name: str, resolved: Cohort) -> _Wishes:
-        if resolved.preference is None or resolved.control is None:
-            raise InputError(f"user {name!r} needs a preference and a control")
-        shares = {resolved.control: 1.0} if isinstance(resolved.control, str) else resolved.control
+    def _wishes(self, resolved: Cohort) -> _Wishes:
+        preference, control = resolved.preference or {}, resolved.control or {}
+        shares = {control: 1.0} if isinstance(control, str) else control
         return (
-            np.array([resolved.preference.get(m, 0.0) for m in self.metrics]) * self.sizes,
+            np.array([preference.get(m, 0.0) for m in self.metrics]) * self.sizes,
             np.array([shares.get(a, 0.0) for a in self.arms] + [0.0] * (self.room - len(self.arms))),
             None if resolved.arms is None else self._mask(resolved.arms),
         )
@@ -550,14 +550,20 @@ class Problem:
 # The policy
 
 
-def build_policy(spec: TrialSpec, d: int) -> AnyPolicy:
-    """The policy of a trial with d coefficients to learn; settings in [policy] come before what the rest implies."""
-    return _paper_policy(spec, d) if spec.kind == "paper" else _mixed_policy(spec)
+def build_policy(problem: Problem) -> AnyPolicy:
+    """The policy of a trial; settings in [policy] come before what the rest of the file implies."""
+    spec = problem.spec
+    return _paper_policy(spec, problem.shape.d) if spec.kind == "paper" else _mixed_policy(spec)
 
 
 def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
     """A policy with random effects of sites, seasons, blocks and people."""
     name, settings, model = spec.policy.name, spec.policy.settings, spec.model
+    made = make(name, **settings)
+    if not (isinstance(made, Policy) and isinstance(made.learner, Learner | Field)):
+        raise ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
+    if isinstance(made.rule, RemembersRounds):
+        raise ConfigError(f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}")
     numbers, categories = Covariates(spec).counted
     learner = {
         "learner": spec.kind,

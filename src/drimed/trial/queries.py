@@ -91,7 +91,7 @@ def status(state: TrialState) -> Status:
         created=state.created.time,
         events=state.seq,
         hash=state.hash,
-        notes=notes(spec, state.problem.shape.d, len(state.users), policy=state.policy),
+        notes=notes(spec, len(state.users), policy=state.policy),
         model=spec.kind,
         enrolment="open" if spec.enrols else "closed",
         season=state.seasons.get(state.episode.number, UNNAMED).name,

@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
@@ -29,7 +29,6 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
-    field_validator,
 )
 
 from drimed.errors import InputError, SpecError
@@ -56,16 +55,16 @@ NOTE_COLUMNS = ("note", "notes", "comment", "comments", "remark", "remarks")
 METRIC, CONTROL, CONTEXT, ATTRIBUTE = COLUMN_PARTS = ("metric", "control", "context", "attribute")
 
 T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
 
 
 # Names: one form for all that look alike, and none that cannot be seen
 
-# Characters without a shape of their own that are not of a category that says so.
-_INVISIBLE = frozenset(
-    {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0}
-    | {*range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000)}
+# Printable characters of Unicode without a shape of their own.
+_SHAPELESS = frozenset(
+    {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800}
+    | {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
 )
-_SPACES = " \N{OGHAM SPACE MARK}"  # what is left of all kinds of spaces; line ends are refused and not passed over
 
 
 def tidy(name: str) -> str:
@@ -74,7 +73,7 @@ def tidy(name: str) -> str:
     >>> tidy(" ｎorth "), tidy("Mu\N{COMBINING DIAERESIS}ller") == "Müller"
     ('north', True)
     """
-    return (name if name.isascii() else unicodedata.normalize("NFKC", name)).strip(_SPACES)
+    return (name if name.isascii() else unicodedata.normalize("NFKC", name)).strip(" ")
 
 
 def folded(name: str) -> str:
@@ -83,18 +82,12 @@ def folded(name: str) -> str:
 
 
 def hidden(name: str) -> str | None:
-    """A character that is invisible, or that changes how the others are shown; None: there is none.
+    """The first character that is invisible, or that changes how the others are shown; None: there is none.
 
     >>> hidden("nor\N{ZERO WIDTH SPACE}th"), hidden("north")
     ('U+200B', None)
     """
-    if name.isascii() and name.isprintable():
-        return None
-    for c in name:
-        never = ord(c) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(c) <= 0xFDEF  # no character at all, and in no workbook
-        if never or ord(c) in _INVISIBLE or unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-            return f"U+{ord(c):04X}"
-    return None
+    return next((f"U+{ord(c):04X}" for c in name if not c.isprintable() or ord(c) in _SHAPELESS), None)
 
 
 def is_whole(text: str) -> bool:
@@ -129,37 +122,42 @@ def control_plot(metric: str) -> str:
 # Fields
 
 
-def _at_least_smallest(value: float) -> float:
-    if value < SMALLEST:
-        raise ValueError(f"must be at least {SMALLEST:g}")
-    return value
+def _must(what: str, holds: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """A validator of values for which `holds` is true."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise ValueError(f"must {what}")
+        return value
+
+    return check
 
 
-def _whole(value: str) -> str:
-    if not is_whole(value):
-        raise ValueError("must be text of whole characters, without lone surrogates")
-    return value
+def _tidied(value: Any) -> Any:
+    return tidy(value) if isinstance(value, str) else value
+
+
+def _visible(name: str) -> str:
+    if (character := hidden(name)) is not None:
+        raise ValueError(f"must not have a character that cannot be seen or acts on others ({character})")
+    return name
+
+
+def _unlike(values: Any) -> Any:
+    """A list, or a table of lists, without repeated values."""
+    every = [v for part in values.values() for v in part] if isinstance(values, dict) else values
+    if (twice := first_twice(every)) is not None:
+        raise ValueError(f"must differ from each other; {twice!r} comes twice")
+    return values
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _confidence(value: Any) -> Any:
-    if value != "anytime" and not (_is_number(value) and 0.5 < value < 1):
-        raise ValueError("must be a level between 0.5 and 1, such as 0.99, or 'anytime'")
-    return value
-
-
-def _looks(value: Any) -> Any:
-    if value not in ("season", "by hand") and not (_is_number(value) and isinstance(value, int) and value >= 1):
-        raise ValueError("must be 'season', 'by hand', or a number of decisions")
-    return value
-
-
 def _attribute_value(value: Any) -> Any:
     if isinstance(value, str) and 0 < len(value) <= LONGEST_LEVEL:
-        return _whole(value)
+        return _visible(tidy(value))
     if not _is_number(value):
         raise ValueError(f"must be a number, or a text of at most {LONGEST_LEVEL} characters for a category")
     if not abs(value) <= LARGEST:
@@ -171,22 +169,44 @@ def _control_kind(value: object) -> str | None:
     return ARM if isinstance(value, str) else SHARES if isinstance(value, dict) else None
 
 
+_TIDY, _VISIBLE = BeforeValidator(_tidied), AfterValidator(_visible)
 # Sheets take names from here: what begins like a formula would be run by a spreadsheet.
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'=+@-][^/,;\"'\x00-\x1f]*$")]
+_NAME = Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'=+@-][^/,;\"'\x00-\x1f]*$")
+Name = Annotated[str, _NAME, _TIDY, _VISIBLE]
+_differ = _must(
+    "have names that differ",
+    lambda table: not isinstance(table, dict) or first_twice(map(_tidied, table)) is None,
+)
+Named = Annotated[dict[Name, V], BeforeValidator(_differ)]  # a table with names that the file chooses
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False), AfterValidator(_at_least_smallest)]
+_large_enough = _must(f"be at least {SMALLEST:g}", lambda value: value >= SMALLEST)
+Positive = Annotated[float, Field(gt=0, le=LARGEST, allow_inf_nan=False), AfterValidator(_large_enough)]
 NotNegative = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Matrix = list[list[Finite]]
-Text = Annotated[str, AfterValidator(_whole)]
-Level = Annotated[str, Field(min_length=1, max_length=LONGEST_LEVEL), AfterValidator(_whole)]
+Text = Annotated[str, AfterValidator(_must("be text of whole characters, without lone surrogates", is_whole))]
+Label = Annotated[str, _TIDY, _VISIBLE]
+Level = Annotated[str, Field(min_length=1, max_length=LONGEST_LEVEL), _TIDY, _VISIBLE]
 Value = Annotated[float | str, BeforeValidator(_attribute_value)]
 Role = Literal["level", "effects", "noise"]
+Some = Annotated[list[V], Field(min_length=1)]
+Unlike = AfterValidator(_unlike)
+_confidence = _must(
+    "be a level between 0.5 and 1, such as 0.99, or 'anytime'",
+    lambda value: value == "anytime" or (_is_number(value) and 0.5 < value < 1),
+)
 Confidence = Annotated[float | Literal["anytime"], BeforeValidator(_confidence)]
 Control = Annotated[
-    Annotated[Name, Tag(ARM)] | Annotated[dict[Name, NotNegative], Tag(SHARES)], Discriminator(_control_kind)
+    Annotated[Name, Tag(ARM)] | Annotated[Named[NotNegative], Tag(SHARES)], Discriminator(_control_kind)
 ]
 Count = Annotated[int, Field(ge=1)]
+_looks = _must(
+    "be 'season', 'by hand', or a number of decisions",
+    lambda value: value in ("season", "by hand") or (_is_number(value) and isinstance(value, int) and value >= 1),
+)
+Looks = Annotated[Literal["season", "by hand"] | Count, BeforeValidator(_looks)]
+_ordered = _must("go from low to high", lambda ends: ends[0] < ends[1] and max(map(abs, ends)) >= SMALLEST)
+Range = Annotated[tuple[Finite, Finite], AfterValidator(_ordered)]
 
 
 class Part(BaseModel):
@@ -200,17 +220,8 @@ class Metric(Part):
 
     unit: Text = ""
     # Plausible values: others must be confirmed. In the paper's model they also tell the learner what is large.
-    range: tuple[Finite, Finite] | None = Field(None, strict=False)
+    range: Range | None = Field(None, strict=False)
     better: Literal["higher", "lower"] = "higher"  # the direction that a guardrail protects
-
-    @field_validator("range")
-    @classmethod
-    def _ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
-        if value is not None and not value[0] < value[1]:
-            raise ValueError("must go from low to high")
-        if value is not None and max(map(abs, value)) < SMALLEST:
-            raise ValueError(f"must reach {SMALLEST:g} at least")
-        return value
 
 
 class Reward(Part):
@@ -223,7 +234,7 @@ class Arm(Part):
     """A treatment with its own effects, described by attributes, or by an explicit Phi(a)."""
 
     about: Text = ""
-    attributes: dict[Name, Finite] | None = None
+    attributes: Annotated[Named[Finite], Field(min_length=1)] | None = None
     map: Matrix | None = None  # M rows of d numbers
 
     @property
@@ -235,19 +246,20 @@ class Arm(Part):
 class Cohort(Part):
     """Defaults of users that join."""
 
-    preference: dict[Name, Finite] | None = None  # weights of metrics in the reward; negative ones are costs
+    preference: Named[Finite] | None = None  # weights of metrics in the reward; negative ones are costs
     control: Control | None = None
     arms: list[Name] | None = None  # where not all arms are possible
-    group: Text | None = None  # a site, farm or clinic: its users have something in common
+    group: Label | None = None  # a site, farm or clinic: its users have something in common
 
 
 class User(Cohort):
     """A person or a place that decisions are made for."""
 
     cohort: Name | None = None  # whose defaults it takes
-    attributes: dict[Name, Value] | None = None  # numbers, or texts for categories
-    blocks: dict[Name, list[Name]] | None = None  # block -> its plots; each plot gets a decision of its own
-    plots: list[Name] | None = None  # the same without blocks
+    attributes: Named[Value] | None = None  # numbers, or texts for categories
+    # Block -> its plots, each of which gets a decision of its own; or plots without blocks.
+    blocks: Annotated[Named[Some[Name]], Field(min_length=1), Unlike] | None = None
+    plots: Annotated[Some[Name], Unlike] | None = None
 
     def block_of(self) -> dict[str, str | None]:
         """Its plots, each with its block; empty where there is one decision for all of it."""
@@ -290,7 +302,7 @@ class StoppingRule(Part):
 
     kind: Kind
     arm: Name | None = None  # None: each arm but the control
-    group: Text | None = None  # at most one of group, user and each; none: all users together
+    group: Label | None = None  # at most one of group, user and each; none: all users together
     user: Name | None = None
     each: Literal["group", "user"] | None = None  # every group, or every user, is a question of its own
     metric: Name | None = None  # None: the reward
@@ -304,11 +316,11 @@ class StoppingRule(Part):
 class Stopping(Part):
     """The end of a trial: rules, and the largest numbers of seasons and decisions."""
 
-    rules: dict[Name, StoppingRule] = Field(default_factory=dict)
+    rules: Named[StoppingRule] = Field(default_factory=dict)
     seasons: Count | None = None
     decisions: Count | None = None
     # When the rules are evaluated by themselves: before each season, after so many decisions, or never.
-    looks: Annotated[Literal["season", "by hand"] | Count, BeforeValidator(_looks)] = "season"
+    looks: Looks = "season"
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, without defaults."""
@@ -318,7 +330,7 @@ class Stopping(Part):
 class Blinding(Part):
     """Codes in place of arms, for people who must not know them."""
 
-    codes: dict[Name, Name] | None = None  # arm -> code; None: they are drawn
+    codes: Named[Name] | None = None  # arm -> code; None: they are drawn
     show_codes: bool = False  # whether blinded people see the code of each decision, as on coded packages
 
     def arm_codes(self, seed: int, arms: Sequence[str]) -> dict[str, str]:
@@ -353,26 +365,27 @@ class Attribute(Part):
     """A property of users: a number, or a category."""
 
     unit: Text = ""
-    levels: list[Level] | None = None  # of a category; others may come later
+    levels: Annotated[list[Level], Unlike] | None = None  # of a category; others may come later
     typical: Finite | None = None  # None: the mean of the file's users
     spread: Positive | None = None  # None: their standard deviation
-    affects: list[Role] | None = None  # None: level and effects
+    affects: Annotated[list[Role], Unlike] | None = None  # None: level and effects
 
 
 class ContextField(Part):
     """A property of a decision: a number, of which (value - typical) / spread counts, or a level of a category."""
 
     unit: Text = ""
-    levels: list[Level] | None = None  # of a category
+    levels: Annotated[Some[Level], Unlike] | None = None  # of a category
     typical: Finite = 0.0
     spread: Positive = 1.0
-    affects: list[Role] | None = None  # None: level and effects; in the paper's model the noise, and nothing else
+    # None: level and effects; in the paper's model the noise, and nothing else
+    affects: Annotated[list[Role], Unlike] | None = None
 
 
 class ArmNoise(Part):
     """The noise of one arm, in the units of the metrics."""
 
-    sd: dict[Name, Positive] | None = None
+    sd: Named[Positive] | None = None
     covariance: Matrix | None = None
 
 
@@ -380,9 +393,9 @@ class Noise(ArmNoise):
     """The noise of outcomes: learned from the data, or known."""
 
     kind: Literal["learned", "known"] = "learned"
-    arms: dict[Name, ArmNoise] = Field(default_factory=dict)  # where an arm differs from the others
+    arms: Named[ArmNoise] = Field(default_factory=dict)  # where an arm differs from the others
     # The covariance is multiplied by: 1, 1 + |context|, or a context field's own (unscaled) value.
-    scale: Text = "constant"
+    scale: Label = "constant"
     level: Positive = 1.0  # and by this
 
 
@@ -413,14 +426,14 @@ class TrialSpec(Part):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None  # of the policy's draws; None: drawn at creation
     feedback: Literal["absolute", "difference"] = "absolute"
     decisions: Literal["one per episode", "any number"] = "one per episode"
-    metrics: Annotated[dict[Name, Metric], Field(min_length=1)]
+    metrics: Annotated[Named[Metric], Field(min_length=1)]
     reward: Reward = Field(default_factory=Reward)
-    arms: Annotated[dict[Name, Arm], Field(min_length=1)]
-    users: dict[Name, User] = Field(default_factory=dict)
-    cohorts: dict[Name, Cohort] = Field(default_factory=dict)
+    arms: Annotated[Named[Arm], Field(min_length=1)]
+    users: Named[User] = Field(default_factory=dict)
+    cohorts: Named[Cohort] = Field(default_factory=dict)
     enrolment: Literal["open", "closed"] | None = None  # None: open for people, closed otherwise
-    attributes: dict[Name, Attribute] = Field(default_factory=dict)
-    preference: dict[Name, Finite] | None = None  # of users that give none
+    attributes: Named[Attribute] = Field(default_factory=dict)
+    preference: Named[Finite] | None = None  # of users that give none
     control: Control | None = None  # of users that give none
     tolerance: Tolerance = Field(default_factory=Tolerance)
     guardrails: list[Guardrail] = Field(default_factory=list)
@@ -429,7 +442,7 @@ class TrialSpec(Part):
     stopping: Stopping | None = None
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
-    context: dict[Name, ContextField] = Field(default_factory=dict)
+    context: Named[ContextField] = Field(default_factory=dict)
     model: Model = Field(default_factory=Model)
     noise: Noise = Field(default_factory=Noise)
     policy: PolicyPart = Field(default_factory=PolicyPart)
@@ -483,17 +496,16 @@ class TrialSpec(Part):
     @staticmethod
     def read(data: object, text: str = "") -> TrialSpec:
         """A spec from plain data; SpecError lists every fault, with its line if `text` is the TOML of the data."""
-        from drimed.trial.validation import pydantic_faults, rest_faults, spec_faults, tidied  # they know specs
+        from drimed.trial.validation import pydantic_faults, rest_faults, spec_faults  # they know specs
 
         if isinstance(data, Mapping):  # a rehearsal's assumptions are in the file, but not of the trial
             data = {name: part for name, part in data.items() if name != "scenarios"}
-        data, faults = tidied(data)
         try:
             spec = TrialSpec.model_validate(data)
-            faults += spec_faults(spec)
+            faults = spec_faults(spec)
         except ValidationError as error:
-            wrong = pydantic_faults(error)
-            faults += [*wrong, *rest_faults(data, wrong)]
+            unreadable = pydantic_faults(error)
+            faults = [*unreadable, *rest_faults(data, unreadable)]
         if faults:
             raise SpecError(with_lines(text, faults))
         return spec
@@ -521,8 +533,7 @@ _OTHER_FILES = {  # first bytes of files that are often called .csv
 }
 _BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "UTF-8", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
-_HEADING = re.compile(r"\s*\[([^\[\]\"'#]+)\]")
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_UNQUOTED = re.compile(r"\s*\[([^\[\]\"'#]+)\]")  # a heading
 _LONG_KEY = re.compile(rf"""(?<![\w-])(?:["']?[\w-]+["']?[ \t]*\.[ \t]*){{{MOST_KEY_PARTS},}}""")
 
 
@@ -584,20 +595,12 @@ def parse_toml(text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         place = _AT_LINE.search(str(error))
         number = int(place[1]) if place else None
-        message = _AT_LINE.sub("", str(error)).strip() + _needs_quotes(text, number)
+        message = _AT_LINE.sub("", str(error)).strip()
+        if message.startswith("Expected ']'") and number and _UNQUOTED.match(text.split("\n")[number - 1]):
+            message += "; a name with spaces, or letters other than a to z, is written in quotes"
         raise SpecError([Fault((), f"not TOML: {message}", number)]) from None
     except (ValueError, RecursionError):
         raise SpecError([Fault((), "not TOML: a number has too many digits, or lists are nested too deeply")]) from None
-
-
-def _needs_quotes(text: str, line: int | None) -> str:
-    """The remedy for a heading with other letters than a to z, which TOML takes in quotes only."""
-    heading = None if line is None else _HEADING.match(text.split("\n")[line - 1])
-    parts = heading[1].strip().split(".") if heading else []
-    quoted = [part if _BARE.fullmatch(part) else f'"{part}"' for part in parts]
-    if quoted == parts:
-        return ""
-    return f"; a name with spaces, or letters other than a to z, is written in quotes: [{'.'.join(quoted)}]"
 
 
 def with_lines(text: str, faults: Iterable[Fault]) -> list[Fault]:

@@ -206,7 +206,7 @@ class TrialState:
         spec = TrialSpec.model_validate(created.body["spec"])
         capacity = capacity or Capacity.holding(len(spec.arms), len(spec.users))
         problem = problem_of(created, spec, capacity)
-        policy = build_policy(spec, problem.shape.d)
+        policy = build_policy(problem)
         empty = TrialState(
             created=created,
             seed=created.body["seed"],

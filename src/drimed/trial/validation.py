@@ -6,9 +6,9 @@ Pydantic checks each field alone; its findings become sentences here. Then names
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
-from difflib import get_close_matches
-from typing import Any, get_args
+from copy import deepcopy
+from dataclasses import fields, replace
+from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -18,12 +18,11 @@ from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.evaluation.stopping_rules import Rule
 from drimed.formatting import listed
 from drimed.models.linear_regression import Learner
-from drimed.models.mixed.learner import Field
 from drimed.numerics import arrays as checks
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
-from drimed.policies.registry import find, make
-from drimed.policies.rules.base import Floors, RemembersRounds
+from drimed.policies.registry import make
+from drimed.policies.rules.base import Floors
 from drimed.records import Fault, Path
 from drimed.trial.look_history import groups_of, rule_scopes
 from drimed.trial.problem import Covariates, Problem, build_policy
@@ -48,9 +47,7 @@ from drimed.trial.spec import (
     StoppingRule,
     TrialSpec,
     User,
-    first_twice,
     folded,
-    hidden,
     short,
     tidy,
 )
@@ -80,13 +77,12 @@ _SENTENCES = {  # of pydantic's findings
     "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
 }
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
-_PROSE = ("about", "unit")  # fields that hold no names
 _PAPER_SETTINGS = {f.name for f in fields(Learner)} - {"delta"}  # mixed models find these out
 
 
 def spec_faults(spec: TrialSpec) -> list[Fault]:
     """All faults of a new trial whose fields are sound each by itself."""
-    return [*hidden_faults(spec.plain(), ()), *_column_faults(spec), *_code_faults(spec), *cross_faults(spec)]
+    return [*_column_faults(spec), *_code_faults(spec), *cross_faults(spec)]
 
 
 def cross_faults(spec: TrialSpec) -> list[Fault]:
@@ -107,11 +103,10 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
     return faults
 
 
-# Sections of a file on which no other one rests; and sections that rest on fields of this one.
-_RESTING = dict.fromkeys(
-    ("name", "about", "seed", "tolerance", "confidence", "delta", "floors", "blinding", "stopping", "guardrails"), ()
-) | {
-    "users": (),
+# Sections of which a field may be unreadable, each with the sections that rest on its fields.
+_RESTING: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("name", "about", "seed", "tolerance", "confidence", "delta", "floors", "blinding"), ()),
+    **dict.fromkeys(("stopping", "guardrails", "users"), ()),
     "metrics": ("guardrails", "stopping", "floors", "model", "noise"),
     "context": ("attributes", "users", "cohorts", "model"),
     "attributes": ("context", "users", "cohorts", "model"),
@@ -119,23 +114,18 @@ _RESTING = dict.fromkeys(
 
 
 def rest_faults(data: Any, faults: Iterable[Fault]) -> list[Fault]:
-    """Faults of a file beside these fields, which cannot be read: those that hold whatever they should be.
-
-    The unreadable fields are taken out of `data`.
-    """
-    silent = {"policy"}  # it is checked against a whole trial only
+    """Faults of a file that hold whatever these fields, which cannot be read, should be."""
+    data, silent = deepcopy(data), {"policy"}  # the policy is checked against a whole trial only
     for fault in faults:
-        table, section = data, str(fault.path[0]) if fault.path else ""
+        section, field = (str(fault.path[0]), fault.path[-1]) if fault.path else ("", "")
+        table = data
         for step in fault.path[:-1]:
             table = table.get(step) if isinstance(table, dict) else None
-        if not isinstance(table, dict) or not fault.path or fault.path[-1] not in table:
-            return []
-        del table[fault.path[-1]]
-        if section not in TrialSpec.model_fields:
-            section = next(iter(get_close_matches(section, list(TrialSpec.model_fields), n=1, cutoff=0.4)), "name")
         # A field such as metrics.yield.range can be left out; a whole metric cannot.
-        if section not in _RESTING or (_RESTING[section] and len(fault.path) < 3):
+        needed = section not in _RESTING or (_RESTING[section] and len(fault.path) < 3)
+        if needed or not isinstance(table, dict) or field not in table:
             return []
+        del table[field]
         silent |= {section, *_RESTING[section]}
     try:
         spec = TrialSpec.model_validate(data)
@@ -154,7 +144,7 @@ def pydantic_faults(error: ValidationError, kind: type[BaseModel] = TrialSpec) -
 
 def _sentence(detail: ErrorDetails, kind: type[BaseModel]) -> Fault:
     loc = detail["loc"][:-1] if detail["loc"][-1:] == ("[key]",) else detail["loc"]
-    path = tuple(p for p in loc if p not in (ARM, SHARES))
+    path = tuple(tidy(p) if isinstance(p, str) else p for p in loc if p not in (ARM, SHARES))
     what, context = detail["type"], detail.get("ctx", {})
     if what == "extra_forbidden":
         return Fault(path, str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1]))))
@@ -175,68 +165,26 @@ def _sentence(detail: ErrorDetails, kind: type[BaseModel]) -> Fault:
     return Fault(path, text if what == "missing" or ", got " in text else f"{text}, got {short(detail['input'])}")
 
 
-def _fields_at(root: type[BaseModel], path: Path) -> Iterable[str]:
+def _fields_at(kind: Any, path: Path) -> Iterable[str]:
     """The fields that the part of the file at `path` may have."""
-
-    def member(annotation: Any) -> Any:
-        return next((kind for kind in reversed(get_args(annotation)) if kind is not type(None)), None)
-
-    kind: Any = root
     for step in path:
-        kind = member(kind) if type(None) in get_args(kind) else kind
-        fields = getattr(kind, "model_fields", {})
-        kind = fields[step].annotation if step in fields else member(kind)
-    while kind is not None and not hasattr(kind, "model_fields"):
-        kind = member(kind)
-    return () if kind is None else kind.model_fields
+        kind = kind.model_fields[step].annotation if hasattr(kind, "model_fields") else get_args(kind)[-1]
+        if type(None) in get_args(kind):
+            kind = get_args(kind)[0]
+        if get_origin(kind) is Annotated:
+            kind = get_args(kind)[0]
+    return getattr(kind, "model_fields", ())
 
 
 # Names
-
-
-def tidied(data: Any, at: Path = ()) -> tuple[Any, list[Fault]]:
-    """Plain data with every name in its one form, and the names that have become equal by that."""
-    if isinstance(data, str):
-        return tidy(data), []
-    if isinstance(data, list | tuple):
-        pairs = [tidied(value, (*at, i)) for i, value in enumerate(data)]
-        return type(data)(value for value, _ in pairs), [fault for _, faults in pairs for fault in faults]
-    if not isinstance(data, Mapping):
-        return data, []
-    tidy_data: dict[Any, Any] = {}
-    faults: list[Fault] = []
-    for key, value in data.items():
-        name = tidy(key) if isinstance(key, str) else key
-        if name in tidy_data:
-            faults.append(Fault((*at, name), f"is the same name as another one here: both are {name!r}"))
-        tidy_data[name], more = (value, []) if key in _PROSE else tidied(value, (*at, name))
-        faults += more
-    return tidy_data, faults
 
 
 def name_faults(name: str, at: Path) -> Iterator[Fault]:
     """Faults of the name of a user, an arm or a plot that is added later."""
     try:
         _NAME.validate_python(name)
-    except ValidationError:
-        yield Fault(at, f"{NAME_RULE}, got {name!r}")
-        return
-    yield from hidden_faults(name, at)
-
-
-def hidden_faults(data: Any, at: Path) -> Iterator[Fault]:
-    """Names in plain data that have a character which cannot be seen."""
-    if isinstance(data, str) and (character := hidden(data)) is not None:
-        yield Fault(
-            at, f"has a character that cannot be seen or acts on others ({character}): write {data!r} without it"
-        )
-    elif isinstance(data, Mapping):
-        for name, value in data.items():
-            yield from hidden_faults(name, (*at, name))
-            yield from hidden_faults("" if name in _PROSE else value, (*at, name))
-    elif isinstance(data, list | tuple):
-        for i, value in enumerate(data):
-            yield from hidden_faults(value, (*at, i))
+    except ValidationError as error:
+        yield from (replace(_sentence(detail, TrialSpec), path=at) for detail in error.errors(include_url=False))
 
 
 def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
@@ -262,16 +210,14 @@ def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
 def _code_faults(spec: TrialSpec) -> Iterator[Fault]:
     at = ("blinding", "codes")
     codes = {} if spec.blinding is None else spec.blinding.codes or {}
-    for arm in codes:
-        yield from _unknown("arm", arm, spec.arms, (*at, arm))
     if codes and (left := [arm for arm in spec.arms if arm not in codes]):
         yield Fault(at, f"gives no code to {', '.join(left)}: give every arm one, or leave all out to have them drawn")
-    names, arms_by_code = {folded(arm) for arm in spec.arms}, dict[str, str]()
+    taken = {folded(arm): f"the name of arm {arm!r}" for arm in spec.arms}
     for arm, code in codes.items():
-        if folded(code) in names:
-            yield Fault((*at, arm), f"{code!r} is the name of an arm: a code must not be taken for one")
-        elif (other := arms_by_code.setdefault(folded(code), arm)) != arm:
-            yield Fault((*at, arm), f"{code!r} is the code of {other!r} too")
+        yield from _unknown("arm", arm, spec.arms, (*at, arm))
+        if folded(code) in taken:
+            yield Fault((*at, arm), f"{code!r} is {taken[folded(code)]} too: choose another code")
+        taken.setdefault(folded(code), f"the code of {arm!r}")
 
 
 def _unknown(kind: str, name: str, known: Iterable[str], at: Path) -> Iterator[Fault]:
@@ -299,16 +245,8 @@ def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
             for arm in _support(user.control):
                 if arm not in resolved.arms:
                     yield Fault((*at, "control"), f"must be among the arms of its cohort; {arm!r} is not")
-    where = "plots" if user.blocks is None else "blocks"
-    named = [("", user.plots)] if user.blocks is None else list(user.blocks.items())
     if user.blocks is not None and user.plots is not None:
         yield Fault((*at, "plots"), "give blocks with their plots, or plots, not both")
-    if (user.plots is not None or user.blocks is not None) and not all(plots for _, plots in named):
-        yield Fault((*at, where), "must name at least one plot, in each block")
-    if (plot := first_twice([plot for _, plots in named for plot in plots or ()])) is not None:
-        block = [block for block, plots in named if plot in (plots or ())][-1]
-        path = (*at, where, block) if block else (*at, where)
-        yield Fault(path, f"plot {plot!r} comes twice: each plot of a user needs a name of its own, such as A1")
 
 
 def preference_faults(spec: TrialSpec, preference: Mapping[str, float], at: Path) -> Iterator[Fault]:
@@ -339,8 +277,6 @@ def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:
     elif arm.attributes is not None and first.attributes is not None and set(arm.attributes) != set(first.attributes):
         expected, got = ", ".join(first.attributes), ", ".join(arm.attributes) or "none"
         yield Fault((*at, "attributes"), f"must be the same for all arms: expected {expected}, got {got}")
-    elif arm.attributes is not None and not arm.attributes:
-        yield Fault((*at, "attributes"), "must name at least one attribute")
     elif arm.map is not None and first.map is not None:
         M, widths = len(spec.metrics), {len(row) for row in arm.map}
         if len(arm.map) != M or len(widths) != 1 or 0 in widths:
@@ -505,19 +441,11 @@ def _beyond_paper_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 
 def _covariate_faults(declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:
-    affects = declared.affects or []
     if declared.levels is not None:
-        for name in ("typical", "spread"):
-            if name in declared.model_fields_set:
-                yield Fault((*at, name), "belongs to a number; a category has levels only")
-        if isinstance(declared, ContextField) and not declared.levels:
-            yield Fault((*at, "levels"), "must not be empty: a context has one of these levels")
-        if first_twice(declared.levels) is not None:
-            yield Fault((*at, "levels"), "must differ from each other")
-        if "noise" in affects:
+        for name in sorted({"typical", "spread"} & declared.model_fields_set):
+            yield Fault((*at, name), "belongs to a number; a category has levels only")
+        if "noise" in (declared.affects or ()):
             yield Fault((*at, "affects"), "a category affects the level and the effects, not the noise")
-    if first_twice(affects) is not None:
-        yield Fault((*at, "affects"), "must name each at most once")
 
 
 def floor_faults(spec: TrialSpec, arms: int) -> Iterator[Fault]:
@@ -534,32 +462,26 @@ def floor_faults(spec: TrialSpec, arms: int) -> Iterator[Fault]:
 
 def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
     """Faults of the policy's name and settings by themselves."""
-    name = spec.policy.name
+    name, sound = spec.policy.name, {}
     try:
-        find(name)
+        own = make(name).traits.settings
     except DrimedError as error:
         yield Fault(("policy", "name"), str(error))
         return
-    own, sound = make(name).traits.settings, {}
     for setting, value in spec.policy.settings.items():
         at: Path = ("policy", setting)
         if setting in ("tolerance", "guardrails") and (setting not in own or "relative" in own):
-            home = "[tolerance]" if setting == "tolerance" else "[[guardrails]]"
-            yield Fault(at, f"belongs to the trial and not to its policy: give it under {home}")
-        elif not isinstance(value, str | int | float) or (isinstance(value, float) and not abs(value) < np.inf):
-            yield Fault(at, f"must be a finite number, a text, true or false, got {short(value)}")
-        elif not isinstance(value, str) and abs(value) > LARGEST:
-            yield Fault(at, f"{TOO_LARGE}, got {short(value)}")
+            yield Fault(at, f"belongs to the trial and not to its policy: give it under [{setting}]")
+        elif not isinstance(value, str) and not (isinstance(value, int | float) and abs(value) <= LARGEST):
+            yield Fault(at, f"must be a number of at most {LARGEST:g}, a text, true or false, got {short(value)}")
         else:
             try:
                 make(name, **{setting: value})
-            except ConfigError as error:
+            except DrimedError as error:  # any other fault is found with all settings together
                 if isinstance(error.__cause__, TypeError):  # a text where numbers are compared, or the like
                     kind = "a number" if isinstance(value, str) else "a text"
                     yield Fault(at, f"must be {kind}, got {short(value)}")
                     continue
-            except DrimedError:
-                pass  # it is told of all settings together
             sound[setting] = value
     try:
         make(name, **sound)
@@ -571,30 +493,16 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
     """Faults of a policy that does not fit the trial, once both are sound on their own."""
-    M, first_arm = len(spec.metrics), next(iter(spec.arms.values()))
-    d = M * (1 + len(spec.arms if first_arm.attributes is None else first_arm.attributes))
-    if spec.kind != "paper":
-        d = M * len(spec.arms)
-    elif first_arm.map is not None:
-        d = len(first_arm.map[0])
-    if d > MOST_COEFFICIENTS:
+    problem = Problem(spec)
+    if (d := problem.shape.d) > MOST_COEFFICIENTS:
         yield Fault(
             ("arms",),
             f"a trial learns at most {MOST_COEFFICIENTS} coefficients, these arms and metrics need {d}: describe the "
             "arms by fewer attributes or narrower maps, or have fewer of them",
         )
         return
-    name, plain = spec.policy.name, make(spec.policy.name, **spec.policy.settings)
-    if spec.kind != "paper" and not (isinstance(plain, Policy) and isinstance(plain.learner, Learner | Field)):
-        yield Fault(("policy",), f"{name!r} comes with a model of its own: {PAPER}")
-        return
-    if spec.kind != "paper" and isinstance(plain, Policy) and isinstance(plain.rule, RemembersRounds):
-        yield Fault(
-            ("policy",), f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}"
-        )
-        return
     try:
-        policy = build_policy(spec, Problem(spec).shape.d)
+        policy = build_policy(problem)
     except DrimedError as error:
         yield Fault(("policy",), str(error))
         return
@@ -680,9 +588,9 @@ def _evidence_faults(spec: TrialSpec, rule: StoppingRule) -> Iterator[str]:
 # Notes
 
 
-def notes(spec: TrialSpec, d: int, users: int = 0, *, policy: AnyPolicy | None = None) -> list[str]:
+def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -> list[str]:
     """Notes for a person before this trial starts, or with so many users now."""
-    traits, texts = (policy or build_policy(spec, d)).traits, []
+    traits, texts = (policy or build_policy(Problem(spec))).traits, []
     if traits.protects == "discourages":
         texts.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
     elif traits.protects == "nothing":
