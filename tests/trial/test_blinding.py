@@ -105,7 +105,7 @@ def test_an_arm_that_is_added_gets_a_code() -> None:
     [
         ({"old": "A", "new": "B"}, "gives no code to newer"),
         ({"old": "A", "new": "B", "newer": "a"}, "'a' is the code of 'old' too"),
-        ({"old": "A", "new": "B", "newer": "OLD"}, "'OLD' is the name of an arm"),
+        ({"old": "A", "new": "B", "newer": "OLD"}, "'OLD' is the name of arm 'old'"),
         ({"old": "A", "new": "B", "newer": "C", "none": "D"}, "unknown arm .none."),
         ({"old": "A", "new": "B", "newer": ""}, "must be a name"),
         ({"old": "A", "new": "B", "newer": "C\u200b"}, "cannot be seen"),

@@ -85,7 +85,11 @@ def test_arms_with_attributes_or_maps_may_join_too() -> None:
         (lambda t: t.add_user("east", {"preference": {"yeild": 1.0}}), SpecError, "unknown metric 'yeild'"),
         (lambda t: t.add_user("east", {"preference": {"yield": "1"}}), SpecError, "must be a number, got '1'"),
         (lambda t: t.add_user("east", {"control": "odl"}), SpecError, "users.east.control: unknown arm 'odl'"),
-        (lambda t: t.add_user("east", {"arms": ["new"]}), SpecError, "must hold the user's control; 'old'"),
+        (
+            lambda t: t.add_user("east", {"arms": ["new"]}),
+            SpecError,
+            "the control must be among the arms of the user or cohort; 'old'",
+        ),
         (lambda t: t.add_user("east", 3), SpecError, "users.east: must be a table of fields, got 3"),
         (lambda t: t.add_arm("new"), ConflictError, "a changed arm is a new arm with a new name"),
         (lambda t: t.add_arm("a;b"), SpecError, "must be a name"),

@@ -27,7 +27,7 @@ def contexts(**values: float) -> dict[str, dict[str, float]]:
     return {user: {"rain": values.get(user, 500.0)} for user in ("north", "south", "west")}
 
 
-@pytest.mark.parametrize("rain", [-9999.0, -600.0, 1501.0, 1e29])
+@pytest.mark.parametrize("rain", [-600.0, 1501.0, 1e29])
 def test_a_context_far_from_what_is_typical_is_refused_until_it_is_confirmed(rain: float) -> None:
     """Typical is 500, with a spread of 100: from ten spreads on it is asked about."""
     trial = rainy()

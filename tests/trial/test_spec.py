@@ -267,7 +267,7 @@ SINGLE = [
         NOISE,
         '[noise]\nkind = "known"\ncovariance = [[1, 2], [2, 1]] #!\n',
         "noise.covariance",
-        "nor correlations beyond -1 or 1",
+        "must be positive semi-definite",
     ),
     Wrong(
         NOISE,
@@ -296,7 +296,7 @@ SINGLE = [
     Wrong('guard = "certain"', "guard = 3 #!", "policy.guard", "must be a text, got 3"),
     Wrong('guard = "certain"', "temprature = 3.0 #!", "policy.temprature", "did you mean 'temperature'?"),
     Wrong('guard = "certain"', 'empirical = "most" #!', "policy.empirical", "must be a number, got 'most'"),
-    Wrong('guard = "certain"', "empirical = [0.9] #!", "policy.empirical", "must be a finite number, a text"),
+    Wrong('guard = "certain"', "empirical = [0.9] #!", "policy.empirical", "must be a number of at most 1e+30, a text"),
     Wrong("[policy]", "[policy] #!\ndiscount = 1.5", "policy", "discount must be in (0, 1], got 1.5"),
     Wrong('guard = "certain"', "tolerance = 0.1 #!", "policy.tolerance", "give it under [tolerance]"),
     Wrong(
@@ -442,7 +442,6 @@ def test_text_that_is_not_json_is_refused_with_its_line() -> None:
     [
         {"about": "\ud800"},
         {"metrics": {"yield": {"unit": "\ud800"}, "cost": {}}},
-        {"users": {"north": {"group": "\ud800"}}},
         {"users": {"\ud800": {}}},
         {"arms": {"old": {"about": "x\ud800"}, "new": {}}},
     ],

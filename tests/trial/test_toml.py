@@ -125,23 +125,11 @@ def test_text_that_is_not_toml_has_the_line_of_the_fault() -> None:
     assert "(at line" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("heading", "hint"),
-    [
-        (
-            "[users.Gut-Süd]",
-            '; a name with spaces, or letters other than a to z, is written in quotes: [users."Gut-Süd"]',
-        ),
-        (
-            "[users.the mill]",
-            '; a name with spaces, or letters other than a to z, is written in quotes: [users."the mill"]',
-        ),
-        ("[users.mill", ""),
-    ],
-)
-def test_a_heading_that_needs_quotes_is_shown_with_them(heading: str, hint: str) -> None:
+@pytest.mark.parametrize(("heading", "quotes"), [("[users.Gut-Süd]", 1), ("[users.the mill]", 1), ("[users.mill", 0)])
+def test_a_heading_that_needs_quotes_is_said_to(heading: str, quotes: int) -> None:
     with pytest.raises(SpecError) as error:
         parse_toml(f'name = "t"\n{heading}\n')
     (fault,) = error.value.faults
     assert fault.line == 2
-    assert fault.message == f"not TOML: Expected ']' at the end of a table declaration{hint}"
+    assert fault.message.startswith("not TOML: Expected ']' at the end of a table declaration")
+    assert fault.message.count("is written in quotes") == quotes

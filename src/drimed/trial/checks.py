@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from drimed.errors import ConflictError, InputError, SpecError, UnconfirmedError, UnknownNameError
 from drimed.records import MISSING, Event, Fault, Path
@@ -20,7 +20,7 @@ from drimed.trial.events import BODIES, Decided, EventBody, Told, Values, body_o
 from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash
 from drimed.trial.problem import number, plot_key
 from drimed.trial.seasons import Season, check_season
-from drimed.trial.spec import LARGEST, Arm, ArmNoise, Attribute, ContextField, Metric, Stopping, User
+from drimed.trial.spec import LARGEST, Arm, ArmNoise, Attribute, ContextField, Metric, Part, Stopping, User
 from drimed.trial.state import RecordedDecision, Spread, TrialState, with_arm
 from drimed.trial.validation import stopping_faults
 
@@ -29,10 +29,10 @@ HUGE = 1e12  # in whatever unit
 CODES = (-999.0, -9999.0, -99999.0)  # for a missing value, of instruments and databases
 # The same where a value is in doubt anyway; alone they may well have been measured.
 MAYBE_CODES = (*CODES, -9.0, -99.0, 99.0, 999.0, 9999.0, 99999.0)
-UNDECLARED = (0.0, 1.0)  # typical value and spread of a context field for which the file has none
 FROM = {kinds.PAUSED: ("running",), kinds.RESUMED: ("paused",), kinds.STOPPED: ("running", "paused")}
 LOOK_FOR = {SEASON: (kinds.EPISODE,), DECISIONS: (kinds.DECISION, kinds.EPISODE, kinds.LOOK)}  # cause -> next event
 
+P = TypeVar("P", bound=Part)
 Pairs = Sequence[tuple[Event, RecordedDecision | None]]  # events, each with the decision that it is about
 
 
@@ -169,11 +169,9 @@ def _check_look(state: TrialState, body: kinds.LookTaken) -> None:
 
 
 def _check_rules(state: TrialState, body: kinds.RulesChanged) -> None:
-    was, new = state.spec.stopping, Stopping.model_validate(body.stopping)
+    was, new = state.spec.stopping, _recorded_part(Stopping, body.stopping)
     if to_json(body.was) != to_json(None if was is None else was.plain()):
         raise ConflictError("it has other earlier rules than the log")
-    if to_json(new.plain()) != to_json(body.stopping):
-        raise InputError(f"stopping rules are not recorded as {body.stopping}")
     if new == (was or Stopping()):
         raise ConflictError("these are the stopping rules that the trial has", ("stopping",))
     exact = next((name for name, rule in new.rules.items() if rule.evidence == "exact"), None)
@@ -372,10 +370,7 @@ def _check_definition(state: TrialState, name: str, definition: dict[str, Any]) 
     """A user's definition as it is recorded; its control is not retired."""
     if not name:
         raise InputError("a user needs a name")
-    user = User.model_validate(definition)
-    again = user.model_dump(mode="json", exclude_none=True)
-    if {key: to_json(value) for key, value in again.items()} != {key: to_json(v) for key, v in definition.items()}:
-        raise InputError(f"a user is not recorded as {definition}")
+    user = _recorded_part(User, definition)
     raise_if_any(user_faults(state, user, ("users", name)))
     profile = state.problem.profile(name, user, 0)
     for arm in state.retired:
@@ -383,18 +378,25 @@ def _check_definition(state: TrialState, name: str, definition: dict[str, Any]) 
             raise ConflictError(f"arm {arm!r} is retired and cannot be a control; choose another one", ("control",))
 
 
+def _recorded_part(kind: type[P], data: dict[str, Any]) -> P:
+    """A part of the trial from the log, if it is what would have been recorded of it."""
+    part = kind.model_validate(data)
+    again = part.model_dump(mode="json", exclude_none=True, exclude_defaults=kind is Stopping)
+    if {key: to_json(value) for key, value in again.items()} != {key: to_json(value) for key, value in data.items()}:
+        raise InputError(f"{kind.__name__} is not recorded as {data}")
+    return part
+
+
 def _check_arm(state: TrialState, body: kinds.ArmAdded) -> None:
     if body.arm in state.spec.arms:
         raise ConflictError(
             f"there is an arm {body.arm!r} already; a changed arm is a new arm with a new name", ("name",)
         )
-    arm = Arm.model_validate(body.definition)
-    again: dict[str, Any] = {"arm": body.arm, "definition": arm.model_dump(mode="json", exclude_none=True)}
+    arm = _recorded_part(Arm, body.definition)
     if body.noise is not None:
-        own = ArmNoise.model_validate(body.noise[body.arm])
-        again["noise"] = {body.arm: own.model_dump(mode="json", exclude_none=True)}
-    if to_json(again) != to_json(body.to_json()):
-        raise InputError(f"an arm is not recorded as {body.to_json()}")
+        if list(body.noise) != [body.arm]:
+            raise InputError(f"expected the noise of arm {body.arm!r}, got {body.noise}")
+        _recorded_part(ArmNoise, body.noise[body.arm])
     raise_if_any(validation.arm_faults(state.spec, body.arm, arm))
     raise_if_any(validation.floor_faults(state.spec, len(state.problem.arms) + 1))
     raise_if_any(validation.cross_faults(with_arm(state.spec, body)))
@@ -431,37 +433,37 @@ def unlikely_attributes(state: TrialState, user: str, values: Mapping[str, Any] 
 
 
 def _unlikely_value(user: str, name: str, value: Any, declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:
-    if isinstance(value, int | float) and (reason := why_unlikely(declared, float(value))):
-        yield Fault(at, f"user {user!r}: {name} {value:g} {reason}", severity="unlikely")
+    """Doubts about a number that is known before a decision, by its typical value and spread in the file."""
+    if not isinstance(value, int | float):
+        return
+    reason = _unlikely_anywhere(value)
+    if (
+        declared.typical is not None
+        and declared.spread is not None
+        and declared.model_fields_set & {"typical", "spread"}
+    ):
+        far = f"is far from {declared.typical:g}, which is typical by the trial file, with a spread of"
+        reason = f"{far} {declared.spread:g}" if abs(value - declared.typical) > FAR * declared.spread else None
+    if reason is not None:
+        yield Fault(at, f"user {user!r}: {name} {value:g} {reason}{_hint(value)}", severity="unlikely")
 
 
 def why_unlikely_outcome(metric: Metric, spread: Spread, value: float) -> str | None:
     """Why a value of a metric is unlikely: by the range in the file or else by the values recorded so far."""
+    reason = _unlikely_anywhere(value)
     if metric.range is not None:
         low, high = metric.range
         reason = None if low <= value <= high else f"is outside {low:g} to {high:g}, the range in the trial file"
-    elif (reason := _unlikely_anywhere(value)) is None and spread.is_far(value, FAR):
+    elif reason is None and spread.is_far(value, FAR):
         reason = f"is far from the {spread.n} values recorded so far, which are around {spread.mean:.4g}"
-    if reason is not None and value in MAYBE_CODES:
-        reason += f"; if {value:g} stands for an outcome that is missing, leave it empty"
-    return reason
-
-
-def why_unlikely(declared: Attribute | ContextField, value: float) -> str | None:
-    """Why a number that is known before a decision is unlikely: by its typical value and spread in the file."""
-    typical, spread = declared.typical, declared.spread
-    optional = isinstance(declared, Attribute) and typical is not None  # it may be left empty
-    if typical is None or spread is None or (typical, spread) == UNDECLARED:
-        reason = _unlikely_anywhere(value)
-        return f"{reason}; leave it empty if it is one" if value in CODES and optional else reason
-    if abs(value - typical) <= FAR * spread:
-        return None
-    reason = f"is far from {typical:g}, which is typical by the trial file, with a spread of {spread:g}"
-    hint = f"; if {value:g} stands for a value that is missing, leave it empty"
-    return reason + hint if value in MAYBE_CODES and optional else reason
+    return None if reason is None else reason + _hint(value)
 
 
 def _unlikely_anywhere(value: float) -> str | None:
     if value in CODES:
-        return "is a common code for a value that is missing"
+        return "is a common code for a missing value"
     return "is very large" if abs(value) >= HUGE else None
+
+
+def _hint(value: float) -> str:
+    return "; leave it empty if it stands for a missing value" if value in MAYBE_CODES else ""

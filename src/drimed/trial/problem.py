@@ -37,7 +37,6 @@ from drimed.trial.spec import LARGEST, PAPER, TOO_LARGE, ArmNoise, Attribute, Co
 from drimed.trial.store import Layers
 
 ROLES: tuple[Role, ...] = ("level", "effects", "noise")
-MOST_NUMBERS = 4_000_000  # in the cache of features by preference: some dozens of megabytes
 FEWEST_USERS = 16  # room for users is doubled when it is used up, so that joining costs little
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
 PRIOR_DEVIATION = 0.5  # of a coefficient of the paper's model, in units of its metric's size
@@ -298,7 +297,7 @@ class _ArmView(NamedTuple):
     """Maps and noise for users with one control arm, or for all users where outcomes are absolute."""
 
     maps: FloatArray  # (K, M, d)
-    whitening: FloatArray | None  # (K, M, M)
+    whitening: FloatArray | None  # (K, M, M); None: noise is learned
     covariance: FloatArray | None  # (K, M, M)
 
 
@@ -322,7 +321,6 @@ class Problem:
         self._founders = founders or len(self.arms)  # arms at the start: later ones do not change attributes' units
         self._remembers_users: bool | None = None
         self._views: dict[int | None, _ArmView] = {}
-        self._features: dict[tuple[int | None, bytes], tuple[FloatArray, FloatArray | None]] = {}  # by preference
         self._wishes_of_cohort: dict[str | None, _Wishes] = {}  # of users without values of their own
 
     @cached_property
@@ -395,24 +393,25 @@ class Problem:
 
         Contexts of many simulated trials (..., D) make offers with their leading axes: (..., n, ...).
         """
-        keys = [int(profile.control.argmax()) if self._subtracts else None for profile in profiles]
-        views = [self._view(key) for key in keys]
-        features, noise = zip(*map(self._features_of, profiles, keys, views), strict=True)
+        views = [self._view(int(profile.control.argmax()) if self._subtracts else None) for profile in profiles]
         if all(view is views[0] for view in views):
             views = views[:1]
         p = np.stack([profile.preference for profile in profiles])  # (n, M)
+        maps = np.stack([view.maps for view in views])  # (n or 1, K, M, d)
         context = np.stack([c for c in contexts if c is not None], axis=-2) if self.fields else None
-        sigma, scale = (None, None) if noise[0] is None else self._noise(np.stack(noise), p, context)
-        whitening = [view.whitening for view in views if view.whitening is not None]
+        sigma = scale = whitening = None
+        if covariances := [view.covariance for view in views if view.covariance is not None]:
+            sigma, scale = self._noise(np.stack(covariances), p, context)
+            whitening = np.stack([view.whitening for view in views if view.whitening is not None])
         everything, masks = np.ones(self.room, bool), None
         if any(a is not None for a in available):
             masks = np.stack([everything if a is None else a for a in available])
         return Offer(
-            features=np.stack(features),
+            features=np.matvec(np.swapaxes(maps, -1, -2), p[:, None, :]),
             control=np.stack([profile.control for profile in profiles]),
             sigma=sigma,
-            maps=np.stack([view.maps for view in views]),
-            whitening=np.stack(whitening) if whitening else None,
+            maps=maps,
+            whitening=whitening,
             scale=scale,
             preference=p,
             context=None if context is None else self.covariates.standard(context),
@@ -512,22 +511,9 @@ class Problem:
             self._views[key] = _ArmView(maps, whitening, covariance)
         return self._views[key]
 
-    def _features_of(
-        self, profile: Profile, control: int | None, view: _ArmView
-    ) -> tuple[FloatArray, FloatArray | None]:
-        """The arms' features for a preference, and their noise before any context: (K, d), (K,)."""
-        p = profile.preference
-        key = control, p.tobytes()
-        if key not in self._features:
-            if len(self._features) * view.maps.size > MOST_NUMBERS:
-                self._features.clear()
-            features = np.matvec(np.swapaxes(view.maps, -1, -2), p[None, :])
-            features.flags.writeable = False
-            noise = None if view.covariance is None else np.sqrt(quadratic(view.covariance, p))
-            self._features[key] = features, noise
-        return self._features[key]
-
-    def _noise(self, noise_of: FloatArray, p: FloatArray, context: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    def _noise(
+        self, covariance: FloatArray, p: FloatArray, context: FloatArray | None
+    ) -> tuple[FloatArray, FloatArray]:
         """The reward's noise for each arm, and the factor of the covariance in this context."""
         noise = self.spec.noise
         if noise.scale == "constant" or context is None:
@@ -539,7 +525,7 @@ class Problem:
             if not (own > 0).all():
                 raise InputError(f"context {noise.scale!r} scales the noise and must be positive, got {own.min():g}")
             scale = noise.level * own
-        return np.sqrt(scale)[..., None] * noise_of, scale
+        return np.sqrt(scale)[..., None] * np.sqrt(quadratic(covariance, p)), scale
 
     def _mask(self, arms: Sequence[str]) -> BoolArray:
         mask = np.zeros(self.room, bool)

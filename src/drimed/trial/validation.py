@@ -42,7 +42,6 @@ from drimed.trial.spec import (
     Cohort,
     ContextField,
     Control,
-    Model,
     Name,
     StoppingRule,
     TrialSpec,
@@ -77,7 +76,7 @@ _SENTENCES = {  # of pydantic's findings
     "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
 }
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
-_PAPER_SETTINGS = {f.name for f in fields(Learner)} - {"delta"}  # mixed models find these out
+_PAPER_SETTINGS = {f.name for f in fields(Learner)} - {"delta"}  # mixed models find these out, but for the discount
 
 
 def spec_faults(spec: TrialSpec) -> list[Fault]:
@@ -91,7 +90,7 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
     for name, arm in spec.arms.items():
         faults += arm_faults(spec, name, arm)
     for name, cohort in spec.cohorts.items():
-        faults += _default_faults(spec, cohort, spec.control, ("cohorts", name))
+        faults += _default_faults(spec, cohort, spec.resolved(User(cohort=name)), ("cohorts", name))
     for name, user in spec.users.items():
         faults += user_faults(spec, user, ("users", name))
     faults += [*_model_faults(spec), *_setting_faults(spec)]
@@ -230,21 +229,15 @@ def _unknown(kind: str, name: str, known: Iterable[str], at: Path) -> Iterator[F
 
 def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
     """Faults of one user, in the file or added later."""
-    if user.cohort is not None and user.cohort not in spec.cohorts:
-        # The cohort may have what is missing.
+    resolved = spec.resolved(user)
+    if user.cohort is not None and user.cohort not in spec.cohorts:  # it may have what is missing
         yield from _unknown("cohort", user.cohort, spec.cohorts, (*at, "cohort"))
-        yield from _default_faults(spec, user, user.control, at)
     else:
-        resolved = spec.resolved(user)
         if resolved.preference is None:
             yield Fault(at, "needs a preference (weights of metrics), here or as `preference` for all users")
         if resolved.control is None:
             yield Fault(at, "needs a control (an arm, or shares of arms), here or as `control` for all users")
-        yield from _default_faults(spec, user, resolved.control, at)
-        if user.arms is None and resolved.arms is not None and user.control is not None:
-            for arm in _support(user.control):
-                if arm not in resolved.arms:
-                    yield Fault((*at, "control"), f"must be among the arms of its cohort; {arm!r} is not")
+    yield from _default_faults(spec, user, resolved, at)
     if user.blocks is not None and user.plots is not None:
         yield Fault((*at, "plots"), "give blocks with their plots, or plots, not both")
 
@@ -301,32 +294,28 @@ def control_plot_faults(
         )
 
 
-def _default_faults(spec: TrialSpec, defaults: Cohort, control: Control | None, at: Path) -> Iterator[Fault]:
+def _default_faults(spec: TrialSpec, own: Cohort, resolved: Cohort, at: Path) -> Iterator[Fault]:
     """Faults of the preference, the control and the arms of a user or a cohort."""
-    if defaults.preference is not None:
-        yield from preference_faults(spec, defaults.preference, (*at, "preference"))
-    yield from _control_faults(spec, defaults.control, (*at, "control"))
-    for i, arm in enumerate(defaults.arms or ()):
+    if own.preference is not None:
+        yield from preference_faults(spec, own.preference, (*at, "preference"))
+    yield from _control_faults(spec, own.control, (*at, "control"))
+    for i, arm in enumerate(own.arms or ()):
         yield from _unknown("arm", arm, spec.arms, (*at, "arms", i))
-    control = defaults.control if defaults.control is not None else control
-    if defaults.arms is not None and spec.arms.keys() >= set(defaults.arms) and control is not None:
-        missing = [a for a in _support(control) if a in spec.arms and a not in defaults.arms]
-        if missing:
-            yield Fault((*at, "arms"), f"must hold the user's control; {missing[0]!r} is not among them")
+    arms, has_own = resolved.arms, own.arms is not None or own.control is not None
+    if has_own and arms is not None and spec.arms.keys() >= set(arms):
+        for arm in [arm for arm in _support(resolved.control) if arm in spec.arms and arm not in arms][:1]:
+            field = "control" if own.arms is None else "arms"
+            yield Fault((*at, field), f"the control must be among the arms of the user or cohort; {arm!r} is not")
 
 
 def _control_faults(spec: TrialSpec, control: Control | None, at: Path) -> Iterator[Fault]:
-    if control is None:
-        return
     arms = _support(control)
     for arm in arms:
         yield from _unknown("arm", arm, spec.arms, at if isinstance(control, str) else (*at, arm))
-    if isinstance(control, dict):
-        total = sum(control.values())
-        if abs(total - 1) > checks.SUM_TOLERANCE:
-            yield Fault(at, f"shares must sum to 1, got {total:g}")
-        if spec.feedback == "difference" and len(arms) > 1:
-            yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
+    if isinstance(control, dict) and abs(sum(control.values()) - 1) > checks.SUM_TOLERANCE:
+        yield Fault(at, f"shares must sum to 1, got {sum(control.values()):g}")
+    if spec.feedback == "difference" and len(arms) > 1:
+        yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
 
 
 def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
@@ -350,8 +339,8 @@ def _cancels(spec: TrialSpec) -> bool:
     return spec.feedback == "difference" and spec.kind == "paper"
 
 
-def _support(control: Control) -> list[str]:
-    return [control] if isinstance(control, str) else [arm for arm, share in control.items() if share > 0]
+def _support(control: Control | None) -> list[str]:
+    return [control] if isinstance(control, str) else [arm for arm, share in (control or {}).items() if share > 0]
 
 
 # Noise, model and policy
@@ -381,71 +370,56 @@ def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: 
     elif noise.covariance is not None:
         M, widths = len(spec.metrics), [len(row) for row in noise.covariance]
         if widths != [M] * M:
-            got = f"{len(widths)} rows of {', '.join(map(str, sorted(set(widths))))}" if widths else "none"
+            got = f"{len(widths)} rows of {', '.join(map(str, sorted(set(widths)))) or 'nothing'}"
             yield Fault((*at, "covariance"), f"must have {M} rows of {M}, in the order of the metrics, got {got}")
             return
         try:
             checks.noisy("covariance", checks.covariance("covariance", np.array([noise.covariance])))
         except DrimedError as error:
             text = str(error).split(": arm")[0].removeprefix("covariance ")
-            if "semi-definite" in text:
-                text += " (variances must not be negative, nor correlations beyond -1 or 1)"
             yield Fault((*at, "covariance"), f"is no covariance matrix: {text}")
     elif required:
         yield Fault(at, "noise that is known needs sd (one for each metric) or covariance")
 
 
 def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
-    yield from _beyond_paper_faults(spec) if spec.kind == "paper" else _paper_only_faults(spec)
-    for part, declared in (("attributes", spec.attributes), ("context", spec.context)):
-        for name, covariate in declared.items():
-            yield from _covariate_faults(covariate, (part, name))
-    covariates = Covariates(spec)
-    for name, user in spec.users.items() if spec.kind != "paper" else ():
-        yield from covariates.faults(user.attributes or {}, ("users", name, "attributes"))
-
-
-def _paper_only_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Fields that only the paper's model has, in a file with another one."""
+    """Fields that the other kind of model has; and covariates."""
+    if spec.kind == "paper":
+        paths: list[Path] = [("model", name) for name in spec.model.model_dump(exclude={"kind"}, exclude_defaults=True)]
+        paths += [("attributes", name) for name in spec.attributes]
+        paths += [("users", name, "attributes") for name, user in spec.users.items() if user.attributes]
+        paths += [("context", name, "levels") for name, field in spec.context.items() if field.levels is not None]
+        affects = [(name, field.affects) for name, field in spec.context.items()]
+        paths += [("context", name, "affects") for name, roles in affects if roles not in (None, ["noise"])]
+        other = 'the paper\'s model has no place for it: leave it out, or write kind = "field" or "people"'
+        for path in paths:
+            yield Fault(path, "give it under [policy]" if path[-1] == "discount" else other)
+        return
     if spec.noise.kind == "known":
         yield Fault(("noise", "kind"), f"this model learns the noise; for noise that is known {PAPER}")
     for name, arm in spec.arms.items():
         if arm.map is not None:
             yield Fault(("arms", name, "map"), f"this model has no maps: describe the arms by attributes, or {PAPER}")
-    for setting in spec.policy.settings:
-        if setting == "discount":
-            yield Fault(("policy", setting), "belongs to the model: give it under [model]")
-        elif setting in _PAPER_SETTINGS:
-            yield Fault(("policy", setting), f"this model finds it out by itself: leave it out, or {PAPER}")
+    for setting in spec.policy.settings.keys() & _PAPER_SETTINGS:
+        own = "belongs to the model: give it under [model]"
+        other = f"this model finds it out by itself: leave it out, or {PAPER}"
+        yield Fault(("policy", setting), own if setting == "discount" else other)
     if spec.model.balanced and spec.has_exact_rule:
-        yield Fault(
-            ("model", "balanced"),
-            "an exact stopping rule needs decisions that are drawn one by one: leave it out, or use "
-            'evidence = "propensities"',
-        )
-
-
-def _beyond_paper_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Fields that the paper's model, one mean for each arm, does not have."""
-    other = 'the paper\'s model has no place for it: leave it out, or write kind = "field" or "people"'
-    names = ("seasons", "noise", "discount", "balanced")
-    paths: list[Path] = [("model", name) for name in names if getattr(spec.model, name) != getattr(Model(), name)]
-    paths += [("attributes", name) for name in spec.attributes]
-    paths += [("users", name, "attributes") for name, user in spec.users.items() if user.attributes]
-    paths += [("context", name, "levels") for name, field in spec.context.items() if field.levels is not None]
-    for path in paths:
-        yield Fault(path, "give it under [policy]" if path[-1] == "discount" else other)
-    for name, field in spec.context.items():
-        if field.affects is not None and field.affects != ["noise"]:
-            yield Fault(("context", name, "affects"), f'must be ["noise"] in the paper\'s model, got {field.affects}')
-
-
-def _covariate_faults(declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:
-    if declared.levels is not None:
-        for name in sorted({"typical", "spread"} & declared.model_fields_set):
-            yield Fault((*at, name), "belongs to a number; a category has levels only")
-        if "noise" in (declared.affects or ()):
-            yield Fault((*at, "affects"), "a category affects the level and the effects, not the noise")
+        text = "an exact stopping rule needs decisions that are drawn one by one"
+        yield Fault(("model", "balanced"), f'{text}: leave it out, or use evidence = "propensities"')
+    declared: list[tuple[Path, Attribute | ContextField]] = [
+        *((("attributes", name), attribute) for name, attribute in spec.attributes.items()),
+        *((("context", name), field) for name, field in spec.context.items()),
+    ]
+    for at, covariate in declared:
+        if covariate.levels is not None:
+            for field in sorted({"typical", "spread"} & covariate.model_fields_set):
+                yield Fault((*at, field), "belongs to a number; a category has levels only")
+            if "noise" in (covariate.affects or ()):
+                yield Fault((*at, "affects"), "a category affects the level and the effects, not the noise")
+    covariates = Covariates(spec)
+    for name, user in spec.users.items():
+        yield from covariates.faults(user.attributes or {}, ("users", name, "attributes"))
 
 
 def floor_faults(spec: TrialSpec, arms: int) -> Iterator[Fault]:
