@@ -14,11 +14,11 @@ from drimed.simulation.instances import authors_instance, draw_instance, given_c
 from drimed.simulation.worlds import Setting, World
 from tests.worlds import SMALL, world
 
-ARRAYS = ("features", "sigma", "scale", "preferences", "contexts", "noise", "means")  # (n, H, S, ...)
+ARRAYS = ("sigma", "scale", "contexts", "noise", "means")  # (n, H, S, ...)
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"drift_by": "mean"},
-    {"preferences": "per episode"},
+    {"rotation": 1.0, "tails": 3.0},
     {"drift": "none", "context_dim": 1},
 ]
 
@@ -51,13 +51,10 @@ def test_what_a_member_meets_depends_on_its_seed_alone(setting: dict[str, Any]) 
         assert_equal(alone, {name: array[:, :, s : s + 1] for name, array in whole.items()})
 
 
-def test_contexts_and_noise_and_preferences_are_streams_of_their_own() -> None:
-    fixed, drawn = arrays(world(episodes=5)), arrays(world(episodes=5, preferences="per episode"))
-    for name in ("contexts", "noise", "scale"):
-        assert np.array_equal(fixed[name], drawn[name]), name
-    assert not np.array_equal(fixed["preferences"], drawn["preferences"])
-    # Another number of context coordinates does not move the noise.
-    assert np.array_equal(fixed["noise"], arrays(world(episodes=5, context_dim=5))["noise"])
+def test_contexts_and_noise_are_streams_of_their_own() -> None:
+    one, wider = arrays(world(episodes=5)), arrays(world(episodes=5, context_dim=5))
+    assert np.array_equal(one["noise"], wider["noise"])
+    assert np.array_equal(one["contexts"], arrays(world(episodes=5, tails=3.0, rotation=1.0))["contexts"])
 
 
 def test_the_drift_scales_the_contexts_as_coded() -> None:
@@ -86,11 +83,11 @@ def test_sigma_is_the_spread_of_the_reward_under_the_users_preference() -> None:
     block = next(it.blocks())
     instance = it.instances[0]
     for at in np.ndindex(3, SMALL.H, 2):
-        p = block.preferences[at]
+        p = it.preferences[at[1:]]
         for a in range(SMALL.K):
             want = np.sqrt(block.scale[at] * (p @ instance.covariances[a] @ p))
             assert block.sigma[(*at, a)] == pytest.approx(want, rel=1e-8)
-            assert block.features[(*at, a)].tolist() == pytest.approx((instance.maps[a].T @ p).tolist())
+            assert it.features[(*at[1:], a)].tolist() == pytest.approx((instance.maps[a].T @ p).tolist())
             assert block.means[(*at, a)] == pytest.approx(float(p @ instance.maps[a] @ instance.theta))
 
 
@@ -114,7 +111,7 @@ def test_outcomes_have_the_stated_mean_and_covariance() -> None:
                     residual = outcome.vector[:, 0] - instance.maps[a] @ instance.theta
                     noise.append(residual / np.sqrt(block.scale[episode, h])[:, None])
                     np.testing.assert_allclose(
-                        outcome.reward[:, 0], (block.preferences[episode, h] * outcome.vector[:, 0]).sum(-1), atol=1e-12
+                        outcome.reward[:, 0], (it.preferences[h] * outcome.vector[:, 0]).sum(-1), atol=1e-12
                     )
         draws = np.concatenate(noise)
         assert draws.shape == (30_000, 3)
@@ -151,9 +148,8 @@ def test_the_noise_does_not_depend_on_the_arm_that_is_played() -> None:
         np.testing.assert_allclose(outcome.vector[0, 0], want, atol=1e-12)
 
 
-@pytest.mark.parametrize("setting", [{}, {"preferences": "per episode"}])
-def test_offers_of_an_episode_are_the_offers_of_its_users(setting: dict[str, Any]) -> None:
-    it = world(seeds=range(4), **setting)
+def test_offers_of_an_episode_are_the_offers_of_its_users() -> None:
+    it = world(seeds=range(4))
     block = next(it.blocks())
     together = block.offers(2)
     for h in range(SMALL.H):
@@ -165,20 +161,6 @@ def test_offers_of_an_episode_are_the_offers_of_its_users(setting: dict[str, Any
             assert np.array_equal(
                 np.broadcast_to(getattr(together, name), (4, SMALL.H, 4, 3, 3))[:, h : h + 1], getattr(one, name)
             )
-
-
-def test_preferences_per_episode_are_dirichlet_around_the_users_mean() -> None:
-    """2000 episodes: each coordinate's mean is within 5 standard errors of its own, sqrt(m (1 - m) / (3 n))."""
-    it = world(episodes=2000, preferences="per episode", preference_scale=2.0)
-    drawn = arrays(it)["preferences"][:, :, 0]  # (L, H, M)
-    m = it.instances[0].preference_means
-    np.testing.assert_allclose(drawn.sum(-1), 1.0)
-    assert (drawn >= 0).all()
-    se = np.sqrt(m * (1 - m) / 3 / 2000)
-    assert (np.abs(drawn.mean(0) - m) < 5 * se + 1e-12).all()
-    # Var = m (1 - m) / (scale + 1); a sample variance of 2000 bounded draws is within a quarter of it.
-    np.testing.assert_allclose(drawn.var(0), m * (1 - m) / 3, rtol=0.25, atol=1e-4)
-    assert not np.array_equal(drawn[0], drawn[1])
 
 
 INSTANCE = authors_instance()
@@ -229,7 +211,6 @@ def test_a_mixed_control_reaches_the_offers() -> None:
     ("settings", "message"),
     [
         ({"drift_by": "angle"}, "drift_by must be 'scale' or 'mean', got 'angle'"),
-        ({"preferences": "daily"}, "preferences must be 'fixed' or 'per episode', got 'daily'"),
         ({"context_dim": 0}, "context_dim must be at least 1, got 0"),
         ({"episodes": 0}, "number of episodes must be at least 1, got 0"),
         ({"magnitude": -1.0}, "magnitude must be at least 0 and finite, got -1.0"),
@@ -239,8 +220,7 @@ def test_a_mixed_control_reaches_the_offers() -> None:
         ({"context_noise": -1.0}, "context_noise must be at least 0.*got -1.0"),
         ({"context_noise": np.nan}, "context_noise must be at least 0.*got nan"),
         ({"context_noise": np.inf}, "context_noise must be at least 0.*got inf"),
-        ({"preference_scale": 0.0}, "preference_scale.* positive.*got.* 0.0"),
-        ({"preference_scale": np.inf}, "preference_scale.* positive.*got.* inf"),
+        ({"tails": 2.0}, "tails must be above 2 degrees of freedom.*got 2.0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -295,7 +295,7 @@ def _of_user(offer: Offer, h: int) -> Offer:
     def own(array: Any, core: int) -> Any:
         if array is None or array.ndim == core:
             return array
-        return np.take(array, h if array.shape[-core - 1] > 1 else 0, -core - 1)
+        return array[(..., h if array.shape[-core - 1] > 1 else 0, *[slice(None)] * core)]  # a view
 
     return Offer(
         features=own(offer.features, 2),

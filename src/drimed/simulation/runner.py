@@ -204,7 +204,7 @@ def simulate(
         state, log = play(policy, state, block, at_once=at_once)
         pieces.append(judge.episode_sums(block, log))
         pulls += judge.pulls(block, log)
-        decisions += block.episodes * block.users
+        decisions += log.action[:, :, 0].size
         if looks is not None:
             state = policy.settle(state)
             pieces[-1] |= looks.take(policy, state)
@@ -221,7 +221,7 @@ def simulate(
 def play(policy: AnyPolicy, state: Any, block: AnyBlock, *, at_once: bool = False) -> tuple[Any, BlockLog]:
     """Let a policy decide through a block: its state afterwards, and its decisions."""
     world = block.world
-    n, H, S, shape = block.episodes, block.users, len(world.seeds), world.shape
+    n, H, S, shape = *block.means.shape[:3], world.shape
     draws = policy_draws(world.seeds, block.first, n, H, policy.draws_needed(shape))
     logs_theta = isinstance(world, World) and (not isinstance(policy, Policy) or policy.learner.keeps_features)
     theta = np.empty((n, H, S, shape.d)) if logs_theta else None
@@ -260,46 +260,43 @@ class Judge:
 
     def episode_sums(self, block: AnyBlock, log: BlockLog) -> dict[str, FloatArray]:
         """Each metric summed over the users of an episode: name -> (S, n)."""
+        means = block.means
         # One set of means is enough where all episodes of a block have the same.
-        one = slice(None) if isinstance(block, Block) and not block.world.setting.constant else slice(0, 1)
-        if isinstance(block, Block):
-            means, control = block.means, block.world.control
-        else:
-            means = np.swapaxes(block.means, 0, 1)[None]  # (1, n, S, K)
-            control = np.swapaxes(block.offered.control, 0, 1)[None]
-        mu0 = np.vecdot(means[one], control)
-        got = _at(means, log.action)  # (n, H, S)
-        regret = means[one].max(-1) - got
+        some = means if isinstance(block, Block) and block.world.setting.rotation else means[:1]
+        mu0 = np.vecdot(some, block.control)
+        got = pick(means, log.action)  # (n, H, S)
+        regret = some.max(-1) - got
         expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
         thresholds = self._thresholds(mu0)
-        sums: dict[str, FloatArray | BoolArray] = {
+        metrics: dict[str, FloatArray | BoolArray] = {
             "regret": regret,
             "shortfall": np.maximum(thresholds["safe"] - got, 0.0),
         }
         for name, threshold in thresholds.items():
-            sums[f"violations.{name}.realised"] = got < threshold
-            sums[f"violations.{name}.expected"] = expected < threshold if log.exact else expected
+            metrics[f"violations.{name}.realised"] = got < threshold
+            metrics[f"violations.{name}.expected"] = expected < threshold if log.exact else expected
         if not isinstance(block, Block):
-            own = {"stage_regret": regret / block.users, "control": pick(control, log.action)}
-            return {name: over_users(values) for name, values in (sums | own).items()}
-        best = _at(means[one], self._published[0][None])
-        sums["regret_as_published"] = np.maximum(best - got, 0.0)
-        sums |= self._estimated(block, log, one)
-        totals = {name: over_users(values) for name, values in sums.items()}
-        error = np.full(block.theta.shape, np.nan) if log.theta is None else log.theta[:, -1] - block.theta  # (n, S, d)
-        totals["parameter_error"] = np.ascontiguousarray(np.linalg.norm(error, axis=-1).T)
-        return totals
+            metrics |= {"stage_regret": regret / regret.shape[1], "control": pick(block.control[None], log.action)}
+            return {name: over_users(values) for name, values in metrics.items()}
+        best = pick(some, np.broadcast_to(self._published[0], some.shape[:-1]))
+        metrics["regret_as_published"] = np.maximum(best - got, 0.0)
+        theta = np.full((*got.shape, self.world.shape.d), np.nan) if log.theta is None else log.theta
+        estimate = np.vecdot(pick(block.world.features[None], log.action), theta)
+        control = np.vecdot(np.vecmat(block.control, block.world.features), theta)
+        for name, threshold in self._thresholds(control).items():
+            below = estimate < threshold
+            metrics[f"violations.{name}.estimated"] = below if log.theta is not None else estimate
+        totals = {name: over_users(values) for name, values in metrics.items()}
+        error = np.linalg.norm(theta[:, -1] - block.theta, axis=-1)  # (n, S)
+        return totals | {"parameter_error": np.ascontiguousarray(error.T)}
 
     def pulls(self, block: AnyBlock, log: BlockLog) -> FloatArray:
         """Number of times that each user got each arm in the block: (S, H, K)."""
         H, K = self.world.shape.H, self.world.shape.K
-        played = np.swapaxes((log.action[..., None] == np.arange(K)).sum(0), 0, 1).astype(np.float64)  # (S, n, K)
-        if isinstance(block, Block):
-            return played
-        counts, users = np.zeros((len(played), H, K)), np.broadcast_to(block.offers(0).user, played.shape[1])
-        for i, h in enumerate(users):
-            counts[:, h] += played[:, i]
-        return counts
+        played = (log.action[..., None] == np.arange(K)).sum(0)  # (n, S, K)
+        counts = np.zeros((H, *played.shape[1:]))
+        np.add.at(counts, np.broadcast_to(block.offers(0).user, len(played)), played)
+        return counts.swapaxes(0, 1)
 
     def _thresholds(self, mu0: FloatArray) -> dict[str, FloatArray]:
         tolerance = self.tolerance
@@ -307,16 +304,6 @@ class Judge:
         if not isinstance(self.world, World):
             return own
         return own | {"equation": (1 - tolerance.relative) * mu0, "published": self._published[1]}
-
-    def _estimated(self, block: Block, log: BlockLog, one: slice) -> dict[str, FloatArray | BoolArray]:
-        """Violations as the policy itself estimates them: (n, H, S)."""
-        if log.theta is None:
-            unknown = np.full(log.action.shape, np.nan)
-            return {f"violations.{name}.estimated": unknown for name in self._thresholds(np.zeros(1))}
-        estimate = np.vecdot(pick(block.features, log.action), log.theta)
-        control = np.vecmat(block.world.control, block.features[one])
-        believed = self._thresholds(np.vecdot(control, log.theta))
-        return {f"violations.{name}.estimated": estimate < threshold for name, threshold in believed.items()}
 
     @cached_property
     def _published(self) -> tuple[IntArray, FloatArray]:
@@ -331,14 +318,7 @@ class Judge:
 
 def over_users(values: FloatArray | BoolArray) -> FloatArray:
     """(n, H, S) -> (S, n), one user after the other: NumPy's own order of summing depends on S."""
-    total = values[:, 0].astype(np.float64)
-    for h in range(1, values.shape[1]):
-        total = total + values[:, h]
-    return np.ascontiguousarray(total.T)
-
-
-def _at(values: FloatArray, action: IntArray) -> FloatArray:
-    return pick(values, np.broadcast_to(action, values.shape[:-1]))
+    return np.ascontiguousarray(sum(values.swapaxes(0, 1), np.zeros(1)).T)
 
 
 @final

@@ -339,7 +339,7 @@ class FieldWorld:
         s = self.setting
         plots = s.sites * s.plots
         offers = self.offers(np.repeat(np.arange(s.sites), s.plots))
-        means = np.repeat(self.rewards, s.plots, 1)
+        means = np.repeat(self.rewards, s.plots, 1).swapaxes(0, 1)[None]
 
         for season in range(s.seasons):
 
@@ -347,7 +347,7 @@ class FieldWorld:
                 y = self.respond(season, action)
                 return Outcome(y.mean(-1), y / RANGE)
 
-            yield Stage(season, season * plots, offers, means, outcomes, self)
+            yield Stage(season * plots, offers, means, outcomes, self)
 
     def respond(self, season: int, action: IntArray) -> FloatArray:
         """Outcomes of a season: action (S, n) -> (S, n, M)."""
@@ -436,7 +436,7 @@ class MobileHealth:
                 reward = pick(means, action) + noise
                 return Outcome(reward, reward[..., None])
 
-            yield Stage(stage, stage * (stage + 1) // 2, self._offers(states), means, outcomes, self)
+            yield Stage(stage * (stage + 1) // 2, self._offers(states), means.swapaxes(0, 1)[None], outcomes, self)
 
     @cached_property
     def theta(self) -> FloatArray:

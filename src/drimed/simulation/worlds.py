@@ -1,10 +1,9 @@
 """Batches of worlds that run side by side: offers, noisy outcomes and mean rewards, block by block of episodes.
 
 `World` is the paper's: contexts drift while an instance stays fixed. Every member of a batch has its own named streams,
-so what it meets depends on its seed alone: not on the policy, its neighbours, or the size of the batch. Two policies
-with one seed face the same contexts and noise. `Stage` is the episode of worlds in which all users decide at once.
-Shapes: S seeds, H users, n episodes in a block (or decisions of a stage), K arms, D context coordinates; block arrays
-are (n, H, S, ...), so that the slice of one decision is contiguous.
+so what it meets depends on its seed alone: not on the policy, its neighbours, or the size of the batch. `Stage` is the
+episode of worlds in which all users decide at once. Shapes: S seeds, H users, n episodes in a block (or decisions of a
+stage), K arms, D context coordinates; arrays are (n, H, S, ...), so that the slice of one decision is contiguous.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from drimed.numerics import arrays as checks
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.simulation.instances import Drift, Instance, levels
 
-CHOICES = {"drift_by": ("scale", "mean"), "preferences": ("fixed", "per episode")}
 BLOCK_NUMBERS = 2_000_000  # numbers per block array, 16 MB: a few of them fit in any machine's memory
 ALL = slice(None)  # users
 
@@ -76,19 +74,18 @@ class Scenario:
 class Stage:
     """A block of one episode in which all users decide at once."""
 
-    start: int  # number of its episode
     first: int  # number of its first decision
     offered: Offer  # (S, n)
-    means: FloatArray  # (S, n, K), the mean reward of each arm
+    means: FloatArray  # (1, n, S, K), the mean reward of each arm
     outcomes: Callable[[IntArray], Outcome]
     world: AnyWorld
 
     episodes: ClassVar[int] = 1
 
     @property
-    def users(self) -> int:
-        """n."""
-        return self.means.shape[1]
+    def control(self) -> FloatArray:
+        """(n, S, K)."""
+        return np.swapaxes(self.offered.control, 0, 1)
 
     def offers(self, episode: int, users: slice = ALL) -> Offer:
         """All decisions of its episode."""
@@ -112,83 +109,76 @@ class Setting:
     context_dim: int = 2  # D
     context_noise: float = 1.0  # sigma_C
     reward_noise: float = 0.1  # sigma_r
-    preferences: str = "fixed"  # or "per episode": drawn anew around the user's mean, shown before each decision
-    preference_scale: float = 2.0
     tails: float = np.inf  # degrees of freedom of Student noise with the same covariance; infinite: normal
     rotation: float = 0.0  # theta turns by this angle over the run: against the paper's assumption of a fixed mean
 
     def __post_init__(self) -> None:
-        for name, (one, other) in CHOICES.items():
-            if getattr(self, name) not in (one, other):
-                raise ConfigError(f"{name} must be {one!r} or {other!r}, got {getattr(self, name)!r}")
-        if self.context_dim < 1:
-            raise ConfigError(f"context_dim must be at least 1, got {self.context_dim}")
-        for name in ("reward_noise", "preference_scale"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if not 0 <= self.context_noise < np.inf:
-            raise ConfigError(f"context_noise must be at least 0 and finite, got {self.context_noise}")
-        if not self.tails > 2:
-            raise ConfigError(f"tails must be above 2 degrees of freedom, for a finite covariance, got {self.tails}")
+        rules = {
+            "drift_by": (self.drift_by in ("scale", "mean"), "'scale' or 'mean'"),
+            "context_dim": (self.context_dim >= 1, "at least 1"),
+            "reward_noise": (0 < self.reward_noise < np.inf, "positive and finite"),
+            "context_noise": (0 <= self.context_noise < np.inf, "at least 0 and finite"),
+            "tails": (self.tails > 2, "above 2 degrees of freedom, for a finite covariance"),
+        }
+        for name, (kept, rule) in rules.items():
+            if not kept:
+                raise ConfigError(f"{name} must be {rule}, got {getattr(self, name)!r}")
         levels(self.drift, self.episodes, self.magnitude)
-
-    @property
-    def constant(self) -> bool:
-        """Whether every episode has the same means."""
-        return self.preferences == "fixed" and self.rotation == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """Consecutive episodes of all worlds of the batch."""
 
-    start: int
-    episodes: int
-    features: FloatArray  # (n, H, S, K, d)
-    sigma: FloatArray  # (n, H, S, K)
-    scale: FloatArray  # (n, H, S)
-    preferences: FloatArray  # (n, H, S, M)
+    start: int  # number of its first episode
+    scale: FloatArray  # (n, H, S), of the noise
+    sigma: FloatArray  # (n, H, S, K), standard deviation of each arm's reward
     contexts: FloatArray  # (n, H, S, D)
     noise: FloatArray  # (n, H, S, M), standardised
-    means: FloatArray  # (n, H, S, K), mean reward of each arm
     theta: FloatArray  # (n, S, d)
+    means: FloatArray  # (n, H, S, K), mean reward of each arm
     world: World
 
     @property
-    def users(self) -> int:
-        """H."""
-        return self.world.shape.H
+    def episodes(self) -> int:
+        """n."""
+        return len(self.scale)
 
     @property
     def first(self) -> int:
         """The number of its first decision."""
-        return self.start * self.users
+        return self.start * self.world.shape.H
+
+    @property
+    def control(self) -> FloatArray:
+        """(H, S, K)."""
+        return self.world.control
 
     def offers(self, episode: int, users: slice = ALL) -> Offer:
         """Offers to the users of an episode, or to some of them: batch (S, n)."""
         at, world = (episode, users), self.world
         return Offer(
-            features=self.features[at].swapaxes(0, 1),
+            features=world.features[users].swapaxes(0, 1),
             control=world.control[users].swapaxes(0, 1),
             sigma=self.sigma[at].swapaxes(0, 1),
             maps=world.maps[:, None],
             whitening=world.whitening[:, None],
             scale=self.scale[at].T,
-            preference=self.preferences[at].swapaxes(0, 1),
+            preference=world.preferences[users].swapaxes(0, 1),
             context=self.contexts[at].swapaxes(0, 1),
             user=world.users[users],
         )
 
     def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
         """The outcomes of playing `action` (S, n): vectors and their rewards."""
-        at, row = (episode, users), self.world.rows(action).T  # (n, S)
-        noise = np.matvec(self.world.noise_roots.take(row, 0), self.noise[at])
-        if self.world.setting.rotation == 0:
-            mean = self.world.mean_rows.take(row, 0)
+        at, world, row = (episode, users), self.world, (action + self.world.first_rows).T  # (n, S)
+        if world.setting.rotation == 0:
+            mean = world.mean_rows.take(row, 0)
         else:
-            mean = np.matvec(self.world.map_rows.take(row, 0), self.theta[episode])
+            mean = np.matvec(world.maps[np.arange(world.batch), action.T], self.theta[episode])
+        noise = np.matvec(world.noise_roots.take(row, 0), self.noise[at])
         vector = mean + np.sqrt(self.scale[at])[..., None] * noise  # (n, S, M)
-        return Outcome(np.vecdot(self.preferences[at], vector).T, vector.swapaxes(0, 1))
+        return Outcome(np.vecdot(world.preferences[users], vector).T, vector.swapaxes(0, 1))
 
 
 AnyBlock = Block | Stage  # consecutive episodes of all worlds of a batch
@@ -196,7 +186,7 @@ AnyBlock = Block | Stage  # consecutive episodes of all worlds of a batch
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """S worlds: member s lives in instances[s % len(instances)] when one instance is shared, else in instances[s]."""
+    """S worlds: one instance for each seed, or one for all of them."""
 
     instances: Sequence[Instance]
     seeds: Sequence[int]
@@ -244,33 +234,34 @@ class World:
         return self._per_seed([i.maps for i in self.instances])
 
     @cached_property
-    def control(self) -> FloatArray:
-        """(H, S, K)."""
-        return np.ascontiguousarray(np.swapaxes(self._per_seed(list(self.controls)), 0, 1))
-
-    @cached_property
     def whitening(self) -> FloatArray:
         """(S, K, M, M), at noise scale 1."""
-        return self._per_seed([w for w, _ in self._noise])
+        return self._per_seed([whitening for whitening, _ in self._noise])
+
+    @cached_property
+    def control(self) -> FloatArray:
+        """(H, S, K)."""
+        return self._per_user(self.controls)
+
+    @cached_property
+    def preferences(self) -> FloatArray:
+        """(H, S, M)."""
+        return self._per_user([i.preferences for i in self.instances])
+
+    @cached_property
+    def features(self) -> FloatArray:
+        """(H, S, K, d)."""
+        return np.matvec(np.swapaxes(self.maps, -1, -2), self.preferences[..., None, :])
 
     @cached_property
     def users(self) -> IntArray:
         """Their numbers: (H,)."""
         return np.arange(self.shape.H)
 
-    def rows(self, action: IntArray) -> IntArray:
-        """Rows of these arms in tables of the arms of all instances: (S, n) -> (S, n)."""
-        shared = len(self.instances) == 1
-        return action if shared else action + self._first_rows
-
     @cached_property
-    def _first_rows(self) -> IntArray:
-        return self.shape.K * np.arange(self.batch)[:, None]
-
-    @cached_property
-    def map_rows(self) -> FloatArray:
-        """The maps of all instances, arm by arm: (rows, M, d)."""
-        return np.concatenate([i.maps for i in self.instances])
+    def first_rows(self) -> IntArray:
+        """The row of each member's first arm in tables of the arms of all instances: (S, 1)."""
+        return self.shape.K * (np.arange(self.batch)[:, None] % len(self.instances))
 
     @cached_property
     def mean_rows(self) -> FloatArray:
@@ -280,75 +271,50 @@ class World:
     @cached_property
     def noise_roots(self) -> FloatArray:
         """A root of each covariance, for drawing noise: (rows, M, M)."""
-        return np.asarray(np.linalg.inv(np.concatenate([w for w, _ in self._noise])), np.float64)
+        return np.asarray(np.linalg.inv(np.concatenate([whitening for whitening, _ in self._noise])), np.float64)
 
     @cached_property
     def _noise(self) -> list[tuple[FloatArray, FloatArray]]:
         return [whiten(i.covariances) for i in self.instances]
 
-    def _per_seed(self, arrays: list[FloatArray]) -> FloatArray:
-        if len(arrays) == 1:
-            return np.broadcast_to(arrays[0], (self.batch, *arrays[0].shape))
-        return np.stack(arrays)
+    def _per_seed(self, arrays: Sequence[FloatArray]) -> FloatArray:
+        return np.broadcast_to(arrays[0], (self.batch, *arrays[0].shape)) if len(arrays) == 1 else np.stack(arrays)
+
+    def _per_user(self, arrays: Sequence[FloatArray]) -> FloatArray:
+        return np.ascontiguousarray(np.swapaxes(self._per_seed(arrays), 0, 1))
 
     def blocks(self, episodes_per_block: int | None = None) -> Iterator[Block]:
         """The whole run, block by block; the cut into blocks changes nothing."""
-        L, shape = self.setting.episodes, self.shape
-        widest = shape.K * shape.d if self.setting.preferences == "per episode" else max(shape.K, shape.M)
-        per_episode = self.batch * shape.H * widest
-        n = episodes_per_block or max(1, min(L, BLOCK_NUMBERS // per_episode))
-        draw = _Draws(self)
-        for start in range(0, L, n):
-            yield self._block(start, min(n, L - start), draw)
-
-    def _block(self, start: int, n: int, draw: _Draws) -> Block:
-        setting = self.setting
-        z = draw.contexts(n)  # (n, H, S, D)
-        f = self._levels[start : start + n]
-        if setting.drift_by == "scale":
-            contexts = setting.context_noise * (1 + f) * z
-        else:
-            contexts = setting.context_noise * z + f * draw.direction
-        scale = setting.reward_noise * (1 + np.linalg.norm(contexts, axis=-1))
-        if setting.preferences == "fixed":
-            preferences, features, base = self._fixed
-            preferences, features = (np.broadcast_to(a, (n, *a.shape)) for a in (preferences, features))
-        else:
-            preferences = draw.preferences(n)
-            features, base = self._valued(preferences)
-        theta = self._thetas(start, n, draw)  # (n, S, d)
-        if setting.constant:
-            means = np.broadcast_to(np.matvec(features[0], theta[0]), (*features.shape[:-1],))
-        else:
-            means = np.matvec(features, theta[:, None])
-        sigma = np.sqrt(scale)[..., None] * base
-        return Block(start, n, features, sigma, scale, preferences, contexts, draw.noise(n), means, theta, self)
-
-    @cached_property
-    def _levels(self) -> FloatArray:
-        """The drift in each episode: (L, 1, S or 1, 1)."""
-        drifts = self.drifts or [self.setting.drift]
-        by_drift = {drift: levels(drift, self.setting.episodes, self.setting.magnitude) for drift in drifts}
-        return np.stack([by_drift[drift] for drift in drifts], -1)[:, None, :, None]
-
-    def _thetas(self, start: int, n: int, draw: _Draws) -> FloatArray:
-        setting, episode = self.setting, np.arange(start, start + n)[:, None, None]
-        if setting.rotation == 0:
-            return np.broadcast_to(self.theta, (n, *self.theta.shape))
-        angle = setting.rotation * episode / setting.episodes
-        return np.cos(angle) * self.theta + np.sin(angle) * draw.across
-
-    @cached_property
-    def _fixed(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        own = self._per_seed([i.preferences for i in self.instances])  # (S, H, M)
-        preferences = np.ascontiguousarray(np.swapaxes(own, 0, 1))
-        return preferences, *self._valued(preferences)
-
-    def _valued(self, preferences: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Features, and noise at scale 1, for users with these preferences: (..., S, M) -> (..., S, K, .)."""
-        features = np.matvec(np.swapaxes(self.maps, -1, -2), preferences[..., None, :])
-        covariance = self._per_seed([c for _, c in self._noise])
-        return features, np.sqrt(quadratic(covariance, preferences))
+        setting, shape, draw = self.setting, self.shape, _Draws(self)
+        widest = self.batch * shape.H * max(shape.K, shape.M)
+        size = episodes_per_block or max(1, BLOCK_NUMBERS // widest)
+        drifts = self.drifts or [setting.drift]
+        by_drift = {drift: levels(drift, self.episodes, setting.magnitude) for drift in drifts}
+        f = np.stack([by_drift[drift] for drift in drifts], -1)[:, None, :, None]  # (L, 1, S or 1, 1)
+        covariances = self._per_seed([covariance for _, covariance in self._noise])
+        sigma_at_1 = np.sqrt(quadratic(covariances, self.preferences))  # (H, S, K), at noise scale 1
+        for start in range(0, self.episodes, size):
+            episode = np.arange(start, min(start + size, self.episodes))
+            contexts = setting.context_noise * draw.contexts(len(episode))  # (n, H, S, D)
+            contexts = (
+                contexts * (1 + f[episode]) if setting.drift_by == "scale" else contexts + f[episode] * draw.direction
+            )
+            scale = setting.reward_noise * (1 + np.linalg.norm(contexts, axis=-1))
+            theta = self.theta[None]
+            if setting.rotation:
+                angle = (setting.rotation * episode / self.episodes)[:, None, None]
+                theta = np.cos(angle) * theta + np.sin(angle) * draw.across
+            means = np.matvec(self.features, theta[:, None])  # (n or 1, H, S, K)
+            yield Block(
+                start=start,
+                scale=scale,
+                sigma=np.sqrt(scale)[..., None] * sigma_at_1,
+                contexts=contexts,
+                noise=draw.noise(len(episode)),
+                theta=np.broadcast_to(theta, (len(episode), *theta.shape[1:])),
+                means=np.broadcast_to(means, (len(episode), *means.shape[1:])),
+                world=self,
+            )
 
 
 class _Draws:
@@ -358,24 +324,26 @@ class _Draws:
         self.world = world
         self._seeds = list(dict.fromkeys(map(int, world.seeds)))
         self._members = [self._seeds.index(seed) for seed in map(int, world.seeds)]
-        self._contexts, self._noise, self._tails = (self._generators(name) for name in ("contexts", "noise", "tails"))
-        self._preferences = [streams.generator(int(seed), "preferences") for seed in world.seeds]
-        v = self._directions("direction", world.setting.context_dim)
-        self.direction = v / np.linalg.norm(v, axis=-1, keepdims=True)  # (S, D)
+        self._streams: dict[str, list[np.random.Generator]] = {}
 
     def contexts(self, n: int) -> FloatArray:
-        return self._each(
-            [g.standard_normal((n, self.world.shape.H, self.world.setting.context_dim)) for g in self._contexts]
-        )
+        size = (n, self.world.shape.H, self.world.setting.context_dim)
+        return self._each([g.standard_normal(size) for g in self._stream("contexts")])
 
     def noise(self, n: int) -> FloatArray:
         """Standardised: normal, or Student scaled to unit variance, one radius per outcome."""
         H, nu = self.world.shape.H, self.world.setting.tails
-        z = self._each([g.standard_normal((n, H, self.world.shape.M)) for g in self._noise])
+        z = self._each([g.standard_normal((n, H, self.world.shape.M)) for g in self._stream("noise")])
         if np.isinf(nu):
             return z
-        chi = self._each([g.chisquare(nu, (n, H)) for g in self._tails])
+        chi = self._each([g.chisquare(nu, (n, H)) for g in self._stream("tails")])
         return z * np.sqrt((nu - 2) / chi)[..., None]
+
+    @cached_property
+    def direction(self) -> FloatArray:
+        """Of the drift of contexts, of length one: (S, D)."""
+        v = self._directions("direction", self.world.setting.context_dim)
+        return v / np.linalg.norm(v, axis=-1, keepdims=True)
 
     @cached_property
     def across(self) -> FloatArray:
@@ -389,20 +357,14 @@ class _Draws:
         v = v - (v * unit).sum(-1, keepdims=True) * unit
         return v / np.linalg.norm(v, axis=-1, keepdims=True) * length
 
-    def preferences(self, n: int) -> FloatArray:
-        """Dirichlet around each user's mean, as normalised gammas: (n, H, S, M)."""
-        means = self.world._per_seed([i.preference_means for i in self.world.instances])  # (S, H, M)
-        scale = self.world.setting.preference_scale
-        shapes = zip(self._preferences, scale * means, strict=True)
-        gammas = np.stack([g.standard_gamma(m, (n, *m.shape)) for g, m in shapes], axis=2)
-        total = gammas.sum(-1, keepdims=True)
-        return np.where(total > 0, gammas / np.where(total > 0, total, 1.0), np.swapaxes(means, 0, 1))
-
-    def _generators(self, name: str) -> list[np.random.Generator]:
-        return [streams.generator(seed, name) for seed in self._seeds]
+    def _stream(self, name: str) -> list[np.random.Generator]:
+        """The generators of the seeds, begun when they are first read."""
+        if name not in self._streams:
+            self._streams[name] = [streams.generator(seed, name) for seed in self._seeds]
+        return self._streams[name]
 
     def _directions(self, name: str, width: int) -> FloatArray:
-        return np.stack([g.standard_normal(width) for g in self._generators(name)])[self._members]
+        return np.stack([g.standard_normal(width) for g in self._stream(name)])[self._members]
 
     def _each(self, drawn: list[FloatArray]) -> FloatArray:
         """Draws (n, H, ...) of each seed as those of each member: (n, H, S, ...)."""
