@@ -108,7 +108,6 @@ def reproduce(reproduction: Reproduction, out: Path, **how: Any) -> dict[str, An
     runs = sweep(plan, out / "runs", **how)
     records = paper.by_part(runs)
     results = paper.results(records)
-    results["claims"] = paper.judge_all(records)
     results["meta"] = {
         "reading": reproduction.reading,
         "seeds": reproduction.seeds,
@@ -309,10 +308,10 @@ def _final(records: dict[Any, RunRecord], contenders: Sequence[Contender], title
 
 def _ablation(records: dict[Any, RunRecord]) -> Figure:
     """Final regret against the control's quantile and the tolerance: the paper's ablation figure."""
-    n = len(records["quantile", paper.QUANTILES[0], DRI_MED].allocation)
+    n = len(records["quantile", paper.ABLATIONS["quantile"][0], DRI_MED].allocation)
     fig, axes = _panels(f"Ablations, abrupt drift, {n} seeds", 1, 2, (9.5, 3.4))
-    panels = [("quantile", paper.QUANTILES, "Quantile of the control"), ("tolerance", paper.TOLERANCES, "Tolerance")]
-    for ax, (kind, values, label) in zip(axes, panels, strict=True):
+    labels = ("Quantile of the control", "Tolerance")
+    for ax, (kind, values), label in zip(axes, paper.ABLATIONS.items(), labels, strict=True):
         for offset, c in zip((-0.17, 0.17), PUBLISHED, strict=True):
             data, colour = [records[kind, v, c.key].total("regret_as_published") for v in values], MARKS[c.key][0]
             ax.boxplot(
