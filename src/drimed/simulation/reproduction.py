@@ -98,7 +98,7 @@ class Reproduction:
 
     def plan(self) -> dict[tuple[Any, ...], Run]:
         """Every run of the chosen parts, by the part and what distinguishes it there."""
-        everything = {
+        everything: dict[str, dict[Any, Run]] = {
             "main": {(d, c.key): self.on_authors(c, d, self.seeds) for d in DRIFTS for c in MAIN},
             "ablations": {
                 (kind, value, c.key): self.on_authors(c, "abrupt", self._share(64), **{kind: value})
@@ -110,27 +110,21 @@ class Reproduction:
                 c.key: self.on_authors(c, "abrupt", self._share(32)) for c in (BASELINES[2], OWN_WEIGHTS, PUBLISHED[0])
             },
             "discount": {
-                (d, g): self.on_authors(PUBLISHED[0], d, self._share(32), f"+discount={g}")
-                for d in DRIFTS
-                for g in DISCOUNTS
+                (d, g): self.on_authors(PUBLISHED[0], d, self._share(32), discount=g) for d in DRIFTS for g in DISCOUNTS
             },
             "random": {(d, c.key): self._on_random(c, d) for d in DRIFTS for c in ON_RANDOM},
         }
         return {(part, key): run for part in self.parts for key, run in everything[part].items()}
 
     def on_authors(
-        self,
-        contender: Contender,
-        drift: str,
-        seeds: int,
-        more: str = "",
-        quantile: float = 0.5,
-        tolerance: float = 0.1,
-    ) -> Run:
+        self, contender: Contender, drift: str, seeds: int, *, quantile: float = 0.5, tolerance: float = 0.1,
+        discount: float | None = None,
+    ) -> Run:  # fmt: skip
         """A run on the authors' instance, with the control from their Dirichlet means (I-4)."""
-        own_tolerance = f"+tolerance={tolerance}" if contender in PUBLISHED else ""
+        settings = f"+tolerance={tolerance}" if contender in PUBLISHED else ""
+        settings += "" if discount is None else f"+discount={discount}"
         return Run(
-            policy=contender.policy.format(reading=self.reading) + own_tolerance + more,
+            policy=contender.policy.format(reading=self.reading) + settings,
             scenario=PaperScenario(quantile=quantile, judged_by="preference_means", setting=self._setting(drift)),
             tolerance=Tolerance(relative=tolerance),
             seeds=tuple(range(seeds)),
