@@ -188,7 +188,7 @@ def field(seeds: Any = (3, 4), **setting: Any) -> FieldWorld:
 
 def own_effects(policy: Policy, state: Any, offers: Offer) -> effects.EffectPosterior:
     assert isinstance(policy.learner, Field)
-    model = effects.extend_to(policy.learner, state.evidence, offers)
+    model = effects.FittedModel.of(policy.learner, state.evidence)
     return effects.effects_of_users(model, offers).at((..., slice(1, None), 0))
 
 

@@ -44,7 +44,8 @@ class Unit:
 
     user: int | IntArray  # the person or place, whatever its preference and control are now
     group: int | IntArray  # the site, farm or clinic; a site of a field that has none is a group of its own
-    block: int | IntArray = 0  # a part of the season: plots of one block share its luck; 0 where there are none
+    member: int | IntArray = 0  # the user's number within the group
+    block: int | IntArray = 0  # of the user: plots of one block share its luck in a season; 0 where there are none
     levels: IntArray | None = None  # (..., n), of the categorical attributes and context fields
     covariates: FloatArray | None = None  # (..., c), of the numerical ones: (value - typical) / spread
 
@@ -143,7 +144,7 @@ AXES = {
     "user": 0,
     "attributes": 2,
 }
-_UNIT_AXES = {"user": 0, "group": 0, "block": 0, "levels": 1, "covariates": 1}
+_UNIT_AXES = {"user": 0, "group": 0, "member": 0, "block": 0, "levels": 1, "covariates": 1}
 _FLOOR_AXES = {"control": 0, "arms": 0}
 
 

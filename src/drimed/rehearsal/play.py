@@ -261,7 +261,7 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
     confirmed = np.broadcast_to(enough, estimate.shape).all(-2)
     if isinstance(policy.learner, Field):
         possible = np.ones(offers.control.shape, bool) if offers.available is None else offers.available
-        model = effects.extend_to(policy.learner, state.evidence, offers)
+        model = effects.FittedModel.of(policy.learner, state.evidence)
         together = effects.effects_together(model, offers, possible).at((..., 0))
         five, arms = of_posterior(together), effects.compared_arms(offers.control, offers.available)
         significant = effects.is_significant(together, None, arms, 1)

@@ -32,7 +32,7 @@ from drimed.reports.effects import (
 from drimed.trial import ask, queries
 from drimed.trial.blinding import openings
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.estimates import REWARD, fitted_model, may_get, offers_now
+from drimed.trial.estimates import REWARD, fitted_model, may_get
 from drimed.trial.events import DECISION, now
 from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
@@ -157,7 +157,7 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
             upcoming = ask.preview(Transaction(state, ledger, now(), "analysis", dry_run=True))
         except DrimedError as error:
             why_not = str(error)
-    model = fitted_model(state, offers_now(state)) if state.users else None
+    model = fitted_model(state) if state.users else None
     fit: Inference = model or fit_now(data)[0]
     effects = all_effects(data, fit) if state.users else []
     agreed = agreement(data, fit, effects) if effects else Agreement(0, RATE, [], [])

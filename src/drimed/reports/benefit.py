@@ -4,8 +4,7 @@ Rewards of arms are estimated with all present outcomes; chance in single outcom
 only gave the control has gained exactly nothing. In a mixed model a sum over decisions is one combination of effects.
 It changes with every decision, so its range fails with 5 % at each look, given the data so far. Each decision counts in
 its own context, for its own user, in an average season.
-Shapes: n decisions, L episodes, H users, K arms, U different offers, M metrics, P columns of theta, q of a user's own
-effects, B nodes of the variances.
+Shapes: n decisions, L episodes, H users, K arms, U different offers, M metrics.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ import numpy as np
 
 from drimed.formatting import ENDLESS, amount, listed
 from drimed.models.mixed.effects import NORMAL, EffectPosterior, FittedModel
-from drimed.models.mixed.observations import UNKNOWN
-from drimed.models.mixed.prediction import at_each_node, effects_of_clusters
-from drimed.models.mixed.variance_components import mixture
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.margin import Tolerance
@@ -29,7 +25,8 @@ from drimed.reports.effects import Inference
 from drimed.trial.dataset import Dataset
 
 ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
-AT_ONCE = 256  # offers, or users, that are worked on together
+AT_ONCE = 256  # offers that are worked on together
+USERS_AT_ONCE = 64
 MOST_NAMED = 5  # users in one sentence
 
 
@@ -207,21 +204,16 @@ def _regression_gains(data: Dataset, fit: Fit) -> Gains:
 
 
 def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
-    """By a mixed model: rows on theta and on users' own effects are added up, some different offers at a time."""
-    n, structure = len(data.slot), fit.structure
+    """By a mixed model, of users themselves or of users alike as it promises."""
+    n, K, H = len(data.slot), fit.structure.arms, len(data.state.users)
     control, mixed, mixed_high, drawn = np.zeros((4, n))
-    each = structure.metrics, len(fit.layout.family)
-    H = len(data.state.users)
-    rows = np.zeros((data.state.episode.number, *each))
-    users = np.zeros((H, *each))
-    own_rows = np.zeros((n, structure.metrics, len(structure.own.family)))
-    for at, which, offers in _different_offers(data):
+    for at, which, offers in _different_offers(data, np.arange(n)):
         belief = fit.learner.beliefs(fit.evidence, offers)
         p = fit.preferences(offers)  # (U, M)
         reward = np.einsum("ukm,um->uk", belief.mean, p)
         control[at] = (offers.control * reward).sum(-1)[which]
         drawn[at] = reward[which, data.arm[at]] - control[at]
-        w = np.zeros((len(at), structure.arms))  # of the arms in each decision's lottery, minus the control's
+        w = np.zeros((len(at), K))  # of the arms in each decision's lottery, minus the control's
         w[:, : data.probabilities.shape[-1]] = data.probabilities[at]
         w -= offers.control[which]
         w[np.abs(w).max(-1) < ROUND_OFF] = 0.0  # the control itself, written in decimals
@@ -229,31 +221,35 @@ def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
         C, C0 = (np.einsum("um,ukmln,un->ukl", p, c, p, optimize=True) for c in (belief.covariance, belief.prior))
         deviation, prior = (np.sqrt(np.maximum(np.einsum("nk,nkl,nl->n", w, c[which], w), 0.0)) for c in (C, C0))
         mixed_high[at] = EffectPosterior(mixed[at], deviation, prior, NORMAL).at_all_times()[1]
-        contrast = np.eye(structure.arms)[data.arm[at]] - offers.control[which]  # (n, K)
-        keys, z = fit.prediction_rows(offers)
-        weight = p[which] * fit.unit  # (n, M)
-        added = weight[:, :, None] * np.einsum("nk,nkp->np", contrast, fit.rows(keys, z)[which])[:, None, :]
-        np.add.at(rows, data.episode[at] - 1, added)
-        np.add.at(users, data.user[at], added)
-        if structure.cluster == "user":
-            Z = structure.own.rows(keys, fit.scale.expand().standardise(z))[which]
-            own_rows[at] = weight[:, :, None] * np.einsum("nk,nkq->nq", contrast, Z)[:, None, :]
-    if structure.cluster == "user":
-        spreads = _own_spreads(data, fit, own_rows, rows, users)
-    else:
-        spreads = [(one.deviation, one.prior) for one in map(fit.posterior, (rows.cumsum(0), users))]
-    values = np.bincount(data.episode - 1, drawn, len(rows)).cumsum(), np.bincount(data.user, drawn, H)
-    total, by_user = (
-        Sums(v, *EffectPosterior(v, *spread, NORMAL).at_all_times()) for v, spread in zip(values, spreads, strict=True)
-    )
-    return Gains(control, mixed, mixed_high, drawn, total, by_user)
+    total = _summed_effects(data, fit, np.arange(n), data.episode - 1, data.state.episode.number, running=True)
+    by_user = np.zeros((3, H))
+    for first in range(0, H, USERS_AT_ONCE):
+        theirs = np.flatnonzero((data.user >= first) & (data.user < first + USERS_AT_ONCE))
+        if len(theirs):
+            some = slice(first, min(first + USERS_AT_ONCE, H))
+            sums = _summed_effects(data, fit, theirs, data.user - first, some.stop - first)
+            by_user[:, some] = sums.mean, *sums.at_all_times()
+    return Gains(control, mixed, mixed_high, drawn, Sums(total.mean, *total.at_all_times()), Sums(*by_user))
 
 
-def _different_offers(data: Dataset) -> Iterator[tuple[IntArray, IntArray, Offer]]:
+def _summed_effects(
+    data: Dataset, fit: FittedModel, decisions: IntArray, place: IntArray, size: int, *, running: bool = False
+) -> EffectPosterior:
+    """Posterior of the drawn arms' effects, summed over the decisions of each place, or of all places so far."""
+    parts = []
+    for at, which, offers in _different_offers(data, decisions):
+        contrast = np.eye(fit.structure.arms)[data.arm[at]] - offers.control[which]  # (n, K)
+        weights = np.zeros((size, len(offers.control), *contrast.shape[1:], fit.structure.metrics))
+        np.add.at(weights, (place[at], which), contrast[:, :, None] * fit.preferences(offers)[which][:, None, :])
+        parts.append((offers, weights.cumsum(0) if running else weights))
+    return fit.posterior(parts, fit.learner.promise)
+
+
+def _different_offers(data: Dataset, decisions: IntArray) -> Iterator[tuple[IntArray, IntArray, Offer]]:
     """Different offers, some at a time: the decisions with these, the number of each one's offer, and the offers."""
     asked = data.slot[:, None] if data.context is None else np.column_stack([data.slot, data.context])
-    _, first, which = np.unique(asked, axis=0, return_index=True, return_inverse=True)
-    which = which.reshape(-1)
+    _, first, which = np.unique(asked[decisions], axis=0, return_index=True, return_inverse=True)
+    which, first = which.reshape(-1), decisions[first]
     order = np.argsort(which, kind="stable")
     ends = np.searchsorted(which[order], np.arange(len(first) + 1))
     for start in range(0, len(first), AT_ONCE):
@@ -261,70 +257,4 @@ def _different_offers(data: Dataset) -> Iterator[tuple[IntArray, IntArray, Offer
         at, some = order[ends[start] : ends[stop]], first[start:stop]
         profiles = [data.state.profiles[int(s)] for s in data.slot[some]]
         contexts = [None if data.context is None else data.context[i] for i in some]
-        yield at, which[at] - start, data.state.problem.offer(profiles, contexts, [None] * len(some))
-
-
-Spread = tuple[FloatArray, FloatArray]  # deviations of sums now and before any data
-
-
-def _own_spreads(data: Dataset, fit: FittedModel, own: FloatArray, rows: FloatArray, users: FloatArray) -> list[Spread]:
-    """Deviations of the sums to the end of each episode, and of those of each user, where users have own effects.
-
-    At each node of the variances a sum is normal, partly by way of the common effects and partly by the user's own; it
-    is averaged over the nodes. `own` (n, M, q) are rows of decisions on users' own effects; `rows` (L, M, P) on theta
-    are those of each episode, `users` (H, M, P) of each user.
-    """
-    fitted = fit.evidence.fitted
-    theta, L = at_each_node(fitted)[0], len(rows)
-    B = len(theta)
-    own_prior = fitted.variance.mean(-3)[:, fit.structure.own.family].ravel()  # (M q,)
-    through = np.zeros((L, *theta.shape))  # (L, B, M, P), the users' own part by way of theta
-    shift, noise, before = np.zeros((L, B)), np.zeros((L, B)), np.zeros(L)
-    of_users = np.zeros(len(users)), np.zeros(len(users))
-    order = np.argsort(data.user, kind="stable")
-    present, starts = np.unique(data.user[order], return_index=True)
-    decisions_of = np.split(order, starts[1:])
-    for first in range(0, len(present), AT_ONCE):
-        some = slice(first, first + AT_ONCE)
-        numbers = [data.state.profiles[int(data.slot[mine[0]])].unit.number for mine in decisions_of[some]]
-        effects = effects_of_clusters(fit.structure, fitted, fit.evidence.cells, np.array(numbers))  # (h, B, ...)
-        totals = []
-        for i, mine in enumerate(decisions_of[some]):
-            parts = (effects.gain, effects.shift, effects.noise)
-            gain, offset, rest = (part[i].reshape(B, own_prior.size, -1) for part in parts)
-            when, which = np.unique(data.episode[mine] - 1, return_inverse=True)
-            Z = np.zeros((len(when), own_prior.size))
-            np.add.at(Z, which.reshape(-1), own[mine].reshape(len(mine), -1))
-            steps = np.moveaxis(np.matmul(Z, gain), 0, 1).reshape(len(when), *through.shape[1:])
-            offsets, running = Z @ offset[..., 0].T, Z.cumsum(0)  # later decisions of a user add to the earlier ones
-            variance, prior = (np.matmul(running, rest) * running).sum(-1).T, running**2 @ own_prior
-            through[when] -= steps
-            shift[when] += offsets
-            noise[when] += np.diff(variance, axis=0, prepend=0.0)
-            before[when] += np.diff(prior, prepend=0.0)
-            totals.append((-steps.sum(0), offsets.sum(0), variance[-1], prior[-1]))
-        sums = (np.stack(part) for part in zip(*totals, strict=True))
-        of_users[0][present[some]], of_users[1][present[some]] = _mixed_spread(fit, users[present[some]], *sums)
-    of_episodes = _mixed_spread(fit, rows.cumsum(0), *(part.cumsum(0) for part in (through, shift, noise, before)))
-    return [of_episodes, of_users]
-
-
-def _mixed_spread(
-    fit: FittedModel, rows: FloatArray, through: FloatArray, shift: FloatArray, noise: FloatArray, before: FloatArray
-) -> Spread:
-    """Deviations of G sums: rows on theta, the users' own part by way of theta at each node, and the rest."""
-    fitted, layout = fit.evidence.fitted, fit.layout
-    theta, covariance = at_each_node(fitted)
-    at = fit.structure.common.places_in(layout)
-    prior = np.sqrt((rows**2 * fit.prior).sum((-2, -1)) + before)
-    if not fit.scale.known.all():
-        blank = np.where(prior > 0, UNKNOWN, 0.0)
-        return blank, blank
-    size = theta[0].size
-    flat = np.moveaxis((rows[:, None][..., at] + through).reshape(len(rows), -1, size), 1, 0)  # (B, G, M P)
-    mean = np.matmul(flat, theta.reshape(-1, size, 1))[..., 0].T + shift
-    variance = (np.matmul(flat, covariance.reshape(-1, size, size)) * flat).sum(-1).T + noise
-    new = np.delete(np.arange(rows.shape[-1]), at)  # effects without outcomes follow the prior
-    variance = variance + np.einsum("gmp,bmp->gb", rows[..., new] ** 2, fitted.variance[..., layout.family[new]])
-    _, total = mixture(mean[..., None], variance[..., None, None], 1)
-    return np.sqrt(np.maximum(total[..., 0, 0], 0.0)), prior
+        yield decisions[at], which[at] - start, data.state.problem.offer(profiles, contexts, [None] * len(some))

@@ -93,7 +93,7 @@ def withdrawn(trial: Trial) -> str | None:
     """The promise of a trial that does not hold, and the reason; None: there is no sign against any."""
     with trial.reading() as (ledger, state):
         data = load_dataset(ledger, state)
-    return check(data, estimates.fitted_model(state, estimates.offers_now(state)) if state.users else None).withdrawn
+    return check(data, estimates.fitted_model(state) if state.users else None).withdrawn
 
 
 def no_promise(withdrawn: str) -> str:

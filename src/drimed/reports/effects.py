@@ -19,7 +19,7 @@ from drimed.evaluation import effects as arm_effects
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects as mixed
 from drimed.models.mixed import summaries
-from drimed.models.mixed.effects import EffectPosterior, FittedModel, extend_to, seasons_with_both_arms
+from drimed.models.mixed.effects import EffectPosterior, FittedModel, seasons_with_both_arms
 from drimed.models.mixed.observations import Cells
 from drimed.models.mixed.terms import FACTORS
 from drimed.models.noise_estimation import NoiseModel
@@ -94,7 +94,7 @@ def own_effects(
     together = state.spec.kind != "paper" and everybody is None and len(state.users) <= MOST_USERS
     offers = offers_now(state, users)
     all_offers = offers_now(state) if together else offers
-    model = fit or fitted_model(state, all_offers) or _own_fit(state)
+    model = fit or fitted_model(state) or _own_fit(state)
     significant = None
     if isinstance(model, FittedModel):
         if together:
@@ -300,7 +300,7 @@ def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
                 part.keys[:, SEASON] = 0
                 cells = cells.add(part)
     evidence = replace(fit.evidence, cells=cells, included=-1, season=episode - 1)
-    return extend_to(learner, learner.ready(evidence, variances=False), offers_now(data.state))
+    return FittedModel.of(learner, learner.ready(evidence, variances=False))
 
 
 # The paper's regression on whole outcome vectors, fitted again from the log where a policy has no fit of its own

@@ -354,7 +354,7 @@ class Looks:
         called = beyond & confirmed
         if hasattr(learner, "beliefs"):
             field_learner = learner if isinstance(learner, Field) else learner.inner
-            model = effects.extend_to(field_learner, state.evidence, self._offers)
+            model = effects.FittedModel.of(field_learner, state.evidence)
             own = effects.effects_of_users(model, self._offers).at((..., slice(1, None), 0))
             if learner is field_learner:
                 together = effects.effects_together(model, self._offers, np.ones(control.shape, bool))

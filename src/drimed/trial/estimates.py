@@ -30,7 +30,6 @@ from drimed.models.mixed.effects import (
     EffectPosterior,
     FittedModel,
     effects_of_users,
-    extend_to,
     seasons_with_both_arms,
 )
 from drimed.models.mixed.effects import effects_together as mean_effects
@@ -68,12 +67,12 @@ def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
     return state.problem.offer(profiles, [state.problem.covariates.typical] * len(names), masks)
 
 
-def fitted_model(state: TrialState, offers: Offer) -> FittedModel | None:
-    """A trial's mixed model, with the users of these offers; None: its model is the paper's."""
+def fitted_model(state: TrialState) -> FittedModel | None:
+    """A trial's mixed model; None: its model is the paper's."""
     policy = state.policy
     if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
         return None
-    return extend_to(policy.learner, state.settled.evidence, offers)
+    return FittedModel.of(policy.learner, state.settled.evidence)
 
 
 def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
@@ -122,7 +121,7 @@ def model_effects(
     if not names:
         return effects
     offers = offers_now(state)
-    model = fitted_model(state, offers)
+    model = fitted_model(state)
     if model is None:
         raise InputError("only mixed models have ranges of any level")
     seasons = seasons_with_both_arms(model.learner, model.evidence, offers)  # (H, K, 1 + M)
@@ -362,7 +361,7 @@ def serious_fault(checks: Collection[Check]) -> str | None:
 
 def model_fault(data: Dataset) -> str | None:
     """The same for a trial with a mixed model, from all outcomes so far."""
-    model = fitted_model(data.state, offers_now(data.state)) if data.state.users else None
+    model = fitted_model(data.state) if data.state.users else None
     return None if model is None else serious_fault(check_model(data, model))
 
 

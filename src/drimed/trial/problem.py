@@ -197,6 +197,7 @@ class IndexedUnit:
 
     number: int
     group: int
+    member: int  # its number within the group
     levels: tuple[int, ...]  # of the categories among its attributes
     covariates: tuple[float, ...]  # the other ones, standardised
 
@@ -206,7 +207,9 @@ class UnitIndex:
     """The numbers of all groups, blocks and levels so far."""
 
     groups: Layers[str, int] = field(default_factory=Layers)
-    blocks: Layers[str, int] = field(default_factory=Layers)  # "user/block" -> from 1; 0 is no block
+    members: Layers[int, int] = field(default_factory=Layers)  # group -> how many users it has
+    blocks: Layers[str, int] = field(default_factory=Layers)  # "user/block" -> of the user's, from 1; 0 is no block
+    blocks_of: Layers[str, int] = field(default_factory=Layers)  # user -> how many blocks it has
     levels: Layers[str, Layers[str, int]] = field(default_factory=Layers)  # category -> level -> its number
     alone: int = 0  # how many users are in no group
 
@@ -230,6 +233,7 @@ class UnitIndex:
         """
         numbers, categories = covariates.own
         groups: dict[str, int] = {}
+        members: dict[int, int] = {}
         levels = {category: (known, dict[str, int]()) for category, known in self.levels.items()}
         units = []
         for number, (name, group, values) in enumerate(users, first):
@@ -237,11 +241,14 @@ class UnitIndex:
             key = f"user/{name}" if group is None else f"group/{group}"
             group_of = -1 if group is None and alone else _next_number(self.groups, groups, key)
             standard = tuple([(float(values.get(c.name, c.typical)) - c.typical) / c.spread for c in numbers])
-            units.append(IndexedUnit(number, group_of, levels_of, standard))
+            member = members.get(group_of, self.members.get(group_of, 0))
+            members[group_of] = member + 1
+            units.append(IndexedUnit(number, group_of, member, levels_of, standard))
         more = ((category, known.with_items(new.items())) for category, (known, new) in levels.items() if new)
         index = replace(
             self,
             groups=self.groups.with_items(groups.items()),
+            members=self.members.with_items(members.items()),
             levels=self.levels.with_items(more),
             alone=self.alone + sum(unit.group < 0 for unit in units),
         )
@@ -249,10 +256,16 @@ class UnitIndex:
 
     def with_blocks(self, keys: Iterable[str]) -> UnitIndex:
         """The index with the blocks that decisions name."""
-        new = [key for key in dict.fromkeys(keys) if key not in self.blocks]
+        new: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for key in dict.fromkeys(keys):
+            if key not in self.blocks:
+                user = key.partition("/")[0]
+                new[key] = counts[user] = 1 + counts.get(user, self.blocks_of.get(user, 0))
         if not new:
             return self
-        return replace(self, blocks=self.blocks.with_items((k, len(self.blocks) + i) for i, k in enumerate(new, 1)))
+        blocks, blocks_of = self.blocks.with_items(new.items()), self.blocks_of.with_items(counts.items())
+        return replace(self, blocks=blocks, blocks_of=blocks_of)
 
     def block(self, user: str, block: str | None) -> int:
         """The number of a user's block."""
@@ -358,7 +371,7 @@ class Problem:
                 self._wishes_of_cohort[user.cohort] = wishes
         if unit is None:
             numbers, categories = self.covariates.own
-            unit = IndexedUnit(-1, -1, (-1,) * len(categories), (0.0,) * len(numbers))
+            unit = IndexedUnit(-1, -1, 0, (-1,) * len(categories), (0.0,) * len(numbers))
         return Profile(name, slot, user, *wishes, resolved.group, unit)
 
     def outcome(self, values: Mapping[str, float | None]) -> tuple[FloatArray, BoolArray]:
@@ -493,6 +506,7 @@ class Problem:
         return Unit(
             user=np.array([u.number for u in units]),
             group=np.array([u.group for u in units]),
+            member=np.array([u.member for u in units]),
             block=np.zeros(len(units), np.intp) if blocks is None else np.array(blocks),
             levels=levels if levels.size else None,
             covariates=numbers if numbers.size else None,

@@ -15,11 +15,11 @@ from drimed.models.mixed.terms import FACTORS, Structure
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
-SIZES = {"season": 6, "block": 4, "group": 4, "user": 5, "arm": 3}
+SIZES = {"season": 6, "block": 3, "group": 4, "member": 2, "user": 5, "arm": 3}
 LEVEL = 100.0  # flat enough, and small enough for brute force to keep its digits
 METRICS = {
     "one metric": 1, "two metrics, one covariate, noise by arm": 2, "users": 2, "some in no group": 1,
-    "everything": 1,
+    "everything": 1, "sites eliminated": 2,
 }  # fmt: skip
 MODELS: dict[str, Field] = {
     "one metric": Field(),
@@ -27,6 +27,7 @@ MODELS: dict[str, Field] = {
     "users": Field(kind="people", covariates=2, reference=0),
     "some in no group": Field(kind="people", covariates=1),
     "everything": Field(covariates=("level noise",), categories=("level effects",), attributes=1, discount=0.8),
+    "sites eliminated": Field(covariates=1, promise="alike"),
 }
 
 
@@ -34,7 +35,7 @@ MODELS: dict[str, Field] = {
 class Data:
     """Outcomes as they are told."""
 
-    keys: IntArray  # (n, 6), factors; noise is left to the learner
+    keys: IntArray  # (n, 7), factors; noise is left to the learner
     levels: IntArray  # (n, 1)
     y: FloatArray
     z: FloatArray
@@ -52,7 +53,7 @@ def data(name: str, n: int = 40, seed: int = 0) -> Data:
     keys = np.stack([rng.integers(0, SIZES.get(f, 1), n) for f in FACTORS], -1)
     keys[:5, FACTORS.index("user")] = np.arange(5)
     keys[:4, FACTORS.index("group")] = np.arange(4)
-    keys[:4, FACTORS.index("block")] = np.arange(4)
+    keys[:3, FACTORS.index("block")] = np.arange(3)
     keys[:6, FACTORS.index("season")] = np.arange(6)
     if name == "some in no group":  # one of them is in a group of several, and two are in none
         keys[:, FACTORS.index("group")] = np.array([0, -1, 1, 0, -1])[keys[:, FACTORS.index("user")]]
@@ -79,9 +80,8 @@ def started(name: str, field: Field | None = None) -> tuple[Field, FieldEvidence
 def told(field: Field, evidence: FieldEvidence, d: Data, *, forget: bool = False) -> FieldEvidence:
     for i in range(len(d.y)):
         one = d.part(slice(i, i + 1))
-        unit = Unit(
-            user=one.of("user"), group=one.of("group"), block=one.of("block"), levels=one.levels, covariates=one.z
-        )
+        places = {name: one.of(name) for name in ("user", "group", "member", "block")}
+        unit = Unit(**places, levels=one.levels, covariates=one.z)
         change = field.remove if forget else field.add
         late = evidence.season - int(one.of("season")[0])
         outcome = Outcome(vector=one.y, observed=one.observed)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from drimed.models.mixed.observations import Cells, Rows, Scale, add_binary_pseudo_outcomes
-from drimed.models.mixed.terms import Range
+from drimed.models.mixed.terms import FACTORS, Range
 from drimed.models.mixed.variance_components import log_posterior, log_posterior_curved
 from drimed.numerics.arrays import FloatArray
 from drimed.records import Decision
@@ -23,7 +23,7 @@ ANY = (-np.inf, np.inf)
 def cells_of(*values: float, merged: bool = False, missing: int = 0) -> Cells:
     """Outcomes of one metric, each in a cell of its own or all in one."""
     n = len(values)
-    keys = np.zeros((n, 6), np.intp)
+    keys = np.zeros((n, len(FACTORS)), np.intp)
     keys[:, 0] = 0 if merged else np.arange(n)
     pattern = np.ones(n, np.intp)
     pattern[:missing] = 0
@@ -50,7 +50,7 @@ def test_more_than_two_values_count_alone() -> None:
     assert pair(cells_of(0.0, 1.0, 0.5), YES_OR_NO) == 0
     assert pair(cells_of(1.0, 2.0, 3.0, 2.0)) == 0
     assert pair(cells_of(1.0, 2.0)) == 0, "no value has come twice"
-    both = cells_of(0.0, 1.0).add(Rows(np.zeros((1, 6), np.intp), np.ones(1, np.intp), np.full((1, 1), 2)))
+    both = cells_of(0.0, 1.0).add(Rows(np.zeros((1, len(FACTORS)), np.intp), np.ones(1, np.intp), np.full((1, 1), 2)))
     assert pair(both.compact()) == 0
 
 

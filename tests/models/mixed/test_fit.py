@@ -14,7 +14,7 @@ from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.likelihood import posterior, posterior_at_nodes
 from drimed.models.mixed.observations import make_design, measure
 from drimed.models.mixed.prediction import as_fit
-from drimed.models.mixed.terms import Family, Structure, factors_of
+from drimed.models.mixed.terms import FACTORS, Family, Structure, factors_of
 from drimed.models.mixed.variance_components import log_posterior, posterior_mode
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics import ridge
@@ -134,12 +134,11 @@ def test_a_batch_is_its_members_side_by_side(case: Case) -> None:
     for i in range(len(case.data.y)):
         rows = [p.part(slice(i, i + 1)) for p in parts]
         keys = np.stack([r.keys for r in rows])
-        unit = Unit(
-            user=keys[..., 3], group=keys[..., 2], block=keys[..., 1],
-            levels=np.stack([r.levels for r in rows]), covariates=np.stack([r.z for r in rows]),
-        )  # fmt: skip
+        places = {name: keys[..., FACTORS.index(name)] for name in ("user", "group", "member", "block")}
+        levels, z = np.stack([r.levels for r in rows]), np.stack([r.z for r in rows])
+        unit = Unit(**places, levels=levels, covariates=z)
         outcome = Outcome(vector=np.stack([r.y for r in rows]), observed=np.stack([r.observed for r in rows]))
-        together = field.add(together, offer_of(field, unit), keys[..., 4], outcome, int(i % 6))
+        together = field.add(together, offer_of(field, unit), keys[..., FACTORS.index("arm")], outcome, int(i % 6))
     together = field.ready(together)
     for j, d in enumerate(parts):
         seasons = d.keys.copy()
@@ -156,7 +155,7 @@ def test_those_who_join_change_nothing_for_the_others_and_need_no_new_fit(case: 
     new = Unit(user=np.array([7]), group=np.array([6]), levels=np.array([[5]]), covariates=np.full((1, 2), 0.3))
     before = field.beliefs(known, offer_of(field, new))
     wider = replace(
-        known, seen=np.maximum(known.seen, [1, 1, 7, 8, 1, 1, *[6] * len(field.features.categories), 0]), included=-1
+        known, seen=np.maximum(known.seen, [1, 1, 7, 1, 8, 1, 1, *[6] * len(field.features.categories), 0]), included=-1
     )
     after = field.beliefs(field.ready(wider, variances=False), offer_of(field, new))
     np.testing.assert_allclose(before.mean, after.mean, rtol=1e-8)
@@ -173,8 +172,8 @@ def test_a_user_s_own_effects_are_those_of_a_model_that_keeps_them_in_theta() ->
     shape = Shape(d=3, K=3, M=1, H=5)
     d = data("one metric")
     keys = d.keys.copy()
-    keys[:, [0, 1]] = 0
-    keys[:, 2] = keys[:, 3]
+    keys[:, [FACTORS.index(name) for name in ("season", "block", "member")]] = 0
+    keys[:, FACTORS.index("group")] = keys[:, FACTORS.index("user")]
     d = replace(d, keys=keys)
     mine, theirs = (asked(f, f.ready(told(f, f.start(shape, episodes=1), d)), (0, 1, 2, 3, 4)) for f in (people, sites))
     np.testing.assert_allclose(mine.mean, theirs.mean, rtol=1e-8)
@@ -252,7 +251,7 @@ def test_an_outcome_of_a_new_user_is_a_step_like_any_other() -> None:
     """A user in no group has no columns in theta."""
     shape, d = Shape(d=3, K=3, M=2, H=40), data("users")
     keys = d.keys.copy()
-    keys[:, [2, 3]] = np.arange(len(keys))[:, None]  # group and user
+    keys[:, [FACTORS.index("group"), FACTORS.index("user")]] = np.arange(len(keys))[:, None]
     d = replace(d, keys=keys)
     field = replace(MODELS["users"], seasons=False, growth=10.0)
     first = field.ready(told(field, field.start(shape, episodes=6), d.part(np.arange(30))))

@@ -46,44 +46,61 @@ def case(request: pytest.FixtureRequest) -> Case:
     name = request.param
     field, evidence = started(name, replace(MODELS[name], discount=1.0))
     offers = offers_of(field, METRICS[name])
-    return Case(name, effects.extend_to(field, told(field, evidence, data(name)), offers), offers)
+    return Case(name, FittedModel.of(field, told(field, evidence, data(name))), offers)
 
 
 def by_brute_force(
-    known: FittedModel, on_theta: FloatArray, on_own: FloatArray | None = None, cluster: int = -1,
-    without: BoolArray | None = None, nodes: FloatArray | None = None,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """Mean and deviation, in standardised units, of rows (M, P) on theta and (M, q) on one cluster's effects."""
-    structure, evidence = known.structure, known.evidence
-    scale, layout, own = known.scale, known.layout, structure.own
-    raw = data_of(known)
+    known: FittedModel, offers: Offer, weights: FloatArray, units: str = "each", season: int | None = None,
+    later: BoolArray | None = None, nodes: FloatArray | None = None,
+) -> tuple[float, float]:  # fmt: skip
+    """Mean and deviation of a weighted sum (n, K, M) of mean outcomes, from the covariance of all outcomes at once."""
+    structure, scale = known.structure, known.scale
+    common, own, raw = structure.common, structure.own, data_of(known)
     n, M, c = len(raw.pattern), structure.metrics, structure.covariates
     standard = (raw.values - scale.centre) / scale.unit
-    z, y = standard[:, :c], standard[:, c:]
-    X, Z, who = layout.rows(raw.keys, z), own.rows(raw.keys, z), raw.keys[:, structure.cluster_place]
+    z, y, who = standard[:, :c], standard[:, c:], raw.keys[:, structure.cluster_place]
     there = ((raw.pattern[:, None] >> np.arange(M)) & 1).astype(bool)
-    if without is not None:
-        there = there & ~without[:, None]
+    if later is not None:
+        there = there & ~later[:, None]
+    keys, covariates = known.learner.features.prediction_rows(offers, 0 if season is None else season)
+    common = replace(common, sizes=tuple(np.maximum(common.sizes, 1 + keys.max((0, 1))).tolist()))
+    X, Z = common.rows(raw.keys, z), own.rows(raw.keys, z)
+    zs, w = scale.standardise(covariates), weights * known.unit
+    x = np.einsum("hkm,hkp->mp", w, common.rows(keys, zs, average_season=season is None))
+    theirs = own.rows(structure.with_unseen(keys), zs, average_season=season is None)
+    if structure.cluster == "season":
+        theirs = 0.0 * theirs
+    by_cluster: dict[int, FloatArray] = {
+        int(i): np.zeros((M, len(own.family))) for i in keys[:, 0, structure.cluster_place]
+    }
+    for h, i in enumerate(keys[:, 0, structure.cluster_place].tolist()):
+        by_cluster[i] = by_cluster[i] + np.einsum("km,kq->mq", w[h], theirs[h]) * (units != "average")
     means, variances = [], []
-    for x in evidence.fitted.nodes if nodes is None else nodes:
-        v, R = structure.parameters.variances(x), structure.parameters.residual(x)
-        C, k, prior = np.zeros((n, M, n, M)), np.zeros((n, M)), 0.0
-        for m in range(M):
-            C[:, m, :, m] = (X * v[m, layout.family]) @ X.T
-            C[:, m, :, m] += (Z * v[m, own.family]) @ Z.T * (who[:, None] == who)
-            k[:, m] = (X * v[m, layout.family]) @ on_theta[m]
-            prior += float(on_theta[m] ** 2 @ v[m, layout.family])
-            if on_own is not None:
-                k[:, m] += (Z * v[m, own.family]) @ on_own[m] * (who == cluster)
-                prior += float(on_own[m] ** 2 @ v[m, own.family])
-        for i, g in enumerate(structure.noise.of(raw.keys)):
-            C[i, :, i] += R[g]
-        flat = there.ravel()
-        C_seen = C.reshape(n * M, n * M)[np.ix_(flat, flat)]
-        gain = np.linalg.solve(C_seen, k.ravel()[flat])
-        means.append(gain @ y.ravel()[flat])
-        variances.append(prior - gain @ k.ravel()[flat])
-    return np.mean(means), np.sqrt(np.mean(variances) + np.var(means))
+    for node in known.evidence.fitted.nodes if nodes is None else nodes:
+        v, R = structure.parameters.variances(node), structure.parameters.residual(node)
+
+        def posterior(of_theta: float, v: FloatArray = v, R: FloatArray = R) -> tuple[float, float]:
+            C, k, prior = np.zeros((n, M, n, M)), np.zeros((n, M)), 0.0
+            for m in range(M):
+                vx, vz = of_theta * v[m, common.family], v[m, own.family]
+                C[:, m, :, m] = (X * vx) @ X.T + (Z * vz) @ Z.T * (who[:, None] == who)
+                k[:, m] = (X * vx) @ x[m]
+                prior += float(x[m] ** 2 @ vx)
+                for i, u in by_cluster.items():
+                    k[:, m] += (Z * vz) @ u[m] * (who == i)
+                    prior += float(u[m] ** 2 @ vz)
+            for i, g in enumerate(structure.noise.of(raw.keys)):
+                C[i, :, i] += R[g]
+            flat = there.ravel()
+            gain = np.linalg.solve(C.reshape(n * M, n * M)[np.ix_(flat, flat)], k.ravel()[flat])
+            return float(gain @ y.ravel()[flat]), prior - float(gain @ k.ravel()[flat])
+
+        mean, variance = posterior(1.0)
+        means.append(mean)
+        variances.append(variance - (posterior(0.0)[1] if units == "alike" else 0.0))  # of own effects, given theta
+    offset = float((weights * known.centre).sum())
+    total = float(np.mean(variances) + np.var(means))
+    return offset + float(np.mean(means)), float(np.sqrt(max(total, 0.0)))
 
 
 def data_of(known: FittedModel) -> Rows:
@@ -97,36 +114,64 @@ def _name(known: FittedModel) -> str:
     return next(name for name, field in MODELS.items() if replace(field, discount=1.0) == known.learner)
 
 
-def test_effects_of_several_users_are_the_mean_of_their_rows(case: Case) -> None:
+def contrast(case: Case, h: int, k: int, on: int) -> FloatArray:
+    """Weights of one user's effect of an arm on the reward (0) or on a metric: (n, K, M)."""
+    offers, M = case.offers, case.known.structure.metrics
+    assert offers.preference is not None
+    weights = np.zeros((len(offers.control), 3, M))
+    measure = offers.preference[h] if on == 0 else np.eye(M)[on - 1]
+    weights[h] = (np.eye(3)[k] - offers.control[h])[:, None] * measure
+    return weights
+
+
+def test_effects_of_several_users_are_the_mean_of_theirs(case: Case) -> None:
     """Against each one's own control, with users of a group that nobody has seen, on the reward and a metric."""
     known, offers = case.known, case.offers
     found = effects.effects_together(known, offers, case.everybody)
-    X = known.effect_rows(offers)  # (H, K, P)
-    assert offers.preference is not None
-    on_reward = np.einsum("hm,hkp->kmp", offers.preference * known.unit, X) / len(X)
-    M = known.structure.metrics
+    units = "average" if known.learner.promise == "alike" else "each"
     for k in range(3):
-        for on in range(1 + M):
-            rows = on_reward[k] if on == 0 else np.eye(M)[on - 1, :, None] * known.unit[on - 1] * X[:, k].mean(0)
-            mean, deviation = by_brute_force(known, rows)
+        for on in range(1 + known.structure.metrics):
+            weights = np.mean([contrast(case, h, k, on) for h in range(4)], axis=0)
+            mean, deviation = by_brute_force(known, offers, weights, units)
             assert found.mean[k, on] == pytest.approx(mean, abs=1e-4)
             assert found.deviation[k, on] == pytest.approx(deviation, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.parametrize("units", ["each", "alike", "average"])
+def test_a_sum_is_of_units_themselves_of_units_alike_or_of_average_units(case: Case, units: str) -> None:
+    known, offers = case.known, case.offers
+    if known.structure.cluster == "season" and units == "alike":
+        pytest.skip("units alike need units as clusters")
+    weights = np.stack([contrast(case, 0, 1, 0) + contrast(case, 3, 2, 0), 0.3 + contrast(case, 1, 0, 1)])
+    found = known.posterior([(offers, weights)], units)
+    split = [(offers.take([h]), weights[:, h : h + 1]) for h in range(4)]
+    np.testing.assert_allclose(known.posterior(split, units).deviation, found.deviation, rtol=1e-8)
+    for i in range(2):
+        mean, deviation = by_brute_force(known, offers, weights[i], units)
+        assert found.mean[i] == pytest.approx(mean, abs=1e-3)
+        assert found.deviation[i] == pytest.approx(deviation, rel=1e-4, abs=1e-5)
+
+
+def test_either_factor_may_be_eliminated() -> None:
+    """Seasons or sites: one model, at the same variances."""
+    field, evidence = started("one metric", Field(integrated=False, covariates=1))
+    offers = offers_of(field, 1)
+    seasons = FittedModel.of(field, told(field, evidence, data("one metric")))
+    sites = FittedModel.of(replace(field, promise="alike"), replace(seasons.evidence, included=-1))
+    assert (seasons.structure.cluster, sites.structure.cluster) == ("season", "group")
+    weights = np.random.default_rng(0).normal(size=(5, 4, 3, 1))
+    one, other = (model.posterior([(offers, weights)], "each") for model in (seasons, sites))
+    for name in ("mean", "deviation", "prior"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-6, atol=1e-6, err_msg=name)
+
+
 def test_effects_of_one_user_are_those_of_the_offer(case: Case) -> None:
-    """With all that is its own: for people that is more than what is common to all."""
+    """With all that is its own: for units that are clusters that is more than what is common to all."""
     known, offers = case.known, case.offers
     found = effects.effects_of_users(known, offers)
-    keys, z = known.prediction_rows(offers)
-    people = known.structure.cluster == "user"
-    assert offers.preference is not None
     for h in range(4):
-        standard = (z[h] - known.scale.centre[: z.shape[-1]]) / known.scale.unit[: z.shape[-1]]
-        X, Z = known.layout.rows(keys[h], standard), known.structure.own.rows(keys[h], standard)
         for k in range(3):
-            weight = (offers.preference[h] * known.unit)[:, None]
-            rows, own = (weight * (A[k] - offers.control[h] @ A) for A in (X, Z))
-            mean, deviation = by_brute_force(known, rows, own if people else None, h)
+            mean, deviation = by_brute_force(known, offers, contrast(case, h, k, 0), known.learner.promise)
             assert found.mean[h, k, 0] == pytest.approx(mean, abs=1e-4)
             assert found.deviation[h, k, 0] == pytest.approx(deviation, rel=1e-4, abs=1e-5)
 
@@ -159,7 +204,7 @@ def test_ranges_are_the_posteriors_and_those_of_all_times(case: Case) -> None:
 def test_before_any_outcome_nothing_is_known() -> None:
     field, evidence = started("one metric")
     offers = offers_of(field, 1)
-    known = effects.extend_to(field, evidence, offers)
+    known = FittedModel.of(field, evidence)
     for found in (
         effects.effects_together(known, offers, np.ones((4, 3), bool)),
         effects.effects_of_users(known, offers),
@@ -183,39 +228,25 @@ def test_components_are_of_all_families_that_stand_alone(case: Case) -> None:
         assert (c.deviation < c.high).all()
 
 
-def test_levels_of_groups_agree_with_brute_force(case: Case) -> None:
-    known, offers = case.known, case.offers
+def test_levels_of_groups_and_seasons_agree_with_brute_force(case: Case) -> None:
+    known, offers, M = case.known, case.offers, case.known.structure.metrics
+    units = "average" if known.learner.promise == "alike" else "each"
     found = summaries.group_levels(known, offers, [[0, 1], [3]])
-    keys, z = known.prediction_rows(offers)
-    X = np.einsum("hk,hkp->hp", offers.control, known.rows(keys, z, without=("season",)))
     for i, some in enumerate(([0, 1], [3])):
-        for m in range(known.structure.metrics):
-            rows = np.eye(known.structure.metrics)[m, :, None] * known.unit[m] * X[some].mean(0)
-            mean, deviation = by_brute_force(known, rows)
-            assert found.mean[i, m] == pytest.approx(known.centre[m] + mean, abs=1e-3)
-            assert found.deviation[i, m] == pytest.approx(deviation, rel=1e-3)
-
-
-def test_levels_of_seasons_agree_with_brute_force(case: Case) -> None:
-    known = case.known
-    offers = offers_of(known.learner, known.structure.metrics, groups=(0, 1, 2, 3))
-    seasons, found = summaries.season_levels(known, offers)
-    assert seasons.tolist() == list(range(6))
-    keys, z = known.prediction_rows(offers)
-    standard = (z - known.scale.centre[: z.shape[-1]]) / known.scale.unit[: z.shape[-1]]
-    M = known.structure.metrics
-    for season in (0, 4):
-        keys[..., 0] = season
-        X = np.einsum("hk,hkp->p", offers.control, known.layout.rows(keys, standard)) / 4
-        Z = np.einsum("hk,hkq->q", offers.control, known.structure.own.rows(keys, standard)) / 4
-        blocks = [k for k, f in enumerate(known.structure.families) if f.name == "block"]
-        Z[np.isin(known.structure.own.family, blocks)] = 0
         for m in range(M):
-            weight = np.eye(M)[m, :, None] * known.unit[m]
-            own = weight * Z if known.structure.cluster == "season" else None
-            mean, deviation = by_brute_force(known, weight * X, own, season)
-            assert found.mean[season, m] == pytest.approx(known.centre[m] + mean, abs=1e-3)
-            assert found.deviation[season, m] == pytest.approx(deviation, rel=1e-3)
+            weights = np.zeros((4, 3, M))
+            weights[some, :, m] = offers.control[some] / len(some)
+            mean, deviation = by_brute_force(known, offers, weights, units)
+            assert found.mean[i, m] == pytest.approx(mean, abs=1e-3)
+            assert found.deviation[i, m] == pytest.approx(deviation, rel=1e-3)
+    seasons, levels = summaries.season_levels(known, offers)
+    assert seasons.tolist() == list(range(6))
+    if known.structure.cluster != "season":
+        weights = np.zeros((4, 3, M))
+        weights[..., 0] = offers.control / 4
+        mean, deviation = by_brute_force(known, offers, weights, "average", season=4)
+        assert levels.mean[4, 0] == pytest.approx(mean, abs=1e-3)
+        assert levels.deviation[4, 0] == pytest.approx(deviation, rel=1e-3)
 
 
 def test_a_season_is_shown_as_its_outcomes_met_it(case: Case) -> None:
@@ -248,7 +279,7 @@ def test_a_line_along_a_covariate_is_the_effect_at_each_value() -> None:
     name = "two metrics, one covariate, noise by arm"
     field, evidence = started(name)
     offers = offers_of(field, 2)
-    known = effects.extend_to(field, told(field, evidence, data(name)), offers)
+    known = FittedModel.of(field, told(field, evidence, data(name)))
     everybody = np.ones((4, 3), bool)
     values = np.array([-1.0, 0.5, 2.0])
     found = summaries.effects_along(known, offers, 0, values, everybody)
@@ -266,7 +297,7 @@ def test_a_line_along_a_covariate_is_the_effect_at_each_value() -> None:
 def test_levels_of_a_category_have_effects_of_their_own() -> None:
     field, evidence = started("everything")
     offers = offers_of(field, 1)
-    known = effects.extend_to(field, told(field, evidence, data("everything")), offers)
+    known = FittedModel.of(field, told(field, evidence, data("everything")))
     everybody = np.ones((4, 3), bool)
     found = summaries.effects_by_level(known, offers, 0, 3, everybody)
     assert offers.unit is not None
@@ -286,17 +317,20 @@ def test_residuals_are_one_step_ahead(case: Case) -> None:
     assert (np.isnan(found) == ~there).sum() == found.size - M, "all but the first of each metric"
     x = known.evidence.fitted.mode[None]
     standard = (rows.values - known.scale.centre) / known.scale.unit
-    X = known.layout.rows(rows.keys, standard[:, :c])
-    Z = known.structure.own.rows(rows.keys, standard[:, :c])
-    R = known.structure.parameters.residual(x[0])[known.structure.noise.of(rows.keys)]
-    for i in (7, 23, 39):
-        later = np.arange(len(rows.pattern)) >= i
-        row = np.eye(M)[0, :, None] * X[i], np.eye(M)[0, :, None] * Z[i]
-        cluster = int(rows.keys[i, known.structure.cluster_place])
-        mean, deviation = by_brute_force(known, *row, cluster, without=later, nodes=x)
-        if there[i, 0]:
-            wanted = (standard[i, c] - mean) / np.sqrt(deviation**2 + R[i, 0, 0])
-            assert found[i, 0] == pytest.approx(wanted, abs=1e-5)
+    v, R = (f(x[0]) for f in (known.structure.parameters.variances, known.structure.parameters.residual))
+    X, Z = (layout.rows(rows.keys, standard[:, :c]) for layout in (known.structure.common, known.structure.own))
+    who, flat = rows.keys[:, known.structure.cluster_place], there.ravel()
+    C = np.zeros((len(found), M, len(found), M))
+    for m in range(M):
+        C[:, m, :, m] = (X * v[m, known.structure.common.family]) @ X.T
+        C[:, m, :, m] += (Z * v[m, known.structure.own.family]) @ Z.T * (who[:, None] == who)
+    for i, g in enumerate(known.structure.noise.of(rows.keys)):
+        C[i, :, i] += R[g]
+    C, y = C.reshape(len(flat), -1)[np.ix_(flat, flat)], standard[:, c:].ravel()[flat]
+    for i in (7, 23, len(y) - 1):
+        gain = np.linalg.solve(C[:i, :i], C[:i, i])
+        wanted = (y[i] - gain @ y[:i]) / np.sqrt(C[i, i] - gain @ C[:i, i])
+        assert found.ravel()[flat][i] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_residuals_of_a_right_model_are_standard_normal() -> None:
@@ -313,7 +347,7 @@ def test_residuals_of_a_right_model_are_standard_normal() -> None:
             value = 60 + site[h] + season[now] + effect[h, a] + 10 * rng.normal()
             offer = Offer(features=np.eye(3), control=np.eye(3)[0], unit=Unit(user=np.array([h]), group=np.array([h])))
             evidence = field.add(evidence, offer, np.array([a]), Outcome(vector=np.array([[value]])))
-            keys = np.vstack([keys, [now, 0, h, h, a, 0]])
+            keys = np.vstack([keys, [now, 0, h, 0, h, a, 0]])
             y.append([value])
     evidence = field.ready(evidence)
     rows = make_rows(keys, np.zeros((len(y), 0)), np.array(y), None, (len(FACTORS), 0, 1))

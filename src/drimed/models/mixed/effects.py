@@ -1,8 +1,8 @@
 """Posteriors of effects: contrasts of arms for single users and for users together, their ranges, and when they count.
 
-An effect is a linear combination of coefficients: a row on theta for each metric, whose posterior and prior are normal.
-Users' effects are correlated through theta, so several users together are one row, the mean of theirs. Effects of a
-season, and where users have effects of their own those as well, are averaged out of such a row.
+An effect is a weighted sum of arms' mean outcomes: a row on theta for each metric, and one on the own effects of each
+unit. Users' effects are correlated through theta, so several users together are one sum. Effects of seasons are
+averaged out.
 
 **Multiple comparisons.** A likely range is right for one effect, not for all of them at once. So an arm is called
 likely better (or worse) for a user only if, besides the user's own range, one of two things holds: it is better for all
@@ -23,7 +23,7 @@ and then on each metric.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ from scipy.special import log_ndtr, ndtr
 from drimed.errors import ConfigError, InputError
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import UNKNOWN, Cells, Scale
-from drimed.models.mixed.prediction import degrees_of_freedom, residual
+from drimed.models.mixed.prediction import at_each_node, degrees_of_freedom, effects_of_clusters, residual
 from drimed.models.mixed.terms import FACTORS, Layout, Structure
 from drimed.models.offer import Offer
 from drimed.numerics import probability
@@ -44,7 +44,7 @@ from drimed.records import ENOUGH_SEASONS
 LIKELY = 0.95
 NORMAL = np.asarray(np.inf)  # degrees of freedom
 ALPHA = 0.05  # a range at all times fails with this probability, and Dunnett's bound
-AT_ONCE = 256  # users whose rows are made at a time
+AT_ONCE = 256  # clusters whose effects are computed at a time
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(101)
 LARGEST = 12.0  # deviations within which a bound is looked for
 SEASON, ARM = FACTORS.index("season"), FACTORS.index("arm")
@@ -118,17 +118,32 @@ def anytime_range(
     return np.where(informed, centre - half, -np.inf), np.where(informed, centre + half, np.inf)
 
 
+class _Sums(NamedTuple):
+    """Weights of sums in standardised units, on theta and on the own effects of units; T sums, C clusters."""
+
+    layout: Layout  # of theta, with columns for values that no outcome has
+    rows: FloatArray  # (..., T, M, P)
+    clusters: IntArray  # (C,)
+    own: FloatArray  # (..., T, C, M, q)
+    offset: FloatArray  # (..., T), of the metrics' centres
+
+
 @dataclass(frozen=True)
 class FittedModel:
-    """The posterior of theta in standardised units, with columns for all users that are asked about."""
+    """A learner with its evidence, all outcomes in the fit."""
 
     learner: Field
     evidence: FieldEvidence
-    structure: Structure
-    layout: Layout
-    theta: FloatArray  # (..., M, P)
-    covariance: FloatArray  # (..., M, P, M, P)
-    prior: FloatArray  # (..., M, P), variances
+
+    @staticmethod
+    def of(learner: Field, evidence: FieldEvidence) -> FittedModel:
+        """With the outcomes that were still waiting."""
+        return FittedModel(learner, learner.ready(evidence))
+
+    @property
+    def structure(self) -> Structure:
+        """As it was fitted."""
+        return self.learner.structure(self.evidence)
 
     @property
     def scale(self) -> Scale:
@@ -145,42 +160,85 @@ class FittedModel:
         """Of the metrics: (..., M)."""
         return self.scale.unit[..., self.structure.covariates :]
 
-    def posterior(self, rows: FloatArray) -> EffectPosterior:
-        """Of rows in standardised columns and the metrics' units: (..., *any, M, P) -> (..., *any)."""
-        batch, size = self.theta.shape[:-2], rows.shape[-2] * rows.shape[-1]
-        flat = rows.reshape(*batch, -1, size)  # (..., n, M P)
-        mean = np.matvec(flat, self.theta.reshape(*batch, size))
-        variance = np.vecdot(np.matmul(flat, self.covariance.reshape(*batch, size, size)), flat)
-        prior = np.sqrt(np.matvec(flat**2, self.prior.reshape(*batch, size)))
-        squares = self.layout.by_family(flat.reshape(*flat.shape[:-1], *rows.shape[-2:]) ** 2)
-        at_nodes = self.evidence.fitted.variance.reshape(*batch, -1, squares.shape[-2] * squares.shape[-1])
-        at_nodes = np.matmul(squares.reshape(*flat.shape[:-1], -1), np.swapaxes(at_nodes, -1, -2))  # (..., n, B)
+    def posterior(
+        self, parts: Sequence[tuple[Offer, FloatArray]], units: str, season: int | None = None
+    ) -> EffectPosterior:
+        """Of sums of mean outcomes in an average season, or in a certain one: (..., T).
+
+        Each part has offers and the weights of their arms' metrics (..., T, n, K, M). The outcomes are those of the
+        units themselves ("each"), of units "alike", or of "average" units, whose own effects are averaged out.
+        """
+        structure, fitted = self.structure, self.evidence.fitted
+        sums = self._sums(parts, season, own=units != "average" and structure.cluster != "season")
+        layout, at = sums.layout, structure.common.places_in(sums.layout)
+        squares = layout.by_family(sums.rows**2)  # (..., T, M, families)
+        rows, new = sums.rows[..., None, :, at], np.isin(np.arange(len(layout.family)), at, invert=True)
+        theta, covariance = fitted.theta[..., None, :, :], fitted.covariance[..., None, :, :, :, :]
+        v = fitted.variance  # (..., B, M, families)
+        shift = variance = np.zeros(1)
+        if len(sums.clusters):
+            squares = squares + structure.own.by_family((sums.own**2).sum(-3))
+            theta, covariance = at_each_node(fitted)
+            through, shift, variance = self._own_effects(sums)
+            rows, variance = rows + through, variance if units == "each" else np.zeros(1)
+        else:
+            v = v.mean(-3, keepdims=True)
+        unseen = sums.rows[..., new] ** 2  # (..., T, M, P'), of columns that follow their prior
+        variance = variance + np.einsum("...tmp,...bmp->...tb", unseen, v[..., layout.family[new]])
+        batch, (B, M, P) = theta.shape[:-3], theta.shape[-3:]
+        flat = np.moveaxis(np.broadcast_to(rows, (*rows.shape[:-3], B, M, P)), -3, -4).reshape(*batch, B, -1, M * P)
+        spread = np.vecdot(np.matmul(flat, covariance.reshape(*batch, B, M * P, M * P)), flat)  # (..., B, T)
+        means = np.swapaxes(np.matvec(flat, theta.reshape(*batch, B, M * P)), -1, -2) + shift  # (..., T, B)
+        variances = np.swapaxes(spread, -1, -2) + variance
+        mean, variance = means.mean(-1), np.maximum(variances.mean(-1) + means.var(-1), 0.0)
+        at_nodes = np.einsum("...tmf,...bmf->...tb", squares, fitted.variance)
+        prior = np.sqrt(at_nodes.mean(-1))
         freedom = degrees_of_freedom(at_nodes[..., None, :], variance[..., None])
         known, blank = self.scale.known[..., None] > 0, np.where(prior > 0, UNKNOWN, 0.0)
-        columns = (
-            mean,
-            np.where(known, np.sqrt(np.maximum(variance, 0.0)), blank),
+        return EffectPosterior(
+            sums.offset + mean,
+            np.where(known, np.sqrt(variance), blank),
             np.where(known, prior, blank),
             np.where(known, freedom, np.inf),
             np.zeros_like(mean),
         )
-        return EffectPosterior(*(column.reshape(rows.shape[:-2]) for column in columns))
 
-    def prediction_rows(self, offers: Offer) -> tuple[IntArray, FloatArray]:
-        """The factors and covariates of all arms of each offer: (..., n, K, F) and (..., n, K, c)."""
-        return self.learner.features.prediction_rows(offers, self.evidence.season)
+    def _sums(self, parts: Sequence[tuple[Offer, FloatArray]], season: int | None, *, own: bool) -> _Sums:
+        """The parts added up."""
+        structure, place, average = self.structure, self.structure.cluster_place, season is None
+        now = self.evidence.season if season is None else season
+        made = [self.learner.features.prediction_rows(offers, now) for offers, _ in parts]
+        most = np.max([keys.reshape(-1, keys.shape[-1]).max(0) for keys, _ in made], axis=0)
+        layout = replace(structure.common, sizes=tuple(np.maximum(structure.common.sizes, 1 + most).tolist()))
+        numbers = [keys[..., 0, place].reshape(-1, keys.shape[-3])[0] for keys, _ in made]  # (n,) of each part
+        clusters = np.unique(np.concatenate(numbers)) if own else np.zeros(0, np.intp)
+        total: list[Any] = [0.0, 0.0, 0.0]
+        for (_, weights), (keys, covariates), number in zip(parts, made, numbers, strict=True):
+            z, w = self.scale.expand().standardise(covariates), weights * self.unit[..., None, None, None, :]
+            X = layout.rows(keys, z, average_season=average)
+            total[0] = total[0] + np.einsum("...thkm,...hkp->...tmp", w, X, optimize=True)
+            total[1] = total[1] + np.einsum("...thkm,...m->...t", weights, self.centre)
+            if own:
+                Z = structure.own.rows(structure.with_unseen(keys), z, average_season=average)
+                by_unit = np.einsum("...thkm,...hkq->h...tmq", w, Z, optimize=True)
+                of_cluster = np.zeros((len(clusters), *by_unit.shape[1:]))
+                np.add.at(of_cluster, np.searchsorted(clusters, number), by_unit)
+                total[2] = total[2] + np.moveaxis(of_cluster, 0, -3)
+        return _Sums(layout, total[0], clusters, total[2], total[1])
 
-    def rows(self, keys: IntArray, covariates: FloatArray, *, without: Sequence[str] = ()) -> FloatArray:
-        """Decisions as rows on theta, but for families that vary with a factor of `without`: (..., n, K, P)."""
-        rows = self.layout.rows(keys, self.scale.expand().standardise(covariates))
-        out = [k for k in self.layout.members if set(self.structure.families[k].by) & set(without)]
-        rows[..., np.isin(self.layout.family, out)] = 0.0
-        return rows
-
-    def effect_rows(self, offers: Offer) -> FloatArray:
-        """Each arm against the user's own control as rows, for one unit of a metric: (..., n, K, P)."""
-        X = self.rows(*self.prediction_rows(offers))
-        return X - np.einsum("...hk,...hkp->...hp", offers.control, X)[..., None, :]
+    def _own_effects(self, sums: _Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What own effects add at each node: rows on theta (..., T, B, M, P), shift and variance (..., T, B)."""
+        cells, fitted = self.evidence.cells, self.evidence.fitted
+        total: list[Any] = [0.0, 0.0, 0.0]
+        for first in range(0, len(sums.clusters), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            clusters = np.broadcast_to(sums.clusters[some], (*cells.batch, len(sums.clusters[some])))
+            effects, w = effects_of_clusters(self.structure, fitted, cells, clusters), sums.own[..., some, :, :]
+            total[0] = total[0] - np.einsum("...tcmq,...cbmqnp->...tbnp", w, effects.gain, optimize=True)
+            total[1] = total[1] + np.einsum("...tcmq,...cbmq->...tb", w, effects.shift, optimize=True)
+            half = np.einsum("...tcmq,...cbmqnr->...tcbnr", w, effects.noise, optimize=True)
+            total[2] = total[2] + np.einsum("...tcbnr,...tcnr->...tb", half, w, optimize=True)
+        return total[0], total[1], total[2]
 
     def preferences(self, offers: Offer) -> FloatArray:
         """Of each user: (..., n, M)."""
@@ -191,38 +249,14 @@ class FittedModel:
 
     def noise(self, offers: Offer) -> FloatArray:
         """The covariance of single outcomes under each arm, in the units of the metrics: (..., n, K, M, M)."""
-        keys, _ = self.prediction_rows(offers)
+        keys, _ = self.learner.features.prediction_rows(offers, self.evidence.season)
         unit = self.unit[..., None, None, :]  # (..., 1, 1, M)
         R = residual(self.structure, self.evidence.fitted, keys) * unit[..., None] * unit[..., None, :]
         return np.broadcast_to(R, (*np.broadcast_shapes(R.shape[:-2], keys.shape[:-1]), *R.shape[-2:]))
 
 
-def extend_to(learner: Field, evidence: FieldEvidence, offers: Offer) -> FittedModel:
-    """The fit, with columns for the users of these offers; effects without any outcomes follow the prior."""
-    evidence = learner.ready(evidence)
-    structure, fitted = learner.structure(evidence), evidence.fitted
-    keys, _ = learner.features.prediction_rows(offers, evidence.season)
-    most = 1 + keys.reshape(-1, keys.shape[-1]).max(0)
-    layout = replace(structure.common, sizes=tuple(np.maximum(structure.common.sizes, most).tolist()))
-    at, M, P = structure.common.places_in(layout), structure.metrics, len(layout.family)
-    prior = fitted.variance.mean(-3)[..., layout.family]
-    theta, covariance = np.zeros((*fitted.batch, M, P)), np.zeros((*fitted.batch, M, P, M, P))
-    theta[..., at] = fitted.theta
-    for m in range(M):
-        covariance[..., m, :, m, :] = prior[..., m, :, None] * np.eye(P)
-        for k in range(M):
-            covariance[..., m, at[:, None], k, at] = fitted.covariance[..., m, :, k, :]
-    return FittedModel(learner, evidence, structure, layout, theta, covariance, prior)
-
-
 def effects_of_users(model: FittedModel, offers: Offer) -> EffectPosterior:
-    """Each arm against the user's own control, with all that is a user's own: (..., n, K, O)."""
-    if offers.control.ndim > 2:
-        return _of_users(model, offers)
-    return EffectPosterior.join([_of_users(model, part) for _, part in chunks(offers)])
-
-
-def _of_users(model: FittedModel, offers: Offer) -> EffectPosterior:
+    """Each arm against the user's own control, for the user or users alike as the learner promises: (..., n, K, O)."""
     belief = model.learner.beliefs(model.evidence, offers)
     weighs = on_measures(model.preferences(offers))  # (..., n, O, M)
     contrast = np.eye(belief.mean.shape[-2]) - offers.control[..., None, :]  # (..., n, K, K)
@@ -245,22 +279,22 @@ def _of_users(model: FittedModel, offers: Offer) -> EffectPosterior:
 def effects_together(model: FittedModel, offers: Offer, possible: BoolArray) -> EffectPosterior:
     """Each arm against the control for these users together: (..., K, O).
 
-    The mean over the users who can get the arm, `possible` (..., n, K), or over all of them where none can. For people
-    it is the average person: a user's own effects are averaged out.
+    The mean over the users who can get the arm, `possible` (..., n, K), or over all of them where none can; of an
+    average unit where the promise is to units alike.
     """
     weight, weighs = mean_weights(possible), on_measures(model.preferences(offers))
-    total: FloatArray | float = 0.0
-    for at, part in chunks(offers):
-        parts = weight[..., at, :], weighs[..., at, :, :], model.effect_rows(part)
-        total = total + np.einsum("...hk,...hom,...hkp->...komp", *parts, optimize=True)
-    posterior = model.posterior(np.asarray(total) * model.unit[..., None, None, :, None])
+    contrast = np.eye(weight.shape[-1]) - offers.control[..., None, :]  # (..., n, K, J)
+    sums = np.einsum("...hk,...hom,...hkj->...kohjm", weight, weighs, contrast, optimize=True)
+    K, measures = sums.shape[-5:-3]
+    sums = sums.reshape(*sums.shape[:-5], K * measures, *sums.shape[-3:])
+    posterior = model.posterior([(offers, sums)], "average" if model.learner.promise == "alike" else "each")
+    posterior = EffectPosterior(*(column.reshape(*column.shape[:-1], K, measures) for column in posterior))
     if model.learner.kind == "people":
         return posterior
-    contrast = np.eye(weight.shape[-1]) - offers.control[..., None, :]  # (..., n, K, J)
-    contrast = np.einsum("...hk,...hom,...hkj->...komj", weight, weighs, contrast, optimize=True)
-    noise = model.noise(offers).mean(-4)  # (..., J, M, M)
-    single = np.einsum("...komj,...jmn,...konj->...ko", contrast, noise, contrast, optimize=True)
-    return posterior._replace(single=np.broadcast_to(np.sqrt(single), posterior.mean.shape))
+    total = sums.sum(-3)  # (..., K O, J, M)
+    single = np.einsum("...tjm,...jmn,...tjn->...t", total, model.noise(offers).mean(-4), total, optimize=True)
+    single = np.broadcast_to(np.sqrt(single).reshape(*single.shape[:-1], K, measures), posterior.mean.shape)
+    return posterior._replace(single=single)
 
 
 def mean_weights(possible: BoolArray) -> FloatArray:
@@ -273,17 +307,6 @@ def on_measures(preference: FloatArray) -> FloatArray:
     """Weights of the metrics in each user's reward, and in each metric: (..., M) -> (..., O, M)."""
     M = preference.shape[-1]
     return np.concatenate([preference[..., None, :], np.broadcast_to(np.eye(M), (*preference.shape, M))], -2)
-
-
-def chunks(offers: Offer) -> Iterator[tuple[slice, Offer]]:
-    """A few users at a time; those of a batch all at once."""
-    n = offers.control.shape[-2]
-    if n <= AT_ONCE or offers.control.ndim > 2:
-        yield slice(0, n), offers
-        return
-    for first in range(0, n, AT_ONCE):
-        at = slice(first, min(first + AT_ONCE, n))
-        yield at, offers.take(at)
 
 
 # Multiple comparisons

@@ -19,6 +19,7 @@ from drimed.models.offer import Offer, Outcome, Unit
 from drimed.numerics.arrays import FloatArray, IntArray
 
 Roles = tuple[frozenset[str], ...]
+PLACES = ("block", "group", "member", "user")  # factors that a unit has
 
 
 @final
@@ -62,7 +63,7 @@ class Features:
         parts = [a.shape[:-1] for a in (unit.levels, unit.covariates) if a is not None]
         if offer.attributes is not None:
             parts.append(offer.attributes.shape[:-2])
-        lead = np.broadcast_shapes(np.shape(unit.user), np.shape(unit.group), np.shape(unit.block), *parts)
+        lead = np.broadcast_shapes(*parts, *(np.shape(getattr(unit, name)) for name in PLACES))
         keys, z = self._of_unit(unit, max(season, 0), np.zeros(lead, np.intp))
         keys, z = np.repeat(keys[..., None, :], arms, -2), np.repeat(z[..., None, :], arms, -2)
         keys[..., FACTORS.index("arm")] = np.arange(arms)
@@ -103,9 +104,9 @@ class Features:
                 raise InputError(f"the model uses {n} {name}: give the offer a unit with them, got {got}")
         keys = np.zeros((*arm.shape, len(self.factors)), np.intp)
         z = np.zeros((*arm.shape, self.width))
-        values = {"season": season, "block": unit.block, "group": unit.group, "user": unit.user, "arm": arm}
-        for name, value in values.items():
-            keys[..., FACTORS.index(name)] = value
+        for name in PLACES:
+            keys[..., FACTORS.index(name)] = getattr(unit, name)
+        keys[..., FACTORS.index("season")], keys[..., FACTORS.index("arm")] = season, arm
         if self.categories:
             keys[..., len(FACTORS) :] = unit.levels
         if self.covariates:

@@ -31,6 +31,8 @@ ROLES = ("level", "effects", "noise")
 MOST_UPDATES = 64  # more outcomes than this at a time, or this share of all, are faster integrated anew
 SLOWER = 4000  # with so many outcomes variances are fitted again at half of the way to twice as many
 MOST_NOISE = 3  # covariates that scale the noise
+PROMISES = ("each", "alike")
+FEW_COLUMNS = 128  # of sites: with more of them than seasons have, sites are eliminated instead of seasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Field:
     covariates: tuple[str, ...] | int = ()
     categories: tuple[str, ...] | int = ()  # the same for each category
     attributes: int = 0  # numbers that describe an arm
+    promise: str = "each"  # each: to this unit; alike: to units like it, with the same attributes, group and history
     seasons: bool = True  # outcomes shift from season to season
     noise: str = "common"  # common: one residual covariance; arm: each arm scales it
     discount: float = 1.0  # weight of an outcome for each season that has passed since
@@ -78,7 +81,7 @@ class Field:
     keeps_features: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", KINDS), ("noise", NOISES)):
+        for name, known in (("kind", KINDS), ("noise", NOISES), ("promise", PROMISES)):
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
         if not 0 < self.discount <= 1:
@@ -230,7 +233,7 @@ class Field:
     def beliefs(self, evidence: FieldEvidence, offer: Offer) -> Belief:
         """Mean outcomes for the users of an offer: (..., n, K, M)."""
         rows = self.features.prediction_rows(offer, evidence.season)
-        return belief(self.structure(evidence), evidence.fitted, evidence.cells, *rows)
+        return belief(self.structure(evidence), evidence.fitted, evidence.cells, *rows, alike=self.promise == "alike")
 
     # Parts
 
@@ -259,22 +262,28 @@ def _structure_of(learner: Field, sizes: tuple[int, ...], metrics: int) -> Struc
     named = dict(zip(learner.features.factors, counts, strict=True))
     people, grouped = learner.kind == "people", named["group"] > 0
     named["group"] = max(named["group"], 1)
-    # The number of clusters does not matter, so that it must not make a new structure.
-    if not people or not learner.seasons:
+    if not learner.seasons:
         named["season"] = 1
+    # The number of clusters does not matter, so that it must not make a new structure.
     if people:
+        cluster, named["member"] = "user", 1
         named["user"] = min(named["user"], named["group"] + 1)
         if named["user"] <= named["group"] or not grouped:  # each user is a group: none has columns
             named["user"] = named["group"] = 1
-    return _made(learner, tuple(named.values()), metrics, ungrouped=bool(people and grouped and ungrouped))
+    else:
+        named["user"], each = 1, 1 + named["arm"]
+        few = named["group"] * named["member"] * each <= max(FEW_COLUMNS, named["season"] * each)
+        cluster = "season" if few and learner.promise == "each" else "group"
+        named[cluster] = 1
+    return _made(learner, tuple(named.values()), metrics, cluster, ungrouped=bool(people and grouped and ungrouped))
 
 
 @lru_cache(maxsize=1024)
-def _made(learner: Field, sizes: tuple[int, ...], metrics: int, *, ungrouped: bool) -> Structure:
+def _made(learner: Field, sizes: tuple[int, ...], metrics: int, cluster: str, *, ungrouped: bool) -> Structure:
     features = learner.features
     named = dict(zip(features.factors, sizes, strict=True))
-    people, arms = learner.kind == "people", named["arm"]
-    if people:
+    arms = named["arm"]
+    if learner.kind == "people":
         families = people_families(features.terms, named, seasons=learner.seasons, ungrouped=ungrouped)
     else:
         families = field_families(features.terms, named, seasons=learner.seasons)
@@ -282,7 +291,7 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int, *, ungrouped: bo
         families=families,
         factors=features.factors,
         sizes=tuple(n if name in FIXED else n + 1 for name, n in named.items()),
-        cluster="user" if people else "season",
+        cluster=cluster,
         covariates=features.width,
         noise=NoiseGroups(metrics, arms if learner.noise == "arm" else 1, 1 << len(features.noisy)),
         ranges=learner.ranges or ((-np.inf, np.inf),) * metrics,

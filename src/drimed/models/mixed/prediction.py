@@ -20,7 +20,7 @@ cluster's effects for each metric, B nodes, f families.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.special import chdtri
@@ -34,6 +34,7 @@ from drimed.models.offer import Fit
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.numerics.quadratic_forms import log_determinant
 
+AT_ONCE = 256  # units with own effects that are computed at a time
 TELLING_DIGITS = 9  # of a mean in standardised units; less is round-off
 LEAST_SPREAD = 1e-6  # a squared coefficient of variation that makes no difference
 
@@ -50,16 +51,30 @@ class Belief:
 
 
 def belief(
-    structure: Structure, fitted: IntegratedPosterior, cells: Cells, keys: IntArray, covariates: FloatArray
+    structure: Structure,
+    fitted: IntegratedPosterior,
+    cells: Cells,
+    keys: IntArray,
+    covariates: FloatArray,
+    *,
+    alike: bool = False,
 ) -> Belief:
-    """Mean outcomes for offers whose arms have the factors keys (..., n, K, F) and covariates (..., n, K, c)."""
+    """Mean outcomes for offers whose arms have the factors keys (..., n, K, F) and covariates (..., n, K, c).
+
+    Of the users themselves or, `alike`, of users like them.
+    """
+    n = keys.shape[-3]
+    if n > AT_ONCE and not cells.batch and structure.cluster != "season":
+        some = (slice(first, first + AT_ONCE) for first in range(0, n, AT_ONCE))
+        parts = [belief(structure, fitted, cells, keys[at], covariates[at], alike=alike) for at in some]
+        return Belief(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Belief)))
     keys = structure.with_unseen(keys)
     scale, family = fitted.scale.expand(), structure.common.family
     z = scale.standardise(covariates)
-    rows = X = structure.common.rows(keys, z)
-    if structure.cluster == "user":
-        Z = structure.own.rows(keys, z)
-        mean, cov = _with_own_effects(structure, fitted, cells, keys, X, Z)
+    rows = X = structure.common.rows(keys, z, average_season=True)
+    if structure.cluster != "season":
+        Z = structure.own.rows(keys, z, average_season=True)
+        mean, cov = _with_own_effects(structure, fitted, cells, keys, X, Z, alike=alike)
         rows, family = np.concatenate([X, Z], -1), np.concatenate([family, structure.own.family])
     else:
         mean = np.matmul(X, np.swapaxes(fitted.theta[..., None, :, :], -1, -2))
@@ -116,11 +131,20 @@ def as_fit(belief: Belief, pulls: FloatArray, round: int, delta: float) -> Fit:
 
 
 def _with_own_effects(
-    structure: Structure, fitted: IntegratedPosterior, cells: Cells, keys: IntArray, X: FloatArray, Z: FloatArray
+    structure: Structure,
+    fitted: IntegratedPosterior,
+    cells: Cells,
+    keys: IntArray,
+    X: FloatArray,
+    Z: FloatArray,
+    *,
+    alike: bool,
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance for users with effects of their own, from their own cells and theta."""
     users = np.broadcast_to(keys[..., 0, structure.cluster_place], (*cells.batch, keys.shape[-3]))
     effects = effects_of_clusters(structure, fitted, cells, users)
+    if alike:
+        effects = effects._replace(noise=np.zeros_like(effects.noise))
     theta, covariance = at_each_node(fitted)
     nodes = theta[..., None, :, :, :], covariance[..., None, :, :, :, :, :]  # (..., 1, B, ...)
     return mixture(*through_clusters(effects, X[..., None, :, :], Z[..., None, :, :], *nodes), 2)
@@ -129,7 +153,7 @@ def _with_own_effects(
 def at_each_node(fitted: IntegratedPosterior) -> tuple[FloatArray, FloatArray]:
     """Theta and its covariance at each node: (..., B, M, P) and (..., B, M, P, M, P)."""
     if fitted.each_theta is None or fitted.each_covariance is None:
-        raise InputError("users have effects of their own only where the model's clusters are users")
+        raise InputError("units have effects of their own only where they are the model's clusters")
     return fitted.each_theta, fitted.each_covariance
 
 

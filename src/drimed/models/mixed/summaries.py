@@ -1,6 +1,6 @@
 """Summaries of a fitted mixed model: variance components, levels of sites and seasons, effects by covariate, residuals.
 
-Shapes: n users, K arms, M metrics, O = 1 + M measures, P columns of theta, q of a cluster's own effects, B nodes.
+Shapes: n users, K arms, M metrics, O = 1 + M measures.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from drimed.errors import InputError
-from drimed.models.mixed.effects import LIKELY, EffectPosterior, FittedModel, chunks, effects_together
+from drimed.models.mixed.effects import LIKELY, EffectPosterior, FittedModel, effects_together
 from drimed.models.mixed.learner import Field, FieldEvidence
-from drimed.models.mixed.likelihood import posterior_at_nodes
-from drimed.models.mixed.observations import Cells, Rows, make_design
-from drimed.models.mixed.prediction import effects_of_clusters, through_clusters
+from drimed.models.mixed.observations import Cells, Rows
 from drimed.models.mixed.terms import FACTORS, RESIDUAL_SD
-from drimed.models.mixed.variance_components import mixture
 from drimed.models.offer import Offer, Unit
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -29,6 +26,7 @@ NEGLIGIBLE = 0.1  # of the noise's deviation: a range that reaches below it begi
 MOST_PRIOR = 0.8  # of the prior's deviation: a log variance that is less uncertain is known from the outcomes
 ENOUGH = 2  # values of a factor from which on a family that varies with it can be told from others
 MOST = 2000  # values whose covariance is factorised
+GROUPS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -124,74 +122,47 @@ def _unit(offers: Offer) -> Unit:
 
 def group_levels(model: FittedModel, offers: Offer, members: Sequence[Sequence[int]]) -> EffectPosterior:
     """The mean outcome of groups of users under their own controls in an average season: (groups, M)."""
-    return _outcomes_of(model, np.stack([_control_row(model, offers.take(some)) for some in members]))
+    units = "average" if model.learner.promise == "alike" else "each"
+    levels = []
+    for first in range(0, len(members), GROUPS_AT_ONCE):
+        some = members[first : first + GROUPS_AT_ONCE]
+        theirs = offers.take([h for group in some for h in group])
+        group = np.repeat(np.arange(len(some)), [len(group) for group in some])
+        share = (group == np.arange(len(some))[:, None]) / np.bincount(group)[:, None]  # (groups, n)
+        levels.append(_mean_outcomes(model, [(share, theirs)], units))
+    return EffectPosterior.join(levels)
 
 
 def season_levels(
     model: FittedModel, offers: Offer, numbers: Sequence[int] = (), categories: Sequence[int] = ()
 ) -> tuple[IntArray, EffectPosterior]:
-    """The seasons with outcomes, and the mean outcome of all users under their own controls in each: (L,), (L, M).
+    """The seasons with outcomes, and the mean outcome of users under their own controls in each: (L,), (L, M).
 
-    The covariates `numbers` and the `categories` are in each season as its outcomes had them, all others as offered.
+    For average sites: effects of single sites are averaged out. The covariates `numbers` and the `categories` are in
+    each season as its outcomes had them, all others as offered.
     """
-    structure = model.structure
-    cells = model.evidence.cells.compact(structure.cluster_place)
+    if model.structure.cluster == "season":  # the same model, with sites eliminated instead
+        model = FittedModel.of(replace(model.learner, promise="alike"), replace(model.evidence, included=-1))
+    cells = model.evidence.cells.live()
     seasons = np.unique(cells.keys[cells.n > 0, FACTORS.index("season")])
-    eliminated = structure.cluster == "season"
-    if eliminated:
-        offers = _with_columns(model, offers)
-    X: list[FloatArray] = []
-    Z: list[FloatArray] = []
+    everybody = np.full((1, len(offers.control)), 1 / len(offers.control))
+    levels = []
     for season in seasons.tolist():
-        parts = list(_in_contexts(cells, season, offers, numbers, categories))
-        at = None if eliminated else season
-        X.append(np.sum([share * _control_row(model, part, at) for share, part in parts], axis=0))
-        if eliminated:
-            Z.append(np.sum([share * _own_control_row(model, part) for share, part in parts], axis=0))
-    if not eliminated:
-        return seasons, _outcomes_of(model, np.stack(X))
-    # Each from its own cells, given theta, at every node; theta without columns for users without outcomes.
-    fitted, x, z = model.evidence.fitted, np.stack(X)[:, structure.common.places_in(model.layout)], np.stack(Z)
-    v, R = fitted.variance, fitted.residual  # (B, ...)
-    whole = make_design(structure, cells, model.scale, model.learner.discount)
-    _, theta, covariance = posterior_at_nodes(whole, v, R)
-    effects = effects_of_clusters(structure, fitted, cells, seasons)
-    at_nodes = through_clusters(effects, x[:, None, None], z[:, None, None], theta[None], covariance[None])
-    mean, cov = mixture(*at_nodes, 2)  # (L, 1, M), (L, 1, M, 1, M)
-    variance = np.diagonal(cov[:, 0, :, 0, :], axis1=-2, axis2=-1)
-    nodes = v.mean(0)
-    prior = x**2 @ nodes[:, structure.common.family].T + z**2 @ nodes[:, structure.own.family].T  # (L, M)
-    deviation, before = (model.unit * np.sqrt(np.maximum(part, 0.0)) for part in (variance, prior))
-    return seasons, EffectPosterior(model.centre + model.unit * mean[:, 0], deviation, before)
+        parts = [(share * everybody, part) for share, part in _in_contexts(cells, season, offers, numbers, categories)]
+        levels.append(_mean_outcomes(model, parts, "average", season))
+    return seasons, EffectPosterior.join(levels)
 
 
-def _control_row(model: FittedModel, offers: Offer, season: int | None = None) -> FloatArray:
-    """The mean row of these users under their own controls, in an average season or a certain one: (P,)."""
-    total = np.zeros(len(model.layout.family))
-    for _, part in chunks(offers):
-        keys, z = model.prediction_rows(part)
-        if season is not None:
-            keys[..., FACTORS.index("season")] = season
-        X = model.rows(keys, z, without=() if season is not None else ("season",))
-        total += np.einsum("hk,hkp->p", part.control, X)
-    return total / len(offers.control)
-
-
-def _own_control_row(model: FittedModel, offers: Offer) -> FloatArray:
-    """The mean row of these users under their own controls on a season's effects, blocks averaged out: (q,)."""
-    structure = model.structure
-    keys, z = model.prediction_rows(offers)
-    rows = np.einsum("hk,hkq->q", offers.control, structure.own.rows(keys, z)) / len(offers.control)
-    blocks = [k for k, f in enumerate(structure.families) if "block" in f.by]
-    return np.where(np.isin(structure.own.family, blocks), 0.0, rows)
-
-
-def _outcomes_of(model: FittedModel, rows: FloatArray) -> EffectPosterior:
-    """Mean outcomes of rows (..., P), metric by metric: (..., M)."""
-    M = model.structure.metrics
-    wide = model.unit[:, None, None] * np.eye(M)[:, :, None] * rows[..., None, None, :]  # (..., M, M, P)
-    posterior = model.posterior(wide)
-    return posterior._replace(mean=model.centre + posterior.mean)
+def _mean_outcomes(
+    model: FittedModel, parts: Sequence[tuple[FloatArray, Offer]], units: str, season: int | None = None
+) -> EffectPosterior:
+    """Mean outcomes under the users' own controls, for shares of users (sets, n): (sets, M)."""
+    M, weighted = model.structure.metrics, []
+    for share, offers in parts:
+        weights = np.einsum("gh,hk,mo->gmhko", share, offers.control, np.eye(M))
+        weighted.append((offers, weights.reshape(-1, *weights.shape[2:])))
+    posterior = model.posterior(weighted, units, season)
+    return EffectPosterior(*(np.broadcast_to(c, posterior.mean.shape).reshape(-1, M) for c in posterior))
 
 
 def _in_contexts(
@@ -211,14 +182,6 @@ def _in_contexts(
     for values, n in zip(combinations, np.bincount(which.ravel(), theirs.n), strict=True):
         levels = _with(_unit(offers).levels, list(categories), values)
         yield float(n / theirs.n.sum()), replace(offers, unit=replace(_unit(offers), levels=levels))
-
-
-def _with_columns(model: FittedModel, offers: Offer) -> Offer:
-    """The users whose group and number have columns; all where none have."""
-    keys, _ = model.prediction_rows(offers)
-    used = [FACTORS.index("group"), FACTORS.index("user")]
-    inside = (keys[:, 0, used] < model.evidence.sizes[used]).all(-1)
-    return offers.take(np.flatnonzero(inside)) if inside.any() else offers
 
 
 # Residuals

@@ -2,8 +2,10 @@
 
 A family has one coefficient for each combination of its factors (and covariate, if it is a family of slopes), and one
 variance for each metric. Families that contain the cluster factor belong to a cluster and are eliminated; the others
-make up theta. A user without a group gets both a group-level and a user-level random effect; the group-level one is
-shared with no other user, so it is eliminated with the user's own. docs/model.md has the families and their priors.
+make up theta. Whichever factor has many values is the cluster: seasons or sites in a field, where a user is a member
+of its site; users where people come. There, a user without a group gets both a group-level and a user-level random
+effect; the group-level one is shared with no other user, so it is eliminated with the user's own. docs/model.md has
+the families and their priors.
 Shapes: leading `...` is any batch; K arms, M metrics, F factors, P columns for each metric, p parameters.
 """
 
@@ -19,7 +21,7 @@ from drimed.errors import ConfigError
 from drimed.models.mixed.likelihood import Derivatives
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
-FACTORS = ("season", "block", "group", "user", "arm", "noise")  # of every model; categories come after them
+FACTORS = ("season", "block", "group", "member", "user", "arm", "noise")  # of every model; categories come after them
 FIXED = ("block", "arm", "noise")  # factors without a place for values that were not seen yet
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
 # Variance of season x arm relative to the residual's. Public variety trials: 0.16 in 48 years of barley, 0.12 in three
@@ -72,19 +74,20 @@ def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True)
 
     Users have families of their own where a site has several of them, blocks where there are any.
 
-    >>> [f.name for f in field_families(Terms(), {"user": 3, "group": 3, "block": 1}) if "season" in f.by]
+    >>> [f.name for f in field_families(Terms(), {"member": 1, "block": 1}) if "season" in f.by]
     ['season', 'season x group', 'season x arm']
     """
-    nested = sizes["user"] > sizes["group"]
+    nested = sizes["member"] > 1
+    user = "group", "member"
     # Causes that change the effects of arms between places share the variance that a single cause would be given.
     causes = 1 + nested + len(terms.effects) + len(terms.category_effects)
     share = 0.5 / (1 + causes)
     return (
         *_common_families(terms, share, slope_spread=1.0),
-        *_varying("group", share),
-        *(_varying("user", share) if nested else ()),
+        *_varying("group", ("group",), share),
+        *(_varying("user", user, share) if nested else ()),
         *((Family("season", ("season",)), Family("season x group", ("season", "group"))) if seasons else ()),
-        *((Family("block", ("season", "block")),) if sizes["block"] > 1 else ()),
+        *((Family("block", ("season", *user, "block")),) if sizes["block"] > 1 else ()),
         *((Family("season x arm", ("season", "arm"), centre=SEASON_ARMS),) if seasons else ()),
     )
 
@@ -99,9 +102,9 @@ def people_families(
     grouped = sizes["group"] < sizes["user"] and (ungrouped or sizes["group"] > 1)
     return (
         *_common_families(terms, 1.0, slope_spread=1.5),
-        *(_varying("group") if grouped else ()),
+        *(_varying("group", ("group",)) if grouped else ()),
         *((Family("season", ("season",)),) if seasons and sizes["season"] > 1 else ()),
-        *_varying("user"),
+        *_varying("user", ("user",)),
         Family("user x arm x covariate", ("user", "arm"), slopes=terms.effects, centre=0.25),
     )
 
@@ -120,9 +123,9 @@ def _common_families(terms: Terms, slope: float, slope_spread: float) -> tuple[F
     )
 
 
-def _varying(factor: str, centre: float = 0.25) -> tuple[Family, ...]:
-    """A level and effects of arms for each value of a factor."""
-    return Family(factor, (factor,)), Family(f"{factor} x arm", (factor, "arm"), centre=centre)
+def _varying(name: str, by: tuple[str, ...], centre: float = 0.25) -> tuple[Family, ...]:
+    """A level and effects of arms for each combination of factors."""
+    return Family(name, by), Family(f"{name} x arm", (*by, "arm"), centre=centre)
 
 
 class _Index(NamedTuple):
@@ -199,12 +202,14 @@ class Layout:
             absent |= (keys[..., self.factors.index("arm"), None] == self.reference) & at.by_arm
         return np.where(absent[..., at.entry], -1, column)
 
-    def rows(self, keys: IntArray, covariates: FloatArray) -> FloatArray:
-        """Decisions as rows on the columns: (..., F), (..., c) -> (..., P)."""
+    def rows(self, keys: IntArray, covariates: FloatArray, *, average_season: bool = False) -> FloatArray:
+        """Decisions as rows on the columns, in their season or an average one: (..., F), (..., c) -> (..., P)."""
         slots = np.concatenate([np.ones((*covariates.shape[:-1], 1)), covariates], -1)
         cols, values = np.broadcast_arrays(self.columns(keys), slots[..., self.slot])
         wide = np.zeros((*cols.shape[:-1], len(self.family) + 1))
         np.put_along_axis(wide, cols, values, -1)  # column -1 is the one too many
+        if average_season:
+            wide[..., :-1][..., self._of_seasons] = 0.0
         return wide[..., :-1]
 
     def by_family(self, columns: FloatArray) -> FloatArray:
@@ -221,6 +226,11 @@ class Layout:
             places.append(columns[tuple(slice(self.sizes[i]) for i in at)].ravel())
             base += width
         return np.concatenate(places)
+
+    @cached_property
+    def _of_seasons(self) -> BoolArray:
+        """The columns that vary with the season: (P,)."""
+        return np.array(["season" in f.by for f in self.families], bool)[self.family]
 
     @cached_property
     def _index(self) -> _Index:
@@ -277,7 +287,7 @@ class Structure:
     factors: tuple[str, ...]
     # Of the factors; all but FIXED ones have a place more than values were seen, for a value that was not.
     sizes: tuple[int, ...]
-    cluster: str  # the factor with many values that is eliminated: seasons or users
+    cluster: str  # the factor with many values that is eliminated: seasons, groups or users
     covariates: int
     noise: NoiseGroups
     ranges: tuple[Range, ...]  # of the metrics, infinite where one has none

@@ -57,7 +57,7 @@ class IntegratedPosterior:
     residual: FloatArray = field(metadata=GROWS)  # (..., B, g, M, M)
     theta: FloatArray = field(metadata=GROWS)  # (..., M, P)
     covariance: FloatArray = field(metadata=GROWS)  # (..., M, P, M, P)
-    # At each node, where users have effects of their own: (..., B, M, P) and (..., B, M, P, M, P).
+    # At each node, where clusters are units with effects of their own: (..., B, M, P) and (..., B, M, P, M, P).
     each_theta: FloatArray | None = field(metadata=GROWS)
     each_covariance: FloatArray | None = field(metadata=GROWS)
 
@@ -105,7 +105,7 @@ def prior(structure: Structure, scale: Scale, batch: tuple[int, ...], *, integra
     by_column = variance[..., family].reshape(*lead, M * P)
     covariances = (by_column[..., None] * np.eye(M * P)).reshape(*lead, M, P, M, P)
     means = np.zeros((*lead, M, P))
-    each = (means, covariances) if structure.cluster == "user" else (None, None)
+    each = (None, None) if structure.cluster == "season" else (means, covariances)
     return IntegratedPosterior(scale, *laplace, variance, residual, *mixture(means, covariances, 2), *each)
 
 
@@ -119,7 +119,7 @@ def integrate(structure: Structure, design: Design, scale: Scale, laplace: Lapla
             "the posterior of the mixed model is not finite: outcomes or covariates differ in scale by more than a "
             "double can hold; look for values that are far too large"
         )
-    each = (means, covariances) if structure.cluster == "user" else (None, None)
+    each = (None, None) if structure.cluster == "season" else (means, covariances)
     return IntegratedPosterior(scale, *laplace, variance, residual, *mixture(means, covariances, 2), *each)
 
 

@@ -1,0 +1,82 @@
+"""Thompson sampling with exact propensities: each arm as often as it is the best one in the posterior.
+
+Source: Thompson (1933). A draw of the arms' mean rewards is replaced by a fixed set of quasi-random points, so the
+probability that an arm is best is a function of the posterior alone: it can be logged, replayed and evaluated.
+Shapes: leading `...` is any batch; K arms, d features, s points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, final
+
+import numpy as np
+from scipy.special import chdtri, ndtri, stdtr
+
+from drimed.errors import ConfigError
+from drimed.models.offer import Fit, Offer
+from drimed.numerics.arrays import FloatArray
+from drimed.numerics.quadratic_forms import eigen
+from drimed.policies.rules.base import Ask, Randomisation, shared, tied
+
+LEAST_FREEDOM = 2.0  # of tails with a variance
+NORMAL_FREEDOM = 1e6  # degrees of freedom that are as good as infinite
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Thompson:
+    """p_a = P(arm a has the largest mean reward), by quasi-random points of the posterior.
+
+    An arm that is best in hardly any point has the probability that it beats the leader instead, which is larger than
+    that of being best and falls off as the posterior does: no arm's probability is zero. Arms that tie in all points
+    share theirs. A penalty is taken from an arm's reward, in standard deviations of its distance to the leader.
+    """
+
+    points: int = 256
+
+    reference: ClassVar[str] = "Thompson 1933"
+    randomisation: ClassVar[Randomisation] = "closed form"
+
+    def __post_init__(self) -> None:
+        if self.points < 2 or self.points % 2:
+            raise ConfigError(f"points must be an even number, at least 2, got {self.points}")
+
+    def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
+        x, K = offer.features, offer.features.shape[-2]
+        mean = fit.mean(x)
+        _, gap, distance = fit.behind_leader(x, ask.mask)
+        if ask.penalty is not None:
+            mean = mean - ask.penalty * np.sqrt(distance)
+        values, vectors = eigen(np.matmul(np.matmul(x, fit.V_inv), np.swapaxes(x, -1, -2)), "the arms' mean rewards")
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+        normal, uniform = quasi_random_points(self.points, K)
+        draws = np.matmul(normal, np.swapaxes(root, -1, -2))  # (..., s, K)
+        nu = np.minimum(fit.freedom, NORMAL_FREEDOM)[..., None]
+        if (nu < NORMAL_FREEDOM).any():  # Student's distribution with the variances of V^-1
+            draws = draws * np.sqrt((nu - LEAST_FREEDOM) / chdtri(nu, uniform))[..., None]
+        rewards = mean[..., None, :] + draws
+        mask = None if ask.mask is None else ask.mask[..., None, :]
+        p = shared(tied(rewards, mask)).mean(-2)
+        z = gap / np.sqrt(np.where(distance > 0, distance, 1.0))
+        tail = np.where(distance > 0, stdtr(nu, -z), 0.0)
+        p = np.maximum(p, np.minimum(tail, 1 / self.points))
+        if ask.mask is not None:
+            p = np.where(ask.mask, p, 0.0)
+        return p / p.sum(-1, keepdims=True)
+
+
+@cache
+def quasi_random_points(count: int, dimensions: int) -> tuple[FloatArray, FloatArray]:
+    """Antithetic pairs of standard normal points, and a uniform number for each pair: (count, K) and (count,).
+
+    An additive recurrence on the generalised golden ratio (Roberts 2018), which fills the cube evenly.
+    """
+    ratio = 1.5
+    for _ in range(64):
+        ratio = (1 + ratio) ** (1 / (dimensions + 2))
+    steps = ratio ** -np.arange(1.0, dimensions + 2)
+    cube = (0.5 + np.outer(np.arange(1, count // 2 + 1), steps)) % 1.0
+    half = ndtri(cube[:, :dimensions])
+    return np.concatenate([half, -half]), np.tile(cube[:, dimensions], 2)
