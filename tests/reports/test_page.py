@@ -13,7 +13,7 @@ import pytest
 from drimed.errors import InputError
 from drimed.formatting import short
 from drimed.reports.analysis import analyse
-from drimed.reports.page import TABLES, meanings, report, report_tables, write_report
+from drimed.reports.page import meanings, report, report_tables, table_columns, write_report
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports.worlds import (
@@ -103,7 +103,7 @@ def test_the_tables_hold_the_numbers_of_the_page(tmp_path: Path) -> None:
 def test_every_column_of_a_table_is_explained() -> None:
     for name, rows in report_tables(field()).items():
         explained = meanings(name, rows[0])
-        assert set(TABLES[name]) == set(rows[0]) or name == "allocation", name
+        assert set(table_columns()[name]) == set(rows[0]) or name == "allocation", name
         assert all(explained.values())
 
 

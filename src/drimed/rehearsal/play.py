@@ -35,8 +35,8 @@ from drimed.simulation.trial_world import Response
 from drimed.trial.dataset import Dataset, outcome_columns
 from drimed.trial.estimates import of_posterior, of_regression
 from drimed.trial.events import STOPPED
-from drimed.trial.look_history import BY_HAND, LookHistory, due, has_floor, most_decisions
-from drimed.trial.spec import StoppingRule, Tolerance, TrialSpec
+from drimed.trial.look_history import BY_HAND, due, has_floor, most_decisions
+from drimed.trial.spec import Tolerance, TrialSpec
 from drimed.trial.state import Counts, Episode, TrialState
 from drimed.trial.stopping import evaluate
 
@@ -186,43 +186,39 @@ def _decide(
     holds: BoolArray | None,
 ) -> tuple[Any, Draw]:  # fmt: skip
     """A season by the trial's own policy; where a guard keeps accounts, one plot of each user at a time."""
-    policy, n, first = state.policy, len(user), int(earlier.sum())
-    turn = np.array([np.count_nonzero(user[:i] == u) for i, u in enumerate(user)])
-    waves = [np.flatnonzero(turn == t) for t in range(int(turn.max()) + 1)] if state.remembers_users else [np.arange(n)]
+    policy, spec, n, first = state.policy, state.spec, len(user), int(earlier.sum())
+    turn = (
+        np.array([np.count_nonzero(user[:i] == u) for i, u in enumerate(user)]) if state.remembers_users else user * 0
+    )
+    waves = [np.flatnonzero(turn == t) for t in range(int(turn.max()) + 1)]
     parts: list[Draw] = []
     for at in waves:
         floor = None
-        if state.spec.floors is not None:
-            floors = Floors(**state.spec.floors.heights())
+        if spec.floors is not None:
+            floors = Floors(**spec.floors.heights())
             floor = floors.after(earlier[user[at]] if floors.count == "user" else np.full(len(at), first))
-            if state.spec.floors.until is not None and holds is not None:
+            if spec.floors.until is not None and holds is not None:
                 floor = Floor(control=floor.control * holds[:, at], arms=floor.arms * holds[:, at])
         some = replace(offers if len(at) == n else offers.take(at), floor=floor)
         learned = policy.settle(learned)
         parts.append(policy.decide(learned, some, draws[:, first : first + len(at)]))
         learned = policy.commit(learned, some, parts[-1])
         first += len(at)
-    if len(parts) == 1:
-        return learned, parts[0]
-    order = np.argsort(np.concatenate(waves))
-    names = ("action", "probabilities", "reason_code")
-    joined: dict[str, Any] = {name: np.concatenate([getattr(d, name) for d in parts], 1)[:, order] for name in names}
+    order, columns = np.argsort(np.concatenate(waves)), ("action", "probabilities", "reason_code")
+    joined: dict[str, Any] = {name: np.concatenate([getattr(d, name) for d in parts], 1)[:, order] for name in columns}
     return learned, Draw(**joined, exact=parts[0].exact)
 
 
 def _allocate(trials: SimulatedTrials, design: Design, offers: Offer, season: int, draws: FloatArray) -> Draw:
     """A season that is decided without learning."""
-    S, n, K = offers.features.shape[:3]
-    can = np.ones((n, K), bool) if offers.available is None else offers.available[0]
-    p = offers.control
-    if design.allocation != CONTROL:
-        p = np.broadcast_to(can / can.sum(-1, keepdims=True), (S, n, K))
+    can, n = _possible(offers), offers.control.shape[-2]
+    p = offers.control if design.allocation == CONTROL else can / can.sum(-1, keepdims=True)
     if design.allocation == FIXED:
         generators = [streams.generator(int(seed), f"plan {season}") for seed in trials.seeds]
-        action = np.stack([_balanced(can, rng) for rng in generators])
+        action = np.stack([_balanced(can[0], rng) for rng in generators])
     else:
         action = probability.sample(p, draws[:, :n, 0])
-    return Draw(action, p, np.full((S, n), UNCHANGED))
+    return Draw(action, p, np.full(action.shape, UNCHANGED))
 
 
 def _balanced(can: BoolArray, rng: np.random.Generator) -> IntArray:
@@ -260,9 +256,8 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
     enough = effects.has_enough_seasons(policy.learner, state.evidence, offers)
     confirmed = np.broadcast_to(enough, estimate.shape).all(-2)
     if isinstance(policy.learner, Field):
-        possible = np.ones(offers.control.shape, bool) if offers.available is None else offers.available
         model = effects.FittedModel.of(policy.learner, state.evidence)
-        together = effects.effects_together(model, offers, possible).at((..., 0))
+        together = effects.effects_together(model, offers, _possible(offers)).at((..., 0))
         five, arms = of_posterior(together), effects.compared_arms(offers.control, offers.available)
         significant = effects.is_significant(together, None, arms, 1)
     else:
@@ -277,10 +272,13 @@ def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:
     """Weight of each user in the mean effect of an arm: (H, K), over users who can get it, or `some` (H,) of them."""
     control = offers.control[0]
     mine = np.ones(len(control), bool) if some is None else some
-    possible = np.ones(control.shape, bool) if offers.available is None else offers.available[0]
     out = np.zeros(control.shape)
-    out[mine] = effects.mean_weights(possible[mine])
+    out[mine] = effects.mean_weights(_possible(offers)[0][mine])
     return out
+
+
+def _possible(offers: Offer) -> BoolArray:
+    return np.ones(offers.control.shape, bool) if offers.available is None else offers.available
 
 
 @dataclass
@@ -288,18 +286,15 @@ class StoppingMonitor:
     """Stopping rules of simulated trials, evaluated by the live functions on a state of each trial's own."""
 
     trials: SimulatedTrials
-    rules: dict[str, StoppingRule] = field(init=False)  # by name, in the order of the file
-    history: list[LookHistory] = field(init=False)  # (S,), of looks
-    played: IntArray = field(init=False)  # (S,), seasons before a rule or a limit ended the trial, or all
     met: list[BoolArray] = field(default_factory=list)  # (S, R) after each look
     wrong: list[BoolArray] = field(default_factory=list)  # (S, R), with a claim that is false
     last_look: dict[int, dict[str, Any]] = field(default_factory=dict)  # by trial
 
     def __post_init__(self) -> None:
         S, stopping = len(self.trials.seeds), self.trials.state.spec.stopping
-        self.rules = {} if stopping is None else dict(stopping.rules)
-        self.history = [self.trials.state.looked] * S
-        self.played = np.full(S, self.trials.setting.seasons)
+        self.rules = {} if stopping is None else dict(stopping.rules)  # by name, in the order of the file
+        self.history = [self.trials.state.looked] * S  # of looks
+        self.played = np.full(S, self.trials.setting.seasons)  # before a rule or a limit ended the trial, or all
 
     def look(self, seasons: Sequence[Season], learned: Any) -> None:
         """After the last of these seasons, at the state of the policy by then."""
@@ -380,15 +375,14 @@ class StoppingMonitor:
 
     def _is_false(self, s: int, name: str, claim: dict[str, Any]) -> bool:
         """Whether the world says otherwise of the users of a claim; of all, where no user who is looked at is one."""
-        state, trials, rule = self.trials.state, self.trials, self.rules[name]
-        scope = state.looked.scopes[name]
-        who = [
-            scope.by == "all" or claim["who"] == (p.group if scope.by == "group" else p.user) for p in trials.looked_at
-        ]
-        arms = [state.problem.arm(found["arm"]) for found in claim["ranges"]]
-        metric = 0 if rule.metric is None else 1 + state.problem.metrics.index(rule.metric)
+        trials, rule, problem = self.trials, self.rules[name], self.trials.state.problem
+        scope = trials.state.looked.scopes[name]
+        names = [{"group": p.group, "user": p.user}.get(scope.by, claim["who"]) for p in trials.looked_at]
+        who = np.array([name == claim["who"] for name in names])
+        arms = [problem.arm(one["arm"]) for one in claim["ranges"]]
+        metric = 0 if rule.metric is None else 1 + problem.metrics.index(rule.metric)
         effects = trials.effects[s][:, arms, metric]  # (H, arms)
-        truth = (weights(trials.typical, np.array(who) if any(who) else None)[:, arms] * effects).sum(0)
+        truth = (weights(trials.typical, who if who.any() else None)[:, arms] * effects).sum(0)
         return bool((scope.question(rule).distance(truth, truth) >= 0).any())
 
 
@@ -438,11 +432,10 @@ def record(monitor: StoppingMonitor, seasons: Sequence[Season], tolerance: Toler
     trials = monitor.trials
     S, U = len(trials.seeds), len(trials.users)
     looks = [s.number for s in seasons if s.look is not None]
-    loss, tolerated, count = (np.zeros((S, U)) for _ in range(3))
+    loss, tolerated, count = np.zeros((3, S, U))
     columns: dict[str, list[Any]] = {}
     for season in seasons:
-        means, can = season.means, season.offers.available
-        can = np.ones(means.shape, bool) if can is None else can
+        means, can = season.means, _possible(season.offers)
         given, control = pick(means, season.action), np.vecdot(season.control, means)
         allowed = tolerance.relative * np.abs(control) + tolerance.absolute
         by_season = {

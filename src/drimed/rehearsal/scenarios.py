@@ -159,24 +159,16 @@ def usual(spec: TrialSpec, seasons: int | None = None) -> dict[str, Scenario]:
     if not arms:
         raise InputError("every arm of the trial is the control of a user: give scenarios with the effects of arms")
     first, last, lose = arms[0], arms[-1], "the tolerance lets a decision lose"
-    matters, before = {"effects": {first: pull}}, f"{first} is better as before, and"
-    tables: dict[str, dict[str, Any]] = {
-        "no difference": {"about": "all arms do the same", "site_arm": dict.fromkeys(spec.metrics, 0.0)},
-        "a difference that matters": {"about": f"{first} is better by as much as {lose}"} | matters,
-        "a harmful arm": {
-            "about": f"{last} is worse by twice what {lose}",
-            "effects": {last: {m: -HARM * e for m, e in pull.items()}},
-        },
-        "a trend": {
-            "about": f"{before} everything rises from season to season",
-            "trend": {m: TREND * sd[m] for m in sd},
-        } | matters,
-        "pessimistic noise": {
-            "about": f"{before} outcomes scatter twice as much",
-            "noise": {m: NOISY * sd[m] for m in sd},
-        } | matters,
-    }  # fmt: skip
-    return {name: Scenario(seasons=seasons, **own) for name, own in tables.items()}
+    better, before = Scenario(seasons=seasons, effects={first: pull}), f"{first} is better as before, and"
+    harm, rise, noise = ({m: size * v for m, v in of.items()} for size, of in ((-HARM, pull), (TREND, sd), (NOISY, sd)))
+    changes: dict[str, tuple[str, dict[str, Any]]] = {
+        "no difference": ("all arms do the same", {"effects": {}, "site_arm": dict.fromkeys(spec.metrics, 0.0)}),
+        "a difference that matters": (f"{first} is better by as much as {lose}", {}),
+        "a harmful arm": (f"{last} is worse by twice what {lose}", {"effects": {last: harm}}),
+        "a trend": (f"{before} everything rises from season to season", {"trend": rise}),
+        "pessimistic noise": (f"{before} outcomes scatter twice as much", {"noise": noise}),
+    }
+    return {name: better.model_copy(update={"about": about} | own) for name, (about, own) in changes.items()}
 
 
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
@@ -282,16 +274,11 @@ class SimulatedTrials:
         draft = Draft(Created(own.plain(), 0, np.__version__))
         (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
         state = TrialState.start(created)
-        plots: list[list[Place]] = []
-        states: list[TrialState] = []
+        plots, states = list[list[Place]](), list[TrialState]()
         rng = streams.generator(0, "people who join")  # the same in all simulated trials
         for season in range(sizes.seasons):
-            new = {
-                f"person {season * arriving + i + 1}": User(
-                    cohort=cohorts[i % len(cohorts)], attributes=_attributes(own, rng)
-                )
-                for i in range(arriving)
-            }
+            people = [User(cohort=cohorts[i % len(cohorts)], attributes=_attributes(own, rng)) for i in range(arriving)]
+            new = {f"person {season * arriving + i}": person for i, person in enumerate(people, 1)}
             state = state.with_users(list(new.items()))
             plots.append([place for user in (*own.users, *new) for place in places(state, user)])
             states.append(state)
@@ -319,11 +306,11 @@ class SimulatedTrials:
     @cached_property
     def looked_at(self) -> list[Profile]:
         """Users whose effects are estimated: those of the file, or a typical person of each cohort."""
-        spec = self.state.spec
-        cohorts: Sequence[str | None] = [*spec.cohorts] or [None]
-        if spec.users:
-            return [self.state.profile(u) for u in spec.users]
-        return [self.state.problem.profile(c or "a typical person", User(cohort=c), h) for h, c in enumerate(cohorts)]
+        spec, problem = self.state.spec, self.state.problem
+        typical = enumerate([*spec.cohorts] or [None])
+        return [self.state.profile(u) for u in spec.users] or [
+            problem.profile(c or "a typical person", User(cohort=c), h) for h, c in typical
+        ]
 
     @cached_property
     def sites(self) -> dict[tuple[bool, str], int]:
@@ -376,11 +363,9 @@ class SimulatedTrials:
         return self._offer(self.profiles(season), self.contexts(season), self.block(season).tolist())
 
     def opening(self, season: int) -> Offer:
-        """Offers to all users who have joined, when a season opens: (S, users)."""
+        """Offers of all arms to all users who have joined, when a season opens: (S, users)."""
         profiles = [self.state.profile(user) for user in self.states[season].users]
-        contexts = self.contexts(season, np.arange(len(profiles)))
-        offers = self.state.problem.offer(profiles, contexts, [None] * len(profiles))
-        return offers.broadcast((len(self.seeds), len(profiles)))
+        return self._offer(profiles, self.contexts(season, np.arange(len(profiles))), every_arm=True)
 
     @cached_property
     def typical(self) -> Offer:
@@ -388,11 +373,12 @@ class SimulatedTrials:
         return self._offer(self.looked_at, [self.state.problem.covariates.typical] * len(self.looked_at))
 
     def _offer(
-        self, profiles: list[Profile], contexts: Sequence[FloatArray | None], blocks: list[int] | None = None
-    ) -> Offer:
-        masks = [self.state.problem.available(p, ()) for p in profiles]
-        offers = self.state.problem.offer(profiles, contexts, masks, blocks)
-        return offers.broadcast((len(self.seeds), len(profiles)))
+        self, profiles: list[Profile], contexts: Sequence[FloatArray | None], blocks: list[int] | None = None, *,
+        every_arm: bool = False,
+    ) -> Offer:  # fmt: skip
+        problem = self.state.problem
+        masks = [None if every_arm else problem.available(p, ()) for p in profiles]
+        return problem.offer(profiles, contexts, masks, blocks).broadcast((len(self.seeds), len(profiles)))
 
     def means(self, season: int, offers: Offer) -> FloatArray:
         """Mean outcome of each arm for each decision, in an average season like this one: (S, n, K, M)."""
@@ -437,10 +423,10 @@ def _site(profile: Profile) -> tuple[bool, str]:
 
 def _attributes(spec: TrialSpec, rng: np.random.Generator) -> dict[str, float | str] | None:
     """Attributes of a person who joins: numbers around the typical value, and any of the levels of a category."""
-    drawn: dict[str, float | str] = {}
-    for name, attribute in spec.attributes.items():
-        if attribute.levels:
-            drawn[name] = attribute.levels[int(rng.integers(len(attribute.levels)))]
-        else:
-            drawn[name] = (attribute.typical or 0.0) + (attribute.spread or 1.0) * float(rng.standard_normal())
+    drawn: dict[str, float | str] = {
+        name: a.levels[int(rng.integers(len(a.levels)))]
+        if a.levels
+        else (a.typical or 0.0) + (a.spread or 1.0) * float(rng.standard_normal())
+        for name, a in spec.attributes.items()
+    }
     return drawn or None

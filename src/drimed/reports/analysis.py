@@ -12,7 +12,7 @@ import numpy as np
 from drimed.errors import DrimedError
 from drimed.formatting import counted, marked, percent, short
 from drimed.numerics.arrays import BoolArray
-from drimed.records import PENDING, STATES, Decision, Effect, Event, Look, Opening, Status
+from drimed.records import PENDING, STATES, Decision, Effect, Look, Opening, Status
 from drimed.reports.benefit import Benefit, benefit
 from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
 from drimed.reports.effects import (
@@ -95,9 +95,7 @@ class Analysis:
     @property
     def promise(self) -> str:
         """The name of the long ranges: only the paper's model guarantees them."""
-        if self.checks.withdrawn:
-            return NOT_GUARANTEED
-        return GUARANTEED if self.variation is None else AT_ALL_TIMES
+        return NOT_GUARANTEED if self.checks.withdrawn else GUARANTEED if self.variation is None else AT_ALL_TIMES
 
     @property
     def promise_of_sums(self) -> str:
@@ -105,15 +103,15 @@ class Analysis:
         return AT_THIS_LOOK if self.promise == AT_ALL_TIMES else self.promise
 
     @cached_property
-    def given(self) -> set[str]:
-        """Arms that were given."""
-        return {arm for arm, n in self.times.items() if n}
-
-    @cached_property
     def times(self) -> dict[str, int]:
         """Decisions for each arm."""
         arms = self.data.state.problem.arms
         return dict(zip(arms, np.bincount(self.data.arm, minlength=len(arms)).tolist(), strict=True))
+
+    @cached_property
+    def given(self) -> set[str]:
+        """Arms that were given."""
+        return {arm for arm, n in self.times.items() if n}
 
     @cached_property
     def _may_get(self) -> dict[str, BoolArray]:
@@ -135,8 +133,9 @@ class Analysis:
 
     def source(self, effect: Effect) -> EvidenceSource | None:
         """The outcomes that an effect on the reward rests on, by a mixed model."""
-        by_model = effect.on == REWARD and effect.source == MODEL
-        return self.variation.sources.get((effect.who, effect.arm)) if self.variation is not None and by_model else None
+        if self.variation is None or effect.on != REWARD or effect.source != MODEL:
+            return None
+        return self.variation.sources.get((effect.who, effect.arm))
 
     def has_estimates(self) -> bool:
         """Outcomes have told something about arms."""
@@ -226,29 +225,26 @@ class StoppingHistory:
     def describe(self, *, withdrawn: bool = False) -> list[str]:
         """Events in order; `withdrawn`: the model is wrong by now, and what it showed before shows nothing."""
         text = [f"{counted(len(self.looks), 'look')} so far." if self.looks else "No look was taken yet."]
-        called = calendar(self.state)
-        first: dict[tuple[str, str, str], Look] = {}
+        said, first = calendar(self.state).said, dict[tuple[str, str, str], Look]()
         for look in self.looks:
             for claim in look.claims:
                 if claim.met:
-                    arm = "all arms" if claim.all_arms else claim.arm
-                    first.setdefault((claim.rule, arm, claim.who), look)
+                    first.setdefault((claim.rule, "all arms" if claim.all_arms else claim.arm, claim.who), look)
         for (rule, arm, who), look in first.items():
-            when = f"in {called.said(look.episode)} after {counted(look.decisions, 'decision')}"
+            when = f"in {said(look.episode)} after {counted(look.decisions, 'decision')}"
             text.append(f"{rule} was met for {arm}, {who}, {when}.")
         if self.looks and not first:
             text.append("No rule was met.")
-        last = self.looks[-1].claims if self.looks else []
-        for rule, why in {c.rule: c.waits for c in last if c.withdrawn}.items():
-            text.append(f"At the last look {rule} was not met: {why}.")
+        waits = {c.rule: c.waits for c in self.looks[-1].claims if c.withdrawn} if self.looks else {}
+        text += [f"At the last look {rule} was not met: {why}." for rule, why in waits.items()]
         rules = {} if self.state.spec.stopping is None else self.state.spec.stopping.rules
         for rule in dict.fromkeys(rule for rule, _, _ in first) if withdrawn else ():
             if rule in rules and rules[rule].evidence == "model":
                 text.append(f"{rule} rests on the model, which is wrong by what is known now: its claim does not hold.")
         for look in self.looks:
-            text += [f"The floor ended for {who} after {called.said(look.episode)}." for who in look.floor_ends]
+            text += [f"The floor ended for {who} after {said(look.episode)}." for who in look.floor_ends]
             if look.demands is not None:
-                text.append(f"The trial was {look.demands} after {called.said(look.episode)}: {look.reason}.")
+                text.append(f"The trial was {look.demands} after {said(look.episode)}: {look.reason}.")
         return text
 
 
@@ -258,8 +254,14 @@ def stopping_history(ledger: Ledger, state: TrialState) -> StoppingHistory | Non
     if state.spec.stopping is None and not changes:
         return None
     decided = next(ledger.events(kinds=[DECISION], until=state.seq, limit=1), None)
-    first_decision = state.seq + 1 if decided is None else decided.seq
-    amendments = [_amendment(event, first_decision) for event in changes]
+    amendments = []
+    for event in changes:
+        body: Mapping[str, Any] = event.body
+        old = describe_rules(None if body["was"] is None else Stopping.model_validate(body["was"]))
+        new = describe_rules(Stopping.model_validate(body["stopping"]))
+        removed, added = [rule for rule in old if rule not in new], [rule for rule in new if rule not in old]
+        late = decided is not None and event.seq > decided.seq
+        amendments.append(Amendment(event.time, event.actor, body["reason"], late, removed, added))
     return StoppingHistory(state, list(looks(ledger, until=state.seq)), amendments)
 
 
@@ -293,11 +295,3 @@ def _describe_rule(name: str, rule: StoppingRule) -> str:
         f"{name}: {claim}, on {rule.metric or 'the reward'}, for {whom}; shown by {EVIDENCE[rule.evidence]}, at a "
         f"confidence of {percent(rule.confidence)}. Then {THEN[rule.then]}."
     )
-
-
-def _amendment(event: Event, first_decision: int) -> Amendment:
-    body: Mapping[str, Any] = event.body
-    old = describe_rules(None if body["was"] is None else Stopping.model_validate(body["was"]))
-    new = describe_rules(Stopping.model_validate(body["stopping"]))
-    removed, added = [one for one in old if one not in new], [one for one in new if one not in old]
-    return Amendment(event.time, event.actor, body["reason"], event.seq > first_decision, removed, added)

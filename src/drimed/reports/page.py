@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -25,7 +26,6 @@ from drimed.reports.effects import EVERYBODY, MODEL, Recommendation, groups
 from drimed.reports.svg import MOST_LOOKS, Chart
 from drimed.reports.wording import NOTHING_YET, Words, describe_benefit, summary, undecided, units, upcoming, words_of
 from drimed.trial.estimates import EXACT, PROPENSITIES, REWARD
-from drimed.trial.export import MEANING
 from drimed.trial.look_history import better_direction
 from drimed.trial.seasons import calendar
 from drimed.trial.tables import sheet
@@ -42,69 +42,7 @@ SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they
 MOST_USERS = 1000  # in the tables of the page; the files beside it have all
 MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
 
-_SEASON = {name: MEANING[name] for name in ("episode", "season", "date")}
-_UNKNOWN = "empty: nothing is known yet"
-_EFFECT = {
-    "arm": "the arm that is compared with the control",
-    "on": "the reward or a metric, in its unit",
-    "estimate": f"estimated difference between the arm and the control; {_UNKNOWN}",
-    "likely_low": f"lower end of the likely range (95 %, at one look); {_UNKNOWN}",
-    "likely_high": f"upper end of the likely range; {_UNKNOWN}",
-}
-_LEVEL = {"low": "lower end of the likely range", "high": "upper end of the likely range"}
-TABLES: dict[str, dict[str, str]] = {
-    "effects": _EFFECT
-    | {
-        "who": "all users, a group or a user",
-        "low": f"lower end of the range that holds at all times at once; {_UNKNOWN}",
-        "high": f"upper end of the range that holds at all times at once; {_UNKNOWN}",
-        "source": "the model, or the propensities alone",
-        "decisions": "how often the arm was given here",
-        "available": "whether a user here can get the arm now",
-        "seasons": "seasons with outcomes of the arm and of the control; the arm is judged after two of them; empty: "
-        "seasons have no effects on single arms",
-        "significant": "whether the likely range excludes 0 after adjusting for multiple comparisons; empty: none made",
-        "retired": "whether the arm was retired: it is not given any more",
-        "own_outcomes": "outcomes of the arm here; empty: not counted",
-    },
-    "recommendations": {
-        "user": MEANING["user"],
-        "arm": "the arm with the largest estimated reward for the user, of the control and the arms with outcomes",
-        "control": "the user's control",
-        "effect": "estimated difference between the arm and the control",
-        "effect_low": "lower end of the range of that effect that holds at all times at once",
-        "effect_high": "upper end of the range of that effect that holds at all times at once",
-        "likely_low": _EFFECT["likely_low"],
-        "likely_high": _EFFECT["likely_high"],
-        "lead": "estimated lead over the next best arm; empty: no other arm has outcomes",
-        "runner_up": "the next best arm with outcomes; empty: there is none",
-        "p_best": "probability that the arm is the best of all for the user, by the model",
-    },
-    "allocation": _SEASON,
-    "over_time": _SEASON | _EFFECT,
-    "varies": _LEVEL
-    | {
-        "metric": "the metric, in its unit",
-        "family": "the term of the model",
-        "text": "the same in words",
-        "deviation": "standard deviation beyond the covariates' part, but for rows of a covariate itself",
-        "identifiable": "whether the outcomes tell it from other components; if not, only `high` says something",
-    },
-    "levels": _LEVEL
-    | {
-        "of": "site or season",
-        "metric": "the metric, in its unit",
-        "name": "the site or season",
-        "outcomes": "its number of outcomes",
-        "estimate": "expected outcome under the control: at a site with a typical context, in a season with its own",
-    },
-    "covariates": _EFFECT
-    | {
-        "covariate": "an attribute of users or a context",
-        "value": "its value, in its unit, or its level",
-        "estimate": "the effect if all users had this value",
-    },
-}
+EFFECT_COLUMNS = ("arm", "on", "estimate", "likely_low", "likely_high")  # of the table of effects over time
 
 
 @dataclass(frozen=True)
@@ -119,53 +57,41 @@ class PageView:
 
 def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
     """The variables of the template `analysis.html`, but for those that a live page adds."""
-    state, some = a.data.state, set(view.users)
-    words, unit = words_of(a), units(state)
-    history, withdrawn = a.stopping, a.checks.withdrawn
-    metrics = [(m, unit[m], f"-{i + 1}" if i else "") for i, m in enumerate(state.problem.metrics)]
-    variation = a.variation
+    state, some, words, unit = a.data.state, set(view.users), words_of(a), units(a.data.state)
     charts = {
         "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
         "over_time": [draw.over_time(a, on, unit[on]) for on in view.on[:1]],
         "varies": [],
         "levels": [],
     }
-    if variation is not None:
-        for m, u, n in metrics:
-            charts["varies"].append(draw.components(variation.components, words, m, u, f"varies-chart{n}"))
-            charts["levels"] += [
-                draw.levels(variation.sites, words, m, u, f"sites-chart{n}", seasons=False),
-                draw.levels(variation.seasons, words, m, u, f"seasons-chart{n}", seasons=True),
-            ]
-    titles = [] if variation is None else [(f"{words.group}s", variation.sites), ("seasons", variation.seasons)]
+    if (variation := a.variation) is not None:
+        for i, metric in enumerate(state.problem.metrics):
+            of, n = (words, metric, unit[metric]), f"-{i + 1}" if i else ""
+            charts["varies"].append(draw.components(variation.components, *of, f"varies-chart{n}"))
+            charts["levels"].append(draw.levels(variation.sites, *of, f"sites-chart{n}", seasons=False))
+            charts["levels"].append(draw.levels(variation.seasons, *of, f"seasons-chart{n}", seasons=True))
     return {
         **{name: [c for c in some_charts if c is not None] for name, some_charts in charts.items()},
         "a": a,
         "words": words,
-        "mixed": variation is not None,
         "called": calendar(state),
         "summary": summary(a),
         "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
         "level": _level(a),
-        "withdrawn": withdrawn,
         "by_site": _by_site(a, words, view),
         "undecided": undecided(a, words),
         "recommendations": [r for r in a.recommendations if r.user in some] if a.has_estimates() else [],
         "nothing_yet": NOTHING_YET if all(r.alone for r in a.recommendations) else "",
-        "levels_title": " and ".join(noun for noun, part in titles if part).capitalize(),
         "covariates": draw.covariates(a, REWARD, unit[REWARD], words),
         "reward": draw.reward(a),
         "worse_off": [x for x in a.benefit.users if x.user in some] if len(state.users) > 1 else [],
         "worse_off_text": describe_benefit(a, words),
-        "in_unit": f", in {unit[REWARD]}" if unit[REWARD] else "",
         "by_user": view.by_user,
         "allocation": draw.by_user(a, view.users) if view.by_user else draw.by_arm(a),
         "foreseen": True,
-        "upcoming": upcoming([d for d in a.next if d.user in some], state.problem.arms, calendar(state).word),
         "exact": any(x.source == EXACT for x in a.effects),
-        "stopping": history,
-        "stopping_text": [] if history is None else history.describe(withdrawn=withdrawn is not None),
-        "stopping_charts": [] if history is None else draw.rule_charts(history),
+        "upcoming": upcoming([d for d in a.next if d.user in some], state.problem.arms, calendar(state).word),
+        "stopping_charts": [] if a.stopping is None else draw.rule_charts(a.stopping),
     }
 
 
@@ -183,7 +109,17 @@ def environment(*packages: str) -> Environment:
 @cache
 def style() -> str:
     """The style sheet."""
-    return resources.files("drimed.reports").joinpath("static", "pages.css").read_text(encoding="utf-8")
+    return _text("static/pages.css")
+
+
+@cache
+def table_columns() -> dict[str, dict[str, str]]:
+    """The meanings of the columns of each table beside the page."""
+    return tomllib.loads(_text("columns.toml"))
+
+
+def _text(file: str) -> str:
+    return resources.files("drimed.reports").joinpath(file).read_text(encoding="utf-8")
 
 
 def write_report(trial: Trial, out: Path, *, suffix: str = ".csv", force: bool = False) -> Path:
@@ -233,7 +169,13 @@ def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
         return {"season": called.names.get(episode, ""), "date": called.dates.get(episode, "")}
 
     allocation = [
-        {"episode": e, **{f"arm {arm}" if arm in _SEASON else arm: n for arm, n in zip(arms, row, strict=True)}}
+        {
+            "episode": e,
+            **{
+                f"arm {arm}" if arm in table_columns()["allocation"] else arm: n
+                for arm, n in zip(arms, row, strict=True)
+            },
+        }
         for e, row in zip(a.benefit.episode.tolist(), a.benefit.allocation.tolist(), strict=True)
     ]
     tables: dict[str, list[Mapping[str, Any]]] = {
@@ -241,7 +183,7 @@ def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
         "recommendations": [_recommendation_row(r) for r in a.recommendations],
         "allocation": [row | season(int(row["episode"])) for row in allocation],
         "over_time": [
-            {"episode": episode, **{name: getattr(x, name) for name in _EFFECT}, **season(episode)}
+            {"episode": episode, **{name: getattr(x, name) for name in EFFECT_COLUMNS}, **season(episode)}
             for episode, effects in a.past.items()
             for x in effects
         ],
@@ -262,7 +204,7 @@ def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
 
 def meanings(table: str, columns: Iterable[str]) -> dict[str, str]:
     """The meanings of these columns of a table; those of the allocation are arms."""
-    return {name: TABLES[table].get(name, "how often this arm was given in that season") for name in columns}
+    return {name: table_columns()[table].get(name, "how often this arm was given in that season") for name in columns}
 
 
 def _effect_row(a: Analysis, effect: Effect) -> dict[str, Any]:
