@@ -20,17 +20,6 @@ from drimed.formatting import counted, percent, short
 from drimed.formatting import measured as in_unit
 from drimed.rehearsal import results as numbers
 from drimed.rehearsal.designs import OWN, Answer, Plan, Records
-from drimed.rehearsal.results import (
-    CLAIM_TEXT,
-    CLAIMS,
-    HARMED_USERS,
-    SURE,
-    Measures,
-    Number,
-    Record,
-    Sentence,
-    with_unit,
-)
 from drimed.reports import svg
 from drimed.reports.page import PAGE, environment, style, write_files
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
@@ -39,7 +28,7 @@ RESULTS = "results.json"
 MOST_USERS = 40  # of the chart of harm: the worst ones
 BESIDE = (
     "power, {claim}", "power, at all times", "false claims, {claim}", "share of control", "gain against the control",
-    "regret against the best arm", HARMED_USERS, "expected loss of the worst user",
+    "regret against the best arm", numbers.HARMED_USERS, "expected loss of the worst user",
     "ideal design percentage",
 )  # fmt: skip
 
@@ -58,12 +47,12 @@ class Results:
         return [] if self.plan.spec.stopping is None else list(self.plan.spec.stopping.rules)
 
     @cached_property
-    def measured(self) -> dict[tuple[str, str], Measures]:
+    def measured(self) -> dict[tuple[str, str], numbers.Measures]:
         """By scenario and design."""
         return {name: numbers.measures(record, self.rules) for name, record in self.records.items()}
 
     @cached_property
-    def own(self) -> dict[str, Record]:
+    def own(self) -> dict[str, numbers.Record]:
         """Of the trial itself, by scenario."""
         return {name: self.records[name, OWN] for name in self.plan.scenarios}
 
@@ -72,27 +61,27 @@ class Results:
         """Of each scenario."""
         return {name: self.plan.simulated(name).setting.seasons for name in self.plan.scenarios}
 
-    def sentences(self, scenario: str) -> list[Sentence]:
+    def sentences(self, scenario: str) -> list[numbers.Sentence]:
         """The results of the trial in one scenario."""
         unit, measured, seasons = self.plan.spec.reward.unit, self.measured[scenario, OWN], self.seasons[scenario]
         return numbers.describe(self.own[scenario], measured, self.rules, seasons, unit)
 
-    def verdict(self) -> list[Sentence]:
+    def verdict(self) -> list[numbers.Sentence]:
         """All warnings, each with its scenario."""
         warnings = [
-            Sentence(f"{name[:1].upper()}{name[1:]}: {sentence.text}", True)
+            numbers.Sentence(f"{name[:1].upper()}{name[1:]}: {sentence.text}", True)
             for name in self.plan.scenarios
             for sentence in self.sentences(name)
             if sentence.warns
         ]
-        return warnings or [Sentence("Nothing in these scenarios speaks against starting this trial.")]
+        return warnings or [numbers.Sentence("Nothing in these scenarios speaks against starting this trial.")]
 
     def summary(self) -> list[dict[str, str]]:
         """A table of the trial's most important numbers by scenario."""
         claim = self.own[self.plan.main].first_claim
         columns = {
             "power": f"power, {claim}", "false": f"false claims, {claim}", "control": "share of control",
-            "harmed": HARMED_USERS,
+            "harmed": numbers.HARMED_USERS,
             in_unit("regret", self.plan.spec.reward.unit): "regret against the best arm",
         }  # fmt: skip
         return [
@@ -100,7 +89,7 @@ class Results:
             for name in self.plan.scenarios
         ]
 
-    def best_by_user(self, scenario: str) -> dict[str, Number]:
+    def best_by_user(self, scenario: str) -> dict[str, numbers.Number]:
         """The chance that the best arm is found, for each user who is looked at and each group."""
         return numbers.best_by_user(self.own[scenario], self.plan.simulated(self.plan.main).looked_at)
 
@@ -114,7 +103,7 @@ def write(results: Results, out: Path, *, force: bool = False) -> Path:
 def page(results: Results) -> str:
     """The page as HTML."""
     plan, main, unit = results.plan, results.plan.main, results.plan.spec.reward.unit
-    harmed = {s: results.measured[s, OWN][HARMED_USERS] for s in results.own}
+    harmed = {s: results.measured[s, OWN][numbers.HARMED_USERS] for s in results.own}
     harmful = max(harmed, key=lambda s: 0.0 if (n := harmed[s]) is None else n.value)
     charts = [
         _power_chart(results.own),
@@ -139,8 +128,8 @@ def as_json(results: Results) -> dict[str, Any]:
     """Every number, with its error."""
     plan, answer = results.plan, results.answer
 
-    def pairs(numbers: Mapping[str, Number | None]) -> dict[str, list[float] | None]:
-        return {name: None if n is None else [n.value, n.error] for name, n in numbers.items()}
+    def pairs(some: Mapping[str, numbers.Number | None]) -> dict[str, list[float] | None]:
+        return {name: None if n is None else [n.value, n.error] for name, n in some.items()}
 
     def design(scenario: str, name: str) -> dict[str, Any]:
         record = results.records[scenario, name]
@@ -148,7 +137,7 @@ def as_json(results: Results) -> dict[str, Any]:
             "trials": record.trials,
             "measures": pairs(results.measured[scenario, name]),
             "looks": (record.looks + 1).tolist(),
-            "power by look": {c: [[n.value, n.error] for n in record.power_by_look(c)] for c in CLAIMS},
+            "power by look": {c: [[n.value, n.error] for n in record.power_by_look(c)] for c in numbers.CLAIMS},
             "allocation": np.nanmean(record.shares, 0).tolist(),
         }
 
@@ -161,7 +150,7 @@ def as_json(results: Results) -> dict[str, Any]:
         "seed": plan.seed,
         "answer": None if answer is None else {
             "what": answer.what, "goal": answer.goal.share, "claim": answer.goal.claim, "scenario": answer.scenario,
-            "value": answer.first(), "low": answer.first(SURE), "high": answer.first(-SURE),
+            "value": answer.first(), "low": answer.first(numbers.SURE), "high": answer.first(-numbers.SURE),
             "tried": [[v, n.value, n.error] for v, n in answer.tried],
         },
         "scenarios": {
@@ -177,7 +166,7 @@ def as_json(results: Results) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _text(number: Number | None) -> str:
+def _text(number: numbers.Number | None) -> str:
     return "–" if number is None else number.text()
 
 
@@ -197,12 +186,12 @@ def _tables(results: Results) -> list[Table]:
 
     unit, designs = plan.spec.reward.unit, [d.name for d in plan.designs]
     kinds = {k: n for s in names for k, n in measured[s, OWN].items()}
-    rows = [[with_unit(k, n, unit), *(_text(measured[s, OWN].get(k)) for s in names)] for k, n in kinds.items()]
+    rows = [[numbers.with_unit(k, n, unit), *(_text(measured[s, OWN].get(k)) for s in names)] for k, n in kinds.items()]
     tables.append(Table("This trial, by scenario (± standard error of the simulation)", ["", *names], rows))
     compared = [k.format(claim=results.own[plan.main].first_claim) for k in BESIDE]
     for s in names if len(designs) > 1 else ():
         rows = [[d, *(_text(measured[s, d].get(k)) for k in compared)] for d in designs]
-        columns = ["", *(with_unit(k, kinds.get(k), unit) for k in compared)]
+        columns = ["", *(numbers.with_unit(k, kinds.get(k), unit) for k in compared)]
         tables.append(Table(f"Designs side by side: {s}", columns, rows))
     best = {s: results.best_by_user(s) for s in names}
     rows = [[who, *(best[s][who].text() for s in names)] for who in best[names[0]]]
@@ -249,7 +238,7 @@ def _seasons_chart(
     return Chart(id, title, f"{text} After season {L}: {last}.", draw, table, keys)
 
 
-def _power_chart(records: Mapping[str, Record]) -> Chart | None:
+def _power_chart(records: Mapping[str, numbers.Record]) -> Chart | None:
     """The chance of a right claim after each season, by scenario."""
     shown = {name: r for name, r in records.items() if (r.meant > 0).any()}
     if not shown:
@@ -258,7 +247,7 @@ def _power_chart(records: Mapping[str, Record]) -> Chart | None:
         name: {t: (n.value, *n.ends) for t, n in zip(r.looks.tolist(), r.power_by_look(r.first_claim), strict=True)}
         for name, r in list(shown.items())[: svg.SERIES]
     }
-    claim = CLAIM_TEXT[next(iter(shown.values())).first_claim]
+    claim = numbers.CLAIM_TEXT[next(iter(shown.values())).first_claim]
     text = (
         f"Chance that a better arm is called better ({claim}) by the end of each season; bands are two standard errors "
         "of the simulation, the dashed line is 80 %."
@@ -267,7 +256,7 @@ def _power_chart(records: Mapping[str, Record]) -> Chart | None:
     return _seasons_chart("power-chart", "Power against seasons", text, caption, powers, 0.8)
 
 
-def _allocation_chart(record: Record, arms: Sequence[str], scenario: str) -> Chart:
+def _allocation_chart(record: numbers.Record, arms: Sequence[str], scenario: str) -> Chart:
     """The mean share of each arm in each season, with the middle half of the trials."""
     parts = [np.nanmean(record.shares, 0), *np.nanquantile(record.shares, [0.25, 0.75], axis=0)]  # of trials that go on
     shares = {arm: dict(enumerate(np.stack(parts, -1)[:, k].tolist())) for k, arm in enumerate(arms)}
@@ -276,7 +265,7 @@ def _allocation_chart(record: Record, arms: Sequence[str], scenario: str) -> Cha
     return _seasons_chart("allocation-chart", "Allocation over time", text, caption, shares)
 
 
-def _designs_chart(measured: Mapping[str, Measures], record: Record, unit: str) -> Chart | None:
+def _designs_chart(measured: Mapping[str, numbers.Measures], record: numbers.Record, unit: str) -> Chart | None:
     """The regret of each design, with its power beside it."""
     rows, marks = [], []
     for name, m in measured.items():
@@ -296,7 +285,7 @@ def _designs_chart(measured: Mapping[str, Measures], record: Record, unit: str) 
     return Chart("designs-chart", "Regret and power, by design", text, svg.ranges(marks, ends, regret), table)
 
 
-def _harm_chart(record: Record, users: Sequence[str], scenario: str, unit: str) -> Chart:
+def _harm_chart(record: numbers.Record, users: Sequence[str], scenario: str, unit: str) -> Chart:
     """Expected losses of each user against the control: the median and 90 % of trials."""
     q, tolerated = np.quantile(record.loss, [0.05, 0.5, 0.95], axis=0), record.tolerated.mean(0)  # (3, U), (U,)
     rows, marks = [], []

@@ -13,22 +13,9 @@ from drimed.errors import DrimedError
 from drimed.formatting import counted, marked, percent, short
 from drimed.numerics.arrays import BoolArray
 from drimed.records import PENDING, STATES, Decision, Effect, Look, Opening, Status
+from drimed.reports import effects as estimation
 from drimed.reports.benefit import Benefit, benefit
 from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
-from drimed.reports.effects import (
-    MODEL,
-    EvidenceSource,
-    Inference,
-    PastEffects,
-    Recommendation,
-    Variation,
-    all_effects,
-    fit_now,
-    groups,
-    past_effects,
-    recommendations,
-    variation,
-)
 from drimed.trial import ask, queries
 from drimed.trial.blinding import openings
 from drimed.trial.dataset import Dataset, load_dataset
@@ -67,10 +54,10 @@ class Analysis:
 
     status: Status
     data: Dataset
-    fit: Inference
+    fit: estimation.Inference
     benefit: Benefit
     effects: list[Effect]
-    recommendations: list[Recommendation]
+    recommendations: list[estimation.Recommendation]
     checks: Checks
     agreement: Agreement  # of the model with the propensities
     oldest_pending: int | None  # the first episode with a pending decision
@@ -78,8 +65,8 @@ class Analysis:
     why_not_next: str | None  # if it would decide nothing
     openings: list[Opening]  # unblindings
     stopping: StoppingHistory | None
-    variation: Variation | None  # of a mixed model
-    past: PastEffects
+    variation: estimation.Variation | None  # of a mixed model
+    past: estimation.PastEffects
 
     @cached_property
     def size(self) -> int:
@@ -90,7 +77,7 @@ class Analysis:
     def own_effects(self) -> list[Effect]:
         """Every arm on the reward of single users, in the order of the users."""
         users = self.data.state.users
-        return [x for x in self.effects if x.who in users and x.on == REWARD and x.source == MODEL]
+        return [x for x in self.effects if x.who in users and x.on == REWARD and x.source == estimation.MODEL]
 
     @property
     def promise(self) -> str:
@@ -118,7 +105,7 @@ class Analysis:
         """Arms that a user, a group or all users may get in any season, or might until they were retired: (K,)."""
         state = self.data.state
         may = may_get(state, list(state.users))
-        members = groups(state) | {user: [h] for h, user in enumerate(state.users)}
+        members = estimation.groups(state) | {user: [h] for h, user in enumerate(state.users)}
         return {who: np.asarray(may[some].any(0)) for who, some in members.items()}
 
     def can_be_judged(self, effect: Effect) -> bool:
@@ -131,9 +118,9 @@ class Analysis:
         may = bool(self._may_get[effect.who][self.data.state.problem.arm(effect.arm)])
         return may and (effect.arm in self.given or not needed)
 
-    def source(self, effect: Effect) -> EvidenceSource | None:
+    def source(self, effect: Effect) -> estimation.EvidenceSource | None:
         """The outcomes that an effect on the reward rests on, by a mixed model."""
-        if self.variation is None or effect.on != REWARD or effect.source != MODEL:
+        if self.variation is None or effect.on != REWARD or effect.source != estimation.MODEL:
             return None
         return self.variation.sources.get((effect.who, effect.arm))
 
@@ -157,8 +144,8 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         except DrimedError as error:
             why_not = str(error)
     model = fitted_model(state) if state.users else None
-    fit: Inference = model or fit_now(data)[0]
-    effects = all_effects(data, fit) if state.users else []
+    fit: estimation.Inference = model or estimation.fit_now(data)[0]
+    effects = estimation.all_effects(data, fit) if state.users else []
     agreed = agreement(data, fit, effects) if effects else Agreement(0, RATE, [], [])
     checks = check(data, model)
     pending = data.standing == STATES.index(PENDING)
@@ -176,10 +163,12 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         why_not_next=why_not,
         openings=unblindings,
         stopping=history,
-        variation=None if model is None else variation(data, model),
-        past=past_effects(data, fit, effects),
+        variation=None if model is None else estimation.variation(data, model),
+        past=estimation.past_effects(data, fit, effects),
     )
-    return replace(analysis, recommendations=recommendations(data, fit, analysis.own_effects) if effects else [])
+    return replace(
+        analysis, recommendations=estimation.recommendations(data, fit, analysis.own_effects) if effects else []
+    )
 
 
 def until(kind: str, then: str) -> str:

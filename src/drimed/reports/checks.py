@@ -28,17 +28,7 @@ from drimed.models.noise_estimation import NoiseModel
 from drimed.numerics.arrays import FloatArray, IntArray, pick_shared
 from drimed.numerics.ridge import one_step_ahead
 from drimed.records import Alarm, Effect
-from drimed.reports.effects import (
-    EVERYBODY,
-    MODEL,
-    Inference,
-    available,
-    evidence,
-    fit_now,
-    groups,
-    inference_learner,
-    usable,
-)
+from drimed.reports import effects as estimation
 from drimed.trial import estimates, queries
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import ALPHA, PROPENSITIES, REWARD, ROUND_OFF, PropensityLog
@@ -48,7 +38,7 @@ from drimed.trial.trial import Trial
 
 FEWEST_EPISODES = 3
 CHUNK = 2000  # outcomes that are weighed at a time
-RATE = 0.01  # of false alarms about model and propensities, over all looks, arms and groups together
+RATE = 0.01  # of false alarms about model and propensities, over all looks, arms and estimation.groups together
 MOST_SENTENCES = 3  # arms without evidence that have a sentence each
 FLOOR = 0.05  # suggested where there is none
 
@@ -145,11 +135,11 @@ class _Rows(NamedTuple):
 
 
 def _whitened_rows(data: Dataset) -> _Rows | None:
-    learner = inference_learner(data.state)
-    chosen = np.flatnonzero(usable(data, learner) & data.observed.all(-1))
+    learner = estimation.inference_learner(data.state)
+    chosen = np.flatnonzero(estimation.usable(data, learner) & data.observed.all(-1))
     if len(chosen) < model_checks.FEWEST:
         return None
-    model = fit_now(data)[1] if learner.weighting == "learned" else None
+    model = estimation.fit_now(data)[1] if learner.weighting == "learned" else None
     parts = [_whitened(data, model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
     Z, w, X, y, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
     mean, leverage = one_step_ahead(learner.ridge_penalty, Z, w, X)
@@ -158,7 +148,7 @@ def _whitened_rows(data: Dataset) -> _Rows | None:
 
 def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[FloatArray, ...]:
     """Rows with unit noise (Z, w), the same in their own unit (X, y), and their noise variance."""
-    offer, action, outcome = evidence(data, some)
+    offer, action, outcome = estimation.evidence(data, some)
     X, y = linear_regression.whitened_rows("none", "vector", offer, action, outcome)
     if model is not None:
         W = noise_estimation.whitening(model, noise_estimation.rows(model, offer, action, X, y))
@@ -178,7 +168,7 @@ def _mean_drift(data: Dataset, rows: _Rows) -> MeanDrift | None:
     at = data.episode[rows.at] - 1
     np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
     np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
-    bound = inference_learner(data.state).norm_bound
+    bound = estimation.inference_learner(data.state).norm_bound
     return model_checks.mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
 
 
@@ -241,11 +231,11 @@ class Agreement:
         return [Alarm(f"without the model the answer differs: {self.disagreements[0]}{more}", None, ADVICE)]
 
 
-def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agreement:
+def agreement(data: Dataset, fit: estimation.Inference, effects: Sequence[Effect]) -> Agreement:
     """Compare the model with the propensities where both have an effect; `effects` are all of them."""
-    state, members = data.state, groups(data.state)
+    state, members = data.state, estimation.groups(data.state)
     of = {(x.who, x.arm, x.source): x for x in effects if x.on == REWARD}
-    both = [(x, of.get((x.who, x.arm, MODEL))) for x in of.values() if x.source == PROPENSITIES]
+    both = [(x, of.get((x.who, x.arm, estimation.MODEL))) for x in of.values() if x.source == PROPENSITIES]
     pairs = [(free, model) for free, model in both if model is not None and not model.is_control]
     alpha = RATE / (2 * len(members) * len(state.problem.arms))
     disagreements = []
@@ -262,7 +252,7 @@ def agreement(data: Dataset, fit: Inference, effects: Sequence[Effect]) -> Agree
             ranges = f"is {one} by the model, and {other} by logged probabilities alone"
             disagreements.append(f"the effect of {free.arm} for {free.who} {ranges}")
     rate = RATE if isinstance(fit, FittedModel) else state.spec.delta + RATE / 2
-    return Agreement(len(pairs), rate, disagreements, _scarce_arms(data, of, members[EVERYBODY]))
+    return Agreement(len(pairs), rate, disagreements, _scarce_arms(data, of, members[estimation.EVERYBODY]))
 
 
 def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
@@ -274,12 +264,12 @@ def _scarce_arms(data: Dataset, of: Mapping[tuple[str, str, str], Effect], every
     state, log = data.state, PropensityLog.of(data)
     if not len(log.at):
         return []
-    possible = np.asarray(available(state, list(state.users)).any(0))
+    possible = np.asarray(estimation.available(state, list(state.users)).any(0))
     control = float(log.plays(None)[everybody].sum())
     floors = np.zeros(2) if data.floor is None or not len(data.floor) else data.floor[-1]
     sentences = []
     for k, arm in enumerate(state.problem.arms):
-        if not possible[k] or (EVERYBODY, arm, PROPENSITIES) in of or log.is_control(k):
+        if not possible[k] or (estimation.EVERYBODY, arm, PROPENSITIES) in of or log.is_control(k):
             continue
         plays = float(log.plays(k)[everybody].sum())
         if min(plays, control) >= PLAYS - ROUND_OFF:

@@ -27,19 +27,9 @@ from drimed.models.offer import Fit, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.records import Effect
+from drimed.trial import estimates
 from drimed.trial.dataset import Dataset
 from drimed.trial.estimates import REWARD as REWARD
-from drimed.trial.estimates import (
-    all_model_free_effects,
-    effects_together,
-    fitted_model,
-    known_end,
-    may_get,
-    of_posterior,
-    of_regression,
-    offers_now,
-    outcome_rows,
-)
 from drimed.trial.problem import PRIOR_DEVIATION, coefficients_are_scaled
 from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
@@ -92,19 +82,26 @@ def own_effects(
     if not users:
         return []
     together = state.spec.kind != "paper" and everybody is None and len(state.users) <= MOST_USERS
-    offers = offers_now(state, users)
-    all_offers = offers_now(state) if together else offers
-    model = fit or fitted_model(state) or _own_fit(state)
+    offers = estimates.offers_now(state, users)
+    all_offers = estimates.offers_now(state) if together else offers
+    model = fit or estimates.fitted_model(state)
+    if model is None:
+        inference = state.policy.inference(state.settled)
+        if inference is None:
+            raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
+        model = inference[0]
     significant = None
     if isinstance(model, FittedModel):
         if together:
             names = list(state.users)
-            everybody = effects_together(model, all_offers, range(len(names)), may_get(state, names)).at((..., 0))
+            everybody = estimates.effects_together(
+                model, all_offers, range(len(names)), estimates.may_get(state, names)
+            ).at((..., 0))
         own = mixed.effects_of_users(model, offers).at((..., 0))  # (H, K)
-        five = of_posterior(own)
+        five = estimates.of_posterior(own)
         significant = mixed.is_significant(own, everybody, compared_arms(state), len(state.users))[..., None]
     else:
-        five = of_regression(model, arm_effects.reward_effects(model, offers))
+        five = estimates.of_regression(model, arm_effects.reward_effects(model, offers))
     times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
     effects: list[Effect] = []
     for h, user in enumerate(users):
@@ -121,7 +118,7 @@ def all_effects(data: Dataset, fit: Inference) -> list[Effect]:
     own = own_effects(state, names, fit, None if everybody is None else everybody.at((..., 0)))
     on_reward = [x for x in together if x.on == REWARD and x.who not in state.users]
     on_metrics = [x for m in state.problem.metrics for x in together if x.on == m]
-    free = all_model_free_effects(data, members, given(state, names), available(state, names))
+    free = estimates.all_model_free_effects(data, members, given(state, names), available(state, names))
     return [*on_reward, *own, *on_metrics, *free]
 
 
@@ -129,18 +126,21 @@ def effects_of_groups(
     state: TrialState, fit: Inference, members: Mapping[str, Sequence[int]]
 ) -> tuple[list[Effect], EffectPosterior | None]:
     """The members of each group together, on the reward and each metric; and the first posterior of a mixed model."""
-    names, offers = list(state.users), offers_now(state)
-    times, can, could = given(state, names), available(state, names), may_get(state, names)
+    names, offers = list(state.users), estimates.offers_now(state)
+    times, can, could = given(state, names), available(state, names), estimates.may_get(state, names)
     measures, seasons, compared = [REWARD, *state.problem.metrics], _seasons(fit, offers), compared_arms(state)
     everybody: EffectPosterior | None = None
     effects: list[Effect] = []
     for who, some in members.items():
         significant, at = None, list(some)
         if isinstance(fit, FittedModel):
-            posterior = effects_together(fit, offers, at, could)
+            posterior = estimates.effects_together(fit, offers, at, could)
             everybody = everybody or posterior
             others = 1 if who == EVERYBODY else len(members) - 1
-            five, significant = of_posterior(posterior), mixed.is_significant(posterior, everybody, compared, others)
+            five, significant = (
+                estimates.of_posterior(posterior),
+                mixed.is_significant(posterior, everybody, compared, others),
+            )
         else:
             five = _group_ranges(state, fit, offers, at)
         both, possible = None if seasons is None else seasons[at].min(0), np.asarray(can[at].any(0))
@@ -151,7 +151,7 @@ def effects_of_groups(
 def recommendations(data: Dataset, fit: Inference, own: Sequence[Effect]) -> list[Recommendation]:
     """The best arm for each user, of the control and the arms with outcomes; `own` are all users' effects in order."""
     state = data.state
-    arms, offers = state.problem.arms, offers_now(state)
+    arms, offers = state.problem.arms, estimates.offers_now(state)
     among = offers.control > 0  # (H, K)
     among[:, np.unique(data.arm[data.has_outcome])] = True
     best: list[tuple[Any, ...]] = []
@@ -185,13 +185,13 @@ def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tu
 
 def _group_ranges(state: TrialState, fit: Fit, offers: Offer, some: Sequence[int]) -> FloatArray:
     """Some users together by the regression, on the reward and each metric: (5, K, 1 + M)."""
-    parts = [of_regression(fit, arm_effects.group_effects(fit, offers, some))]
+    parts = [estimates.of_regression(fit, arm_effects.group_effects(fit, offers, some))]
     for m, size in enumerate(state.problem.sizes):
         if offers.maps is None:
             raise InputError("effects on metrics need the arms' maps Phi")
         maps = np.broadcast_to(offers.maps[..., m, :], offers.features.shape)  # as if the metric were the reward
         one = arm_effects.group_effects(fit, Offer(features=maps, control=offers.control), some)
-        parts.append(size * of_regression(fit, one))
+        parts.append(size * estimates.of_regression(fit, one))
     return np.stack(parts, -1)
 
 
@@ -208,7 +208,7 @@ def groups(state: TrialState) -> dict[str, list[int]]:
 def compared_arms(state: TrialState) -> int:
     """Number of arms that are compared with a control, retired ones too."""
     control = np.array([state.profile(user).control[: len(state.problem.arms)] for user in state.users])
-    return mixed.compared_arms(control, may_get(state, list(state.users)))
+    return mixed.compared_arms(control, estimates.may_get(state, list(state.users)))
 
 
 def given(state: TrialState, users: Sequence[str]) -> IntArray:
@@ -220,7 +220,7 @@ def given(state: TrialState, users: Sequence[str]) -> IntArray:
 
 def available(state: TrialState, users: Sequence[str]) -> BoolArray:
     """Arms that each of these users can get now: (H, K)."""
-    arms, can = state.problem.arms, may_get(state, users)
+    arms, can = state.problem.arms, estimates.may_get(state, users)
     for row, user in zip(can, users, strict=True):
         excluded = set(state.excluded(user))
         row &= [arm not in excluded for arm in arms]
@@ -237,7 +237,7 @@ def _records(
     effects = []
     for m, on in enumerate(measures):
         for k, arm in enumerate(state.problem.arms):
-            a, b, c, d = (known_end(float(part[k, m])) for part in ends)
+            a, b, c, d = (estimates.known_end(float(part[k, m])) for part in ends)
             both = None if seasons is None else int(seasons[k, m])
             sure = None if significant is None else bool(significant[k, m])
             value, n, possible = float(estimate[k, m]), int(times[k]), bool(can[k])
@@ -248,13 +248,6 @@ def _records(
 def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
     """Seasons with outcomes of each arm and of its control: (H, K, 1 + M); None: no season acts on a single arm."""
     return seasons_with_both_arms(fit.learner, fit.evidence, offers) if isinstance(fit, FittedModel) else None
-
-
-def _own_fit(state: TrialState) -> Fit:
-    own = state.policy.inference(state.settled)
-    if own is None:
-        raise InputError(f"policy {state.spec.policy.name!r} has no fit for inference: give that of an analysis")
-    return own[0]
 
 
 # Past effects
@@ -295,7 +288,7 @@ def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
         cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < episode))  # seasons count from 0 there
     else:  # without seasons, cells do not know when they came: outcomes are counted again
         cells = Cells.empty(cells.mean.shape[-1], factors=cells.keys.shape[-1])
-        for part in outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
+        for part in estimates.outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
             if part is not None:
                 part.keys[:, SEASON] = 0
                 cells = cells.add(part)
@@ -434,7 +427,7 @@ def variation(data: Dataset, fit: FittedModel) -> Variation:
     """All users as they are now."""
     if not fit.evidence.cells.count or not fit.scale.known.all():
         return Variation([], [], [], [], {})
-    state, offers = data.state, offers_now(data.state)
+    state, offers = data.state, estimates.offers_now(data.state)
     return Variation(
         components=_components(state, fit),
         sites=_site_levels(state, fit, offers),
@@ -496,7 +489,7 @@ def _levels(state: TrialState, names: list[str], outcomes: list[int], levels: Ef
 def _covariate_effects(state: TrialState, fit: FittedModel, offers: Offer) -> list[CovariateEffect]:
     """Every covariate that may change effects, and every arm with outcomes."""
     numbers, categories = state.problem.covariates.counted
-    may = may_get(state, list(state.users))
+    may = estimates.may_get(state, list(state.users))
     possible = np.zeros((len(may), fit.structure.arms), bool)  # with room for arms that are still to come
     possible[:, : may.shape[-1]] = may
     lines: list[tuple[str, list[float], list[str] | None, EffectPosterior]] = []
