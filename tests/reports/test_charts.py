@@ -41,7 +41,10 @@ def test_green_is_better_and_words_say_whether_more_is() -> None:
     assert row(*likely).verdict == "more, likely"
     assert row(*likely, better="lower").verdict == "more (worse), likely"
     assert row(-1.0, -2.0, -0.5, better="lower").verdict == "less (better)"
-    for picture in (effects(row(*likely, better="lower")).wide, effects(row(*likely, better="lower")).narrow):
+    for picture in (
+        effects(row(*likely, better="lower")).picture("wide"),
+        effects(row(*likely, better="lower")).picture("narrow"),
+    ):
         assert "← less (better)" in picture
         assert "more (worse) →" in picture
 
@@ -51,16 +54,16 @@ def test_inconclusive_effects_are_explained_and_certain_ones_are_not() -> None:
     chance = replace(one, effect=replace(one.effect, seasons=4, significant=False))
     made = effects(chance)
     assert "not after adjusting for multiple comparisons" in made.text
-    assert ">inconclusive</text>" in made.wide
+    assert ">inconclusive</text>" in made.picture("wide")
     sure = effects(replace(chance, effect=replace(chance.effect, low=0.1, high=2.1)))
-    assert "inconclusive" not in (sure.text + sure.wide).lower()
+    assert "inconclusive" not in (sure.text + sure.picture("wide")).lower()
 
 
 def test_effects_say_how_often_each_arm_was_given() -> None:
     made = effects(*(row(1.0, -0.5, 1.5, (0.8, 1.2), given=n) for n in (0, 1, 1200)))
     assert made.table.columns[1] == "given"
     assert [cells[1] for cells in made.table.rows] == ["never", "1 time", "1,200 times"]
-    for picture in (made.wide, made.narrow):
+    for picture in (made.picture("wide"), made.picture("narrow")):
         for said in ("never given", "given 1 time", "given 1,200 times"):
             assert f">{said}</text>" in picture
     assert "given" not in effects(row(1.0, -0.5, 1.5)).table.columns
@@ -68,7 +71,7 @@ def test_effects_say_how_often_each_arm_was_given() -> None:
 
 def test_a_retired_arm_is_marked_however_long_its_name_is() -> None:
     one = replace(row(1, -1, 3), retired=True, label="a new variety of winter barley with a very long name, of 2026")
-    names = re.findall(r"<text[^>]*>([^<]*)", str(effects(one).wide))
+    names = re.findall(r"<text[^>]*>([^<]*)", str(effects(one).picture("wide")))
     assert [name for name in names if name.startswith("a new variety") and name.endswith("… (retired)")]
 
 
@@ -77,15 +80,15 @@ def test_arms_that_were_never_given_do_not_set_the_axis() -> None:
     guessed = row(300.0, -900.0, 1500.0, (-500.0, 1100.0), given=0)
 
     def ticks(chart: Chart) -> list[str]:
-        return re.findall(r'text-anchor="middle">([−\d.,]+)</text>', chart.wide)
+        return re.findall(r'text-anchor="middle">([−\d.,]+)</text>', chart.picture("wide"))
 
     both = effects(known, guessed)
     assert ticks(both) == ticks(effects(known))
-    assert both.wide.count("thin arrow") == 2, "its range goes on at both ends"
-    assert both.wide.count('class="dot"') == 1, "its estimate is outside"
+    assert both.picture("wide").count("thin arrow") == 2, "its range goes on at both ends"
+    assert both.picture("wide").count('class="dot"') == 1, "its estimate is outside"
     assert len(ticks(effects(guessed))) > 2, "where there is nothing else it is shown"
     unknown = replace(known, effect=replace(known.effect, low=None, high=None))
-    assert effects(unknown).wide.count("thin arrow") == 2
+    assert effects(unknown).picture("wide").count("thin arrow") == 2
     assert "not known yet" in effects(unknown).table.rows[0]
 
 
@@ -98,7 +101,7 @@ def test_a_sentence_says_when_there_are_more_rows() -> None:
 def test_numbers_have_one_minus_sign() -> None:
     assert [short(v) for v in (-36241.4, -0.25)] == ["−36,241", "−0.25"]
     made = effects(row(-2.0, -3.0, -1.0, (-2.5, -1.5), source="propensities"), row(-36241.0, -4e4, -3e4))
-    said = " ".join([made.text, made.wide, *(cell for cells in made.table.rows for cell in cells)])
+    said = " ".join([made.text, made.picture("wide"), *(cell for cells in made.table.rows for cell in cells)])
     assert "−36,241" in said
     assert not re.search(r"[\s>(]-\d", re.sub(r' (?:d|x|y|x1|x2|y1|y2|cx|viewBox)="[^"]*"', "", said))
 
@@ -109,7 +112,7 @@ def test_effects_over_time_have_a_panel_for_each_arm_given_most() -> None:
     assert "Effects on yield (dt) against control after each season" in made.title
     told = [cells for cells in made.table.rows if cells[-1] != "no outcome yet"]
     assert len(told) == sum(x.on == "yield" for effects in field().past.values() for x in effects)
-    assert all(made.wide.count(f">{arm}</text>") == 1 for arm in ("good", "bad"))
+    assert all(made.picture("wide").count(f">{arm}</text>") == 1 for arm in ("good", "bad"))
     assert "dt after 8" in made.text
     arms = ["old", *(f"a{i}" for i in range(9))]
     many = analyse(grown(FIELD | {"arms": {a: {} for a in arms}, "policy": {"name": "uniform"}}, 2))

@@ -16,20 +16,7 @@ from drimed.reports.analysis import analyse
 from drimed.reports.page import meanings, report, report_tables, table_columns, write_report
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.reports.worlds import (
-    CLEAR,
-    FIELD,
-    JUDGED,
-    PAPER,
-    TIMES,
-    WHY,
-    field,
-    grown,
-    one_season,
-    paper,
-    play,
-    two_seasons,
-)
+from tests.reports import worlds
 
 CHARTS = r'<div class="plot" id="([^"]+)"'
 
@@ -50,7 +37,7 @@ def verdicts(page: str) -> dict[str, str]:
 
 
 def test_the_page_stands_alone_and_shows_everything(tmp_path: Path) -> None:
-    page = write_report(play(PAPER, 8), tmp_path / "r").read_text(encoding="utf-8")
+    page = write_report(worlds.play(worlds.PAPER, 8), tmp_path / "r").read_text(encoding="utf-8")
     assert not re.search(r"(src|action)=|href=.(?!#)|<script|<link|@import|url\((?!#)", page)
     for heading in (
         "In short",
@@ -71,7 +58,7 @@ def test_the_page_stands_alone_and_shows_everything(tmp_path: Path) -> None:
 
 
 def test_the_page_of_a_field_trial_has_a_table_and_a_sentence_for_each_chart() -> None:
-    page = report(field())
+    page = report(worlds.field())
     charts = re.findall(CHARTS, page)
     assert {"site-effects-chart", "varies-chart", "sites-chart", "seasons-chart", "covariate-chart-2"} <= set(charts)
     assert page.count("The same in numbers") == len(charts)
@@ -84,7 +71,7 @@ def test_the_page_of_a_field_trial_has_a_table_and_a_sentence_for_each_chart() -
 
 
 def test_the_tables_hold_the_numbers_of_the_page(tmp_path: Path) -> None:
-    page = write_report(grown(FIELD, 3), tmp_path).read_text(encoding="utf-8")
+    page = write_report(worlds.grown(worlds.FIELD, 3), tmp_path).read_text(encoding="utf-8")
     effects = read(tmp_path / "effects.csv")
     assert {row["who"] for row in effects} >= {"all users", "s0"}
     for row in read(tmp_path / "recommendations.csv"):
@@ -94,34 +81,34 @@ def test_the_tables_hold_the_numbers_of_the_page(tmp_path: Path) -> None:
         assert row["effect"] == "0.0" or f"{short(float(ends[0]))} to {short(float(ends[1]))}" in page
     given = read(tmp_path / "allocation.csv")
     assert [int(row["episode"]) for row in given] == [1, 2, 3]
-    assert sum(int(row[arm]) for row in given for arm in FIELD["arms"]) == 36
+    assert sum(int(row[arm]) for row in given for arm in worlds.FIELD["arms"]) == 36
     assert {row["of"] for row in read(tmp_path / "levels.csv")} == {"site", "season"}
     assert {row["metric"] for row in read(tmp_path / "varies.csv")} == {"yield", "cost"}
     assert {row["covariate"] for row in read(tmp_path / "covariates.csv")} == {"rain", "soil"}
 
 
 def test_every_column_of_a_table_is_explained() -> None:
-    for name, rows in report_tables(field()).items():
+    for name, rows in report_tables(worlds.field()).items():
         explained = meanings(name, rows[0])
         assert set(table_columns()[name]) == set(rows[0]) or name == "allocation", name
         assert all(explained.values())
 
 
 def test_a_trial_without_outcomes_has_a_page_that_claims_nothing(tmp_path: Path) -> None:
-    page = write_report(Trial.create(PAPER, MemoryStore()), tmp_path).read_text(encoding="utf-8")
+    page = write_report(Trial.create(worlds.PAPER, MemoryStore()), tmp_path).read_text(encoding="utf-8")
     assert "No decisions yet." in page
     assert "The trial has 6 users and 3 arms." in page
-    one = Trial.create(FIELD, MemoryStore())
-    one.open_episode({user: {"rain": 300.0} for user in FIELD["users"]})
+    one = Trial.create(worlds.FIELD, MemoryStore())
+    one.open_episode({user: {"rain": 300.0} for user in worlds.FIELD["users"]})
     one.tell(one.ask_many(["s0"])[0].id, {"yield": 50.0, "cost": 20.0})
     page = report(analyse(one))
     assert "There is nothing to compare yet." in page
-    assert not re.search(JUDGED, page)
+    assert not re.search(worlds.JUDGED, page)
 
 
 def test_names_cannot_smuggle_markup_into_the_page(tmp_path: Path) -> None:
-    spec = PAPER | {"users": {"<b>x<b>": {}}, "about": "<script>alert(1)<script>"}
-    page = write_report(play(spec, 2), tmp_path).read_text(encoding="utf-8")
+    spec = worlds.PAPER | {"users": {"<b>x<b>": {}}, "about": "<script>alert(1)<script>"}
+    page = write_report(worlds.play(spec, 2), tmp_path).read_text(encoding="utf-8")
     assert "<script>" not in page
     assert "<b>x" not in page
 
@@ -129,21 +116,21 @@ def test_names_cannot_smuggle_markup_into_the_page(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="cannot write to"):
-        write_report(Trial.create(PAPER, MemoryStore()), tmp_path / "taken")
+        write_report(Trial.create(worlds.PAPER, MemoryStore()), tmp_path / "taken")
 
 
 def test_after_one_season_the_page_says_why_and_has_no_verdict() -> None:
-    page = report(one_season())
-    assert not re.search(JUDGED, page)
-    assert page.count(f"<td>{WHY}</td>") >= 4, "best arms, and the tables of the charts"
+    page = report(worlds.one_season())
+    assert not re.search(worlds.JUDGED, page)
+    assert page.count(f"<td>{worlds.WHY}</td>") >= 4, "best arms, and the tables of the charts"
     assert "one season only</text>" in page
-    page = report(two_seasons())
-    assert re.search(JUDGED, page)
-    assert WHY not in page
+    page = report(worlds.two_seasons())
+    assert re.search(worlds.JUDGED, page)
+    assert worlds.WHY not in page
 
 
 def test_a_retired_arm_is_marked_and_keeps_its_verdict() -> None:
-    trial = grown(CLEAR, 2, times=TIMES)
+    trial = worlds.grown(worlds.CLEAR, 2, times=worlds.TIMES)
     before = verdicts(report(analyse(trial)))
     trial.retire_arm("good", reason="too dear")
     page = report(analyse(trial))
@@ -155,7 +142,7 @@ def test_a_retired_arm_is_marked_and_keeps_its_verdict() -> None:
 
 
 def test_where_only_the_control_has_outcomes_nothing_is_recommended(tmp_path: Path) -> None:
-    trial = grown(FIELD, 1)
+    trial = worlds.grown(worlds.FIELD, 1)
     page = write_report(trial, tmp_path).read_text(encoding="utf-8")
     assert analyse(trial).given == {"old"}
     assert "There is nothing to recommend yet: of the arms that can be given, only the control has outcomes." in page
@@ -165,7 +152,7 @@ def test_where_only_the_control_has_outcomes_nothing_is_recommended(tmp_path: Pa
 
 
 def test_a_range_that_is_not_known_yet_is_said_so() -> None:
-    a = field()
+    a = worlds.field()
     open_ = [replace(r, effect=replace(r.effect, low=None, high=None)) for r in a.recommendations]
     page = report(replace(a, recommendations=open_))
     assert "∞" not in page
@@ -173,13 +160,13 @@ def test_a_range_that_is_not_known_yet_is_said_so() -> None:
 
 
 def test_a_withdrawn_promise_is_said_first_and_nothing_is_judged() -> None:
-    a = paper()
-    assert re.search(JUDGED, report(a))
+    a = worlds.paper()
+    assert re.search(worlds.JUDGED, report(a))
     sentence = "The ranges and the promise to stay near the control do not hold, because the model is wrong: x."
     page = report(replace(a, checks=replace(a.checks, withdrawn=sentence)))
     assert page.index("do not hold") < page.index("240 decisions")
     assert a.benefit.verdict not in page
-    assert not re.search(JUDGED, page)
+    assert not re.search(worlds.JUDGED, page)
     assert "not judged" in page
 
 

@@ -484,7 +484,14 @@ def levels(
     else:
         noun, at, scope = words.group, "at", words.scope
         where = f"at each {words.group} under its control{words.scope}{words.typical_context}"
-        draw = svg.ranges([_level_row(v) for v in mine], ends, what)
+        drawn = [
+            RangeRow(
+                v.name, f"{short(v.estimate)} ({span(v.low, v.high)})", v.estimate, (v.low, v.high),
+                note=counted(v.outcomes, "outcome"),
+            )
+            for v in mine
+        ]  # fmt: skip
+        draw = svg.ranges(drawn, ends, what)
     least, most = (pick(mine, key=lambda v: v.estimate) for pick in (min, max))
     extremes = " to ".join(f"{amount(v.estimate, unit)} {at} {v.name}" for v in (least, most))
     rows = [[v.name, f"{v.outcomes:,}", *(short(e) for e in (v.estimate, v.low, v.high))] for v in mine]
@@ -494,8 +501,3 @@ def levels(
         f"Expected {metric} {where}: from {extremes}.",
     )
     return Chart(id, title, text, draw, table, [Key(LIKELY, "key-level")])
-
-
-def _level_row(v: Level) -> RangeRow:
-    value, note = f"{short(v.estimate)} ({span(v.low, v.high)})", counted(v.outcomes, "outcome")
-    return RangeRow(v.name, value, v.estimate, thick=(v.low, v.high), note=note)

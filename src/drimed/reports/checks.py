@@ -66,7 +66,12 @@ def check(data: Dataset, model: FittedModel | None) -> Checks:
     mean, residual, propensities = None, None, None
     residual_checks: tuple[Check, ...] = () if model is None else estimates.check_model(data, model)
     if rows is not None:
-        mean = _mean_drift(data, rows)
+        if (L := data.state.episode.number) >= FEWEST_EPISODES:
+            gram, moment = np.zeros((L, *[rows.Z.shape[-1]] * 2)), np.zeros((L, rows.Z.shape[-1]))
+            np.add.at(gram, data.episode[rows.at] - 1, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
+            np.add.at(moment, data.episode[rows.at] - 1, np.vecmat(rows.w, rows.Z))
+            bound = estimation.inference_learner(data.state).norm_bound
+            mean = model_checks.mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
         residual = model_checks.residual_check(rows.standardised, data.arm[rows.at], len(data.state.problem.arms))
         # The coefficients are fitted again without the prior.
         theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
@@ -76,7 +81,11 @@ def check(data: Dataset, model: FittedModel | None) -> Checks:
     if len(done) and not np.isnan(data.propensity[done]).any():
         propensities = calibration_p_value(data.arm[done], data.probabilities[done])
     checks = Checks(mean, residual, propensities, residual_checks, [])
-    return replace(checks, alarms=_alarms(data, checks), withdrawn=_withdrawn(data, checks))
+    why = estimates.serious_fault(residual_checks)
+    if why is None and mean is not None and int(mean.alarm) >= 0:
+        why = f"the effects themselves have moved (detected in {calendar(data.state).said(int(mean.alarm) + 1)})"
+    broken = "The ranges and the promise to stay near the control do not hold, because the model is wrong"
+    return replace(checks, alarms=_alarms(data, checks), withdrawn=None if why is None else f"{broken}: {why}.")
 
 
 def withdrawn(trial: Trial) -> str | None:
@@ -158,28 +167,6 @@ def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[
         W = pick_shared(offer.whitening, action, 3) / np.sqrt(offer.scale)[..., None, None]
     variance = np.diagonal(np.linalg.inv(np.matmul(np.swapaxes(W, -1, -2), W)), axis1=-2, axis2=-1)
     return np.matmul(W, X), np.matvec(W, y), X, y, variance
-
-
-def _mean_drift(data: Dataset, rows: _Rows) -> MeanDrift | None:
-    L, d = data.state.episode.number, rows.Z.shape[-1]
-    if L < FEWEST_EPISODES:
-        return None
-    gram, moment = np.zeros((L, d, d)), np.zeros((L, d))
-    at = data.episode[rows.at] - 1
-    np.add.at(gram, at, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
-    np.add.at(moment, at, np.vecmat(rows.w, rows.Z))
-    bound = estimation.inference_learner(data.state).norm_bound
-    return model_checks.mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
-
-
-def _withdrawn(data: Dataset, checks: Checks) -> str | None:
-    why = estimates.serious_fault(checks.residual_checks)
-    if why is None and checks.mean is not None and int(checks.mean.alarm) >= 0:
-        when = calendar(data.state).said(int(checks.mean.alarm) + 1)
-        why = f"the effects themselves have moved (detected in {when})"
-    if why is None:
-        return None
-    return f"The ranges and the promise to stay near the control do not hold, because the model is wrong: {why}."
 
 
 def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Literal
 
 from markupsafe import Markup, escape
 
@@ -68,17 +68,9 @@ class Chart:
     table: Table
     keys: Sequence[Key] = ()
 
-    @cached_property
-    def wide(self) -> Markup:
-        """For a screen."""
-        return self._picture(WIDE, "wide")
-
-    @cached_property
-    def narrow(self) -> Markup:
-        """For a phone."""
-        return self._picture(NARROW, "narrow")
-
-    def _picture(self, width: int, kind: str) -> Markup:
+    def picture(self, kind: Literal["wide", "narrow"]) -> Markup:
+        """For a screen, or for a phone."""
+        width = WIDE if kind == "wide" else NARROW
         height, inside = self.draw(width, self.table.tips())
         about, box = (el("title", self.title), el("desc", self.text)), f"0 0 {width} {height:g}"
         return el("svg", *about, *inside, class_=f"chart {kind}", viewBox=box, role="img", aria_label=self.title)
@@ -304,7 +296,9 @@ def shares(
                     height = full * n / total
                     edge -= height
                     box = {"x": left + (c + 0.5) * step - bar / 2, "y": edge, "width": bar, "height": height}
-                    made += _bar(s, tip(r, c, s), box) if n else []
+                    colour, *stripes = swatch(s).split()
+                    made += [el("rect", **box, class_=f"{colour} bar m-{s}", data_tip=tip(r, c, s))] if n else []
+                    made += [el("rect", **box, class_=f"stripes m-{s}")] if n and stripes else []
         for c in range(0, len(columns), _label_step(columns, step * len(columns))):
             made.append(text(left + (c + 0.5) * step, bottom + 16, columns[c], anchor="middle", most=MOST_LETTERS))
         end = max(left + step * len(columns), left + 60)
@@ -313,18 +307,8 @@ def shares(
     return draw
 
 
-def _bar(s: int, tip: str, box: dict[str, float]) -> list[Markup]:
-    colour, *stripes = swatch(s).split()
-    bar = el("rect", **box, class_=f"{colour} bar m-{s}", data_tip=tip)
-    return [bar, el("rect", **box, class_=f"stripes m-{s}")] if stripes else [bar]
-
-
 def swatch(k: int) -> str:
-    """The classes of a series in a legend: its colour, and what is laid over it.
-
-    >>> swatch(1), swatch(8), swatch(14)
-    ('s1', 's1 with-stripes', 'other')
-    """
+    """The classes of a series in a legend: its colour, and what is laid over it."""
     return OTHER if k >= MOST_LOOKS else f"s{k % SERIES}" + " with-stripes" * (k >= SERIES)
 
 
@@ -345,18 +329,10 @@ def text(
     suffix: str = "",
 ) -> Markup:  # fmt: skip
     """A line of text; a long one is cut before its suffix, and whole in a tooltip."""
-    shown = label if most is None else cut(label, most - len(suffix))
+    room = len(label) if most is None else most - len(suffix)
+    shown = label if len(label) <= room else label[: max(1, room - 1)] + "…"
     more = [el("title", label + suffix)] if shown != label else []
     return el("text", shown + suffix, *more, x=x, y=y, class_=look, text_anchor=anchor)
-
-
-def cut(label: str, most: int) -> str:
-    """The first letters of a label.
-
-    >>> cut("winter wheat", 8), cut("rye", 8)
-    ('winter …', 'rye')
-    """
-    return label if len(label) <= most else label[: max(1, most - 1)] + "…"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, look: str) -> Markup:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
-from drimed.formatting import amount, counted, listed, percent, short, span
+from drimed.formatting import amount, counted, listed, percent, span
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.summaries import RESIDUAL
 from drimed.records import Decision
@@ -133,17 +133,15 @@ def summary(a: Analysis) -> list[str]:
         return [f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}.", "No decisions yet."]
     states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
-    dated = [n for n in called.dates if n <= s.episode]
-    began = ""
+    dated, began = [called.dated(n) for n in sorted(called.dates) if n <= s.episode], ""
     if dated:
-        first, last = called.dated(min(dated)), called.dated(max(dated))
-        began = f", {called.word} {first}" if first == last else f", from {first} to {last}"
+        began = f", from {dated[0]} to {dated[-1]}" if dated[0] != dated[-1] else f", {called.word} {dated[0]}"
     where = f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}"
     text = [a.checks.withdrawn] if a.checks.withdrawn else []
     text += [f"{where}{began}; outcomes: {outcomes}.", f"Arms given so far: {_shares(a)}."]
     if a.data.has_outcome.any():
         words = words_of(a)
-        text += [*_best_arms(a, words), *_variation(a, words), *_better(a, words), _gain(a)]
+        text += [*_best_arms(a, words), *_better(a, words), _gain(a)]
     return text if a.checks.alarms else [*text, "No check of the assumptions has raised an alarm."]
 
 
@@ -159,11 +157,8 @@ def _shares(a: Analysis) -> str:
 
 def _best_arms(a: Analysis, words: Words) -> list[str]:
     """The best arm for all users together by a mixed model; where it is retired, also the best of the others."""
-    arms = [
-        x
-        for x in a.effects
-        if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL) and a.can_be_judged(x) and not x.is_control
-    ]
+    of_all = [x for x in a.effects if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL)]
+    arms = [x for x in of_all if a.can_be_judged(x) and not x.is_control]
     if a.variation is None or not arms:
         return []
     retired = a.data.state.retired
@@ -185,22 +180,13 @@ def _best_arms(a: Analysis, words: Words) -> list[str]:
     return text
 
 
-def _variation(a: Analysis, words: Words) -> list[str]:
-    text = []
-    components = [] if a.variation is None else a.variation.components
-    for metric in dict.fromkeys(c.metric for c in components):
-        one = describe_components([c for c in components if c.metric == metric], words, units(a.data.state)[metric])
-        text += [f"{metric[:1].upper()}{metric[1:]}{one}."] if one else []
-    return text
-
-
 def describe_components(components: Sequence[Component], words: Words, unit: str) -> str:
     """The end of a sentence on a metric: clear effects of covariates, and then what covariates leave."""
     of = {c.family: c for c in components}
     some = [of[family] for family in SUMMARISED if family in of]
     clear = [c for c in components if c.family.startswith(CATEGORY) and c.identifiable and c.low > 0]
     levels, effects = ([c for c in some if c.identifiable and (" x " in c.family) is own] for own in (False, True))
-    first, *others = (", ".join(describe_component(c, words, unit) for c in part) for part in (clear, levels, effects))
+    first, *others = (", ".join(_describe_component(c, words, unit) for c in part) for part in (clear, levels, effects))
     rest = "; ".join(filter(None, others))
     beyond = f"beyond {words.explained}, " if words.explained and rest else ""
     unknown = [f"how much {words.component(c.family).removesuffix(' by')}" for c in some if not c.identifiable]
@@ -209,12 +195,11 @@ def describe_components(components: Sequence[Component], words: Words, unit: str
     return f"{numbers}: {'; '.join(filter(None, parts))}" if any(parts) else ""
 
 
-def describe_component(c: Component, words: Words, unit: str) -> str:
-    """A variance component with its range; its upper end alone where it may be nothing."""
-    if c.low == 0:
-        return f"{words.component(c.family)} at most {amount(float(f'{c.high:.2g}'), unit)}"
-    low, high = (short(float(f"{end:.2g}")) for end in (c.low, c.high))
-    return f"{words.component(c.family)} about {amount(float(f'{c.deviation:.2g}'), unit)} ({low} to {high})"
+def _describe_component(c: Component, words: Words, unit: str) -> str:
+    """With its range, or with its upper end alone where it may be nothing."""
+    deviation, low, high = (float(f"{value:.2g}") for value in (c.deviation, c.low, c.high))
+    size = f"about {amount(deviation, unit)} ({span(low, high)})" if c.low else f"at most {amount(high, unit)}"
+    return f"{words.component(c.family)} {size}"
 
 
 def _better(a: Analysis, words: Words) -> list[str]:
