@@ -12,6 +12,7 @@ from drimed.errors import DrimedError, InputError, SpecError
 from drimed.rehearsal import history, scenarios
 from drimed.rehearsal.designs import Goal
 from drimed.trial.spec import TrialSpec
+from drimed.trial.tables import Table
 
 FILE = """
 name = "t"
@@ -102,8 +103,6 @@ def test_components_of_variance_are_those_of_the_table() -> None:
          + block[y, g] + rng.normal(0, sd["noise"])}
         for y in range(Y) for g in range(G) for arm in ("old", "new")
     ]  # fmt: skip
-    from drimed.trial.tables import Table
-
     spec = TrialSpec.parse(FILE)
     found = history.of_table(spec, Table.of(rows))
     for name, true in sd.items():

@@ -14,13 +14,7 @@ from drimed.errors import InputError
 from drimed.rehearsal import designs, history, scenarios
 from drimed.rehearsal.designs import OWN, Goal, Plan, find, quick
 from drimed.rehearsal.page import Results, write
-from drimed.rehearsal.results import (
-    ALL_TIMES,
-    LIKELY,
-    Number,
-    Record,
-    measures,
-)
+from drimed.rehearsal.results import ALL_TIMES, LIKELY, Number, Record, measures
 from drimed.rehearsal.scenarios import Scenario
 from drimed.simulation.sweep import Progress
 from drimed.trial.spec import TrialSpec
@@ -136,12 +130,7 @@ def test_seasons_are_found_from_one_long_rehearsal() -> None:
 
 def test_the_page_and_the_numbers_beside_it(tmp_path: Path) -> None:
     spec = TrialSpec.read(PLAIN | PAPER | {"about": "<script>alert(1)</script>"})
-    wanted = Plan(
-        spec,
-        scenarios.usual(spec, 2),
-        (designs.own(spec), *designs.without_learning(spec), *designs.variants(spec)),
-        trials=4,
-    )
+    wanted = everything(spec, 2, trials=4)
     results = Results(wanted, wanted.run(None, jobs=1))
     page = write(results, tmp_path / "out").read_text(encoding="utf-8")
     assert "<script>" not in page

@@ -92,12 +92,6 @@ def test_arms_that_were_never_given_do_not_set_the_axis() -> None:
     assert "not known yet" in effects(unknown).table.rows[0]
 
 
-def test_a_sentence_says_when_there_are_more_rows() -> None:
-    rows = [row(1.0, 0.5, 1.5, (0.8, 1.2)) for _ in range(10)]
-    assert effects(*rows).text.endswith("; and 2 more in the table.")
-    assert "more in the table" not in effects(*rows[:8]).text
-
-
 def test_numbers_have_one_minus_sign() -> None:
     assert [short(v) for v in (-36241.4, -0.25)] == ["−36,241", "−0.25"]
     made = effects(row(-2.0, -3.0, -1.0, (-2.5, -1.5), source="propensities"), row(-36241.0, -4e4, -3e4))

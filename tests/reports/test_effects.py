@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError
-from drimed.evaluation.effects import best_probabilities
-from drimed.models.mixed.effects import FittedModel
-from drimed.models.offer import Offer
 from drimed.records import Report
 from drimed.reports.analysis import analyse
 from drimed.reports.effects import (
@@ -21,10 +18,8 @@ from drimed.reports.effects import (
     fit_now,
     inference_learner,
     own_effects,
-    past_effects,
     usable,
 )
-from drimed.trial.estimates import offers_now
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports.worlds import (
@@ -142,15 +137,6 @@ def test_the_better_arm_is_recommended() -> None:
         assert np.mean([r.p_best for r in found.recommendations]) > 0.9
 
 
-def test_users_with_the_same_offer_have_the_same_probability_of_the_best_arm() -> None:
-    a = paper()
-    offers = offers_now(a.data.state)
-    assert not isinstance(a.fit, FittedModel)
-    together = best_probabilities(a.fit, offers, seed=3, draws=500)
-    alone = best_probabilities(a.fit, Offer(features=offers.features[4], control=offers.control[4]), seed=3, draws=500)
-    np.testing.assert_array_equal(together[4], alone)
-
-
 def test_an_arm_without_outcomes_is_not_recommended() -> None:
     trial = grown(FIELD, 8)
     trial.add_arm("new")
@@ -245,10 +231,3 @@ def test_a_control_plot_is_taken_out_of_the_plot_beside_it() -> None:
             reports.append(Report(given.id, {"yield": y, "cost": 1 + rng.random()}, {"yield": beside, "cost": 1.5}))
         trial.tell_many(reports, confirm=True)
     assert abs(everybody(analyse(trial), "good", "yield").estimate - 12) < 5
-
-
-def test_past_effects_end_with_the_present_ones() -> None:
-    a = field()
-    assert past_effects(a.data, a.fit, a.effects)[8] == [
-        x for x in a.effects if (x.who, x.source) == (EVERYBODY, "model") and x.arm in a.given and not x.is_control
-    ]
