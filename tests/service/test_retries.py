@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drimed.service.runtime import Retry, purge_answers
+from drimed.service.runtime import Author, purge_answers
 from drimed.trial.verify import verify
 from tests.service.conftest import Bearer
 from tests.service.serving import Running
@@ -110,7 +110,7 @@ def test_what_fails_after_it_was_decided_was_never_decided(running: Running, mon
     headers = {"Idempotency-Key": "k"}
     ok(running.http.post(f"{T}/ask", json={"users": ["north"]}))
     with monkeypatch.context() as patch:
-        patch.setattr(Retry, "keep", broken)
+        patch.setattr(Author, "keep", broken)
         problem(running.http.post(f"{T}/ask", json={"users": ["south"]}, headers=headers), 500)
     assert ok(running.http.get(T))["decisions"] == 1
     given = ok(running.http.post(f"{T}/ask", json={"users": ["south"]}, headers=headers))["decisions"][0]

@@ -26,11 +26,11 @@ def test_workers_see_what_the_first_process_was_told() -> None:
     ("text", "wrong"),
     [
         ("prot = 1", "prot"),
-        ("port = 1.5", "port: input should be a valid integer"),
+        ("port = 1.5", "port: Input should be a valid integer"),
         ("port = 99999", "port"),
         ("port =", "cannot read"),
         (f"port = {'9' * 5000}", "cannot read"),
-        ('log_level = "loud"', "log_level: input should be 'debug'"),
+        ('log_level = "loud"', "log_level: Input should be 'debug'"),
     ],
 )
 def test_a_bad_file_is_refused_with_what_is_wrong(tmp_path: Path, text: str, wrong: str) -> None:
@@ -41,7 +41,7 @@ def test_a_bad_file_is_refused_with_what_is_wrong(tmp_path: Path, text: str, wro
 
 
 def test_a_bad_variable_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"port: input should be a valid integer.*got 'x'"):
+    with pytest.raises(ConfigError, match=r"port: Input should be a valid integer.*got 'x'"):
         Settings.resolve({}, {"DRIMED_PORT": "x"})
     with pytest.raises(ConfigError, match="cannot read"):
         Settings.resolve({}, {}, Path("nowhere.toml"))

@@ -11,7 +11,7 @@ import pytest
 from drimed.errors import UnknownNameError
 from drimed.records import AskRequest, Decision
 from drimed.service import runtime
-from drimed.service.runtime import Reply, Trials
+from drimed.service.runtime import Author, Reply, Trials
 from drimed.trial import ask as asking
 from drimed.trial import state as states
 from drimed.trial.store import open_store
@@ -64,14 +64,11 @@ def test_only_so_many_trials_are_kept_in_memory(tmp_path: Path, monkeypatch: pyt
         Trial.create(SMALL | {"name": f"t{i}"}, store)
     for _ in range(2):
         for i in range(4):
-            kept.write(f"t{i}", lambda tx: Reply(200, bytes(len(asking.ask(tx, AskRequest())))), actor="a")
-            assert kept.read(f"t{i}", lambda t: t.status().decisions) == 2
-    assert len(kept._trials) == 2
+            kept.write(f"t{i}", lambda tx: Reply(200, bytes(len(asking.ask(tx, AskRequest())))), Author("a"))
+            assert kept.open(f"t{i}").status().decisions == 2
+    assert kept.open.cache_info().currsize == 2
     with pytest.raises(UnknownNameError):
-        kept.read("nobody", lambda t: t.status())
-    with pytest.raises(UnknownNameError):
-        kept.write("nobody", lambda _: Reply(200, b""), actor="a")
-    assert "nobody" not in kept._trials
+        kept.write("nobody", lambda _: Reply(200, b""), Author("a"))
     store.close()
 
 

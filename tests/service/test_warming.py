@@ -72,5 +72,5 @@ def test_compiling_is_not_taken_from_the_budget_of_analyses(running: Running, mo
     clock, spent = iter([5.0, 65.5]), iter([Spent(), Spent(80.0, 60.0)])
     monkeypatch.setattr(runtime, "time", SimpleNamespace(thread_time=lambda: next(clock)))
     monkeypatch.setattr(runtime, "kernel", SimpleNamespace(spent=lambda: next(spent)))
-    _, seconds = Analyses(running.service.trials, clock=lambda: 0.0)._analyse("busy")
+    _, seconds = Analyses(running.service.trials, clock=lambda: 0.0)._analyse("busy", "")
     assert seconds == pytest.approx(0.5)

@@ -11,7 +11,7 @@ import pytest
 from drimed import streams
 from drimed.errors import ConflictError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision, Member, Report, Status
-from drimed.trial import blinding, sheets, snapshots
+from drimed.trial import blinding, queries, sheets, snapshots
 from drimed.trial.spec import CODE_LETTERS, Blinding, TrialSpec
 from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import MemoryStore
@@ -199,7 +199,7 @@ def test_opening_the_code_is_an_event_with_who_and_why_and_is_proven() -> None:
     assert shown(trial, 3).arm == one.arm
     assert shown(trial, 3).probabilities == {}
     with trial.reading() as (ledger, state):
-        told = [(o.decision, o.actor, o.reason, o.arm) for o in blinding.openings(ledger, state)]
+        told = [(o.decision, o.actor, o.reason, o.arm) for o in queries.openings(ledger, state)]
         assert catch_up(start_of(ledger), ledger).openings == state.openings
     assert told == [(3, "safety desk", "an emergency", one.arm), (None, "python", "the end", None)]
     assert verify(trial.store, "busy").ok

@@ -12,8 +12,8 @@ from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
 from drimed.policies.published import PublishedDri
 from drimed.trial.problem import Problem, build_policy
+from drimed.trial.queries import notes
 from drimed.trial.spec import TrialSpec
-from drimed.trial.validation import notes
 
 KEPT: dict[str, Any] = {"floors": {"control": 0.05}}  # the control stays in the trial
 KNOWN = {"kind": "known", "sd": {"yield": 0.5, "cost": 5.0}}

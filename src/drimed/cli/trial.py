@@ -161,8 +161,8 @@ def init(
     """Check a trial file, say what a quick rehearsal shows, and create the trial."""
     from drimed.rehearsal import scenarios as rehearsal_scenarios
     from drimed.rehearsal.designs import quick
+    from drimed.trial.queries import notes
     from drimed.trial.trial import Trial
-    from drimed.trial.validation import notes
 
     spec, worlds = rehearsal_scenarios.load(file)
     seen, said = quick(spec, worlds) if rehearse else (None, [])

@@ -22,11 +22,11 @@ import numpy as np
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.models.linear_regression import AnyLearner, Learner
 from drimed.models.noise_estimation import NoiseModel
-from drimed.models.offer import Fit, Offer, Outcome, Seen, Shape, Unit
+from drimed.models.offer import Fit, Offer, Outcome, Seen, Shape, Unit, check_sizes
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import Draw, Guard, RemembersDecisions, radius
-from drimed.policies.protocol import Traits, check_sizes
+from drimed.policies.protocol import Traits
 from drimed.policies.registry import guard_name, settings_of
 from drimed.policies.rules.base import Ask, RemembersRounds, Rule, raised
 

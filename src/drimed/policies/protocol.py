@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
+from drimed.errors import ConfigError, DrimedError, InputError
 from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Fit, Offer, Outcome, Shape, make_offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -192,27 +192,3 @@ def _try(policy: AnyPolicy, name: str) -> None:
             f"{name} must compute each run of a batch as if it were alone: two runs with 3 arms side by side got "
             f"{both.tolist()}, one after the other {np.array(alone).tolist()}; the arms are the last axis"
         )
-
-
-def check_sizes(pulls: tuple[int, ...], d: int | None, offer: Offer, draws: FloatArray) -> None:
-    """Refuse an offer that is not of the problem that a state was made for, and draws that are not for its users."""
-    *batch, K = pulls
-    *lead, arms, width = offer.features.shape
-    if lead[:-1] == batch and arms == K and d in (None, width) and draws.shape[:-1] == (*lead,):
-        return  # as in every step of a simulation
-    if not lead:
-        raise ShapeError(
-            f"features must have a users' axis before arms and features, (..., n, K, d), got {offer.features.shape}; "
-            "make_offer adds it for one user"
-        )
-    fits = len(lead) <= len(batch) + 1 and all(a in (1, b) for a, b in zip(lead[-2::-1], batch[::-1], strict=False))
-    if not fits or arms != K or d not in (None, width):
-        features = "" if d is None else f" with {d} features each"
-        runs = f", batch {tuple(batch)}" if batch else ""
-        raise ShapeError(
-            f"the state is of another problem than the offer: the state has {K} arms{features}{runs}, and the offer's "
-            f"features have shape {offer.features.shape}; begin with policy.init(Shape(...)) of the offer's own sizes"
-        )
-    wanted = (*batch, offer.batch[-1])
-    if draws.ndim == 0 or draws.shape[:-1] != wanted:
-        raise ShapeError(f"draws must have shape {wanted} and one axis more, got {draws.shape}")

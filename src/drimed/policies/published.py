@@ -19,13 +19,13 @@ import numpy as np
 
 from drimed.errors import ConfigError, InputError, UnknownNameError
 from drimed.models.linear_regression import rewarded, ridge_lost
-from drimed.models.offer import Fit, Offer, Outcome, Shape
+from drimed.models.offer import Fit, Offer, Outcome, Shape, check_sizes
 from drimed.numerics import probability, ridge
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.numerics.ridge import Ridge
 from drimed.policies.guards.base import PENALISED, UNCHANGED, Draw
 from drimed.policies.guards.margin import Tolerance
-from drimed.policies.protocol import Traits, check_sizes
+from drimed.policies.protocol import Traits
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.imed import DriIMEDIndex
 from drimed.policies.rules.med import MED

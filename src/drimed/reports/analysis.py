@@ -17,7 +17,7 @@ from drimed.reports import effects as estimation
 from drimed.reports.benefit import Benefit, benefit
 from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
 from drimed.trial import ask, queries
-from drimed.trial.blinding import openings
+from drimed.trial import events as kinds
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import REWARD, fitted_model, may_get
 from drimed.trial.events import DECISION, now
@@ -25,7 +25,7 @@ from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
 from drimed.trial.spec import Stopping, StoppingRule, TrialSpec
 from drimed.trial.state import TrialState
-from drimed.trial.stopping import looks, rule_changes
+from drimed.trial.stopping import looks
 from drimed.trial.store import Ledger
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
@@ -137,7 +137,7 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
     """Analyse a trial as it stands; of `before`, data that was read earlier, only changes are read."""
     with trial.reading() as (ledger, state):
         data = load_dataset(ledger, state, before)
-        unblindings, history = openings(ledger, state), stopping_history(ledger, state)
+        unblindings, history = queries.openings(ledger, state), stopping_history(ledger, state)
         upcoming, why_not = [], None
         try:
             upcoming = ask.preview(Transaction(state, ledger, now(), "analysis", dry_run=True))
@@ -239,7 +239,7 @@ class StoppingHistory:
 
 def stopping_history(ledger: Ledger, state: TrialState) -> StoppingHistory | None:
     """All looks and changes up to a state; None for a trial that never had rules."""
-    changes = rule_changes(ledger, until=state.seq)
+    changes = list(ledger.events(kinds=[kinds.RULES], until=state.seq))
     if state.spec.stopping is None and not changes:
         return None
     decided = next(ledger.events(kinds=[DECISION], until=state.seq, limit=1), None)

@@ -23,8 +23,8 @@ from drimed.reports.effects import Inference, own_effects
 from drimed.service import routing
 from drimed.service.auth import ANY, ASK_TELL, BLINDED, MANAGE, READ, TELL, Caller
 from drimed.service.problems import Problem, Refusal, unavailable
-from drimed.service.routing import JSON, answer, caller_of, media_of, replied, retry_of, service_of
-from drimed.service.runtime import HEAVY, Reply, Service
+from drimed.service.routing import JSON, answer, author_of, caller_of, media_of, replied, service_of
+from drimed.service.runtime import HEAVY, Author, Reply, Service
 from drimed.trial import ask as asking
 from drimed.trial import queries, tables
 from drimed.trial import tell as telling
@@ -35,10 +35,9 @@ from drimed.trial.export import Export, in_workbook
 from drimed.trial.spec import Finite, TrialSpec, Value, decode_utf
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import look_record
-from drimed.trial.store import Search
+from drimed.trial.store import SEARCHES, Search
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
-from drimed.trial.validation import notes
 
 MOST = 10_000  # users or outcomes in one request
 LARGEST = 2**31 - 1  # number of a decision or an event
@@ -75,21 +74,21 @@ def _endpoint(
 
         async def endpoint(request: Request, trial: TrialName, **values: Any) -> Response:
             service, caller = service_of(request), caller_of(request)
-            dry_run = bool(getattr(values.get("body"), "dry_run", False))
-            retry = await retry_of(request) if writes and not dry_run else None
-            given = {"caller": caller, "key": None if retry is None else retry.name}
+            tries = bool(getattr(values.get("body"), "dry_run", False))
+            author = await author_of(request) if writes and not tries else Author(caller.actor)
+            given = {"caller": caller, "key": author.request}
             values |= {name: value for name, value in given.items() if name in supplied}
 
             def look(opened: Trial) -> Any:
                 if not writes:
                     return function(opened, **values)
-                with opened.writing(caller.actor, dry_run=True) as tx:
+                with opened.writing(author.actor, dry_run=True) as tx:
                     return function(tx, **values)
 
-            if dry_run or not writes:
+            if tries or not writes:
                 return answer(await service.read(trial, look))
             work = lambda tx: Reply(200, routing.encoded(function(tx, **values)), tells=tells)  # noqa: E731
-            return replied(await service.write(trial, work, actor=caller.actor, retry=retry))
+            return replied(await service.write(trial, work, author))
 
         handler: Callable[..., Any] = function
         if writes or hints.get("trial") is Trial:
@@ -132,6 +131,8 @@ Only = Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, descripti
 Context = Annotated[dict[str, Value], Field(description="field → number, or the level of a category")]
 Contexts = Annotated[dict[str, Context], Field(max_length=MOST, description="user → field → value")]
 Values = dict[str, Finite | None]
+Kind = Literal[KINDS]  # type: ignore[valid-type]
+State = Literal[SEARCHES]  # type: ignore[valid-type]
 Number = Annotated[int, Field(ge=1, le=LARGEST)]
 SeasonName = Annotated[str, Field(min_length=1, max_length=100)]
 SeasonDate = Annotated[str, Field(min_length=8, max_length=10, description="As 2026-03-15 or 15.03.2026.")]
@@ -374,27 +375,29 @@ async def create_trial(
     may create the trial of that name only.
     """
     service, caller = service_of(request), caller_of(request)
-    body, media = await request.body(), media_of(request)
-    data = None if media == TOML else await request.json()
-    spec = await service.parse(lambda: _toml(body) if media == TOML else TrialSpec.read(data))
+    if media_of(request) == TOML:
+        body = await request.body()
+        spec = await service.parse(lambda: TrialSpec.parse(trial_text(body)))
+    else:
+        data = await request.json()
+        spec = await service.parse(lambda: TrialSpec.read(data))
     caller.must(MANAGE, spec.name)
     if dry_run:
-        advice = await service.run(lambda: notes(spec))
+        advice = await service.run(lambda: queries.notes(spec))
         return answer(Checked(spec.name, advice))
     created = lambda tx: Reply(201, routing.encoded(queries.status(tx.state)))  # noqa: E731
-    reply = await service.create(spec, created, actor=caller.actor, retry=await retry_of(request))
-    return replied(reply, {"Location": f"/v1/trials/{spec.name}"})
+    reply = await service.create(spec, created, await author_of(request))
+    return replied(reply, Location=f"/v1/trials/{spec.name}")
 
 
-def _toml(body: bytes) -> TrialSpec:
-    if len(body) > LARGEST_TOML:
+def trial_text(data: bytes, name: str = "the trial file") -> str:
+    """The text of a trial file."""
+    if len(data) > LARGEST_TOML:
         raise Refusal(413, "too-large", f"a trial file may have at most {LARGEST_TOML} bytes")
     try:
-        return TrialSpec.parse(decode_utf(body, "the trial file"))
+        return decode_utf(data, name)
     except InputError as error:
         raise SpecError([Fault((), str(error))]) from None
-    except RecursionError:
-        raise SpecError([Fault((), "nested too deeply")]) from None
 
 
 @_endpoint("", "List trials", TRIALS, role=ANY, response_model=Page[Status])
@@ -440,10 +443,7 @@ def decisions(
     arm: Only = None,
     plot: Only = None,
     block: Only = None,
-    state: Annotated[
-        Literal["pending", "partial", "complete", "missing", "amended"] | None,
-        Query(description="Only decisions whose outcome is in this state, or was amended."),
-    ] = None,
+    state: Annotated[State | None, Query(description="Only with an outcome in this state, or amended.")] = None,
     limit: Limit = queries.PAGE,
     before: Before = None,
 ) -> Page[Decision]:
@@ -481,16 +481,13 @@ def log(
     limit: Limit = 100,
     cursor: Before = None,
     order: Annotated[Literal["oldest", "newest"], Query(description="Which events come first.")] = "oldest",
-    kind: Annotated[list[str] | None, Query(description=f"Only these kinds: {', '.join(KINDS)}.")] = None,
+    kind: Annotated[list[Kind] | None, Query(description="Only these kinds.")] = None,
     user: Only = None,
 ) -> Page[LogEvent]:
     """Events as they were recorded. Following `next` gives every event once, also while more are written.
 
     The seed, with which arms can be predicted, is shown to the role `manage` only.
     """
-    for name in kind or ():
-        if name not in KINDS:
-            raise UnknownNameError("kind", name[:100], KINDS, ("kind",))
     newest, seed = order == "newest", caller.may(MANAGE, trial.name)
     start = {"until": cursor} if newest else {"after": 0 if cursor is None else cursor - 1}
     with trial.store.reading(trial.name) as ledger:
@@ -581,7 +578,7 @@ async def verify(request: Request, trial: TrialName, expect: Annotated[str | Non
     """
     service = service_of(request)
     await service.read(trial, lambda opened: opened.name)  # whether there is such a trial
-    return answer(await service.proofs.get(trial, expect, request.is_disconnected))
+    return answer(await service.prove(trial, expect, request.is_disconnected))
 
 
 @_endpoint("/{trial}/effects", "Arms against the control", response_model=Effects)

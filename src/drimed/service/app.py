@@ -73,7 +73,6 @@ def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
         try:
             yield {"door": door}
         finally:
-            service.stopping = True
             for task in tasks:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -91,9 +90,8 @@ def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
     for router in (api.routes, api.health, base.static, read.routes, write.routes):
         app.include_router(router)
     app.add_middleware(Observed, largest_body=settings.largest_body)
-    app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(DrimedError, _refused)
-    app.add_exception_handler(HTTPException, _http_error)
+    for kind in (Refusal, DrimedError, HTTPException):
+        app.add_exception_handler(kind, _refused)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # the way FastAPI documents
     return app
 
@@ -172,22 +170,17 @@ def warm_up() -> None:
     log.info("the numerical code is ready after %.1f s (%.1f s to compile or load it)", took, compiled)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    """A DrimedError comes from outside the endpoint: the store did not answer when a token was looked up."""
-    assert isinstance(error, Refusal | DrimedError)
-    return (error if isinstance(error, Refusal) else problems.refusal(error)).response()
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Addresses and methods that do not exist; people get a page."""
-    assert isinstance(error, HTTPException)
-    kind = {404: "unknown", 405: "method"}.get(error.status_code, "malformed")
-    if not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", ""):
-        return base.no_such_page(request, Refusal(error.status_code, kind, "there is no such page"))
-    detail = error.detail
-    if error.status_code == 404:
-        detail = "there is nothing at this address; /v1/openapi.json lists all addresses"
-    return Refusal(error.status_code, kind, detail, headers=error.headers).response()
+async def _refused(request: Request, error: Exception) -> Response:
+    """Errors outside the endpoints, such as addresses that do not exist; people get a page."""
+    assert isinstance(error, Refusal | HTTPException | DrimedError)
+    refusal = problems.refusal(error)
+    if isinstance(error, HTTPException):
+        if not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", ""):
+            visit = base.Visit(request, request.app.state.service)
+            return base.refused_page(visit, Refusal(refusal.status, refusal.kind, "there is no such page"))
+        if refusal.status == 404:
+            refusal.detail = "there is nothing at this address; /v1/openapi.json lists all addresses"
+    return refusal.response()
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -124,19 +124,18 @@ def how_to(store: str) -> str:
 def list_tokens(store: SqlStore) -> list[Token]:
     """All tokens, also revoked ones, oldest first."""
     with store.transaction(write=False) as connection:
-        rows = connection.execute(sa.select(*_COLUMNS).order_by(table.c.created, table.c.id)).all()
-    return [Token(*row) for row in rows]
+        return [Token(*row) for row in connection.execute(sa.select(*_COLUMNS).order_by(table.c.created, table.c.id))]
 
 
 def revoke_token(store: SqlStore, name: str, *, actor: str = "python") -> Token:
     """Revoke a token by its label or id; it stays in the list."""
+    tokens = list_tokens(store)
+    token = next((t for t in tokens if name in (t.label, t.id)), None)
+    if token is None:
+        raise UnknownNameError("token", name, [t.label for t in tokens])
     with store.transaction(write=True) as connection:
-        tokens = [Token(*row) for row in connection.execute(sa.select(*_COLUMNS))]
-        token = next((t for t in tokens if name in (t.label, t.id)), None)
-        if token is None:
-            raise UnknownNameError("token", name, [t.label for t in tokens])
-        if token.revoked is None:
-            connection.execute(table.update().where(table.c.id == token.id).values(revoked=now(), revoked_by=actor))
+        active = (table.c.id == token.id) & table.c.revoked.is_(None)
+        connection.execute(table.update().where(active).values(revoked=now(), revoked_by=actor))
     return token
 
 
@@ -169,7 +168,6 @@ class Caller:
 
     @property
     def blinded(self) -> bool:
-        """Whether arms are hidden from them."""
         return self.role == BLINDED
 
     def may(self, permission: str, trial: str | None = None) -> bool:
@@ -199,22 +197,17 @@ class RateLimit:
         self._rate, self._burst, self._clock = rate, float(burst), clock
         self._levels: dict[str, tuple[float, float]] = {}  # caller -> level and its time
 
-    def wait(self, who: str) -> float:
-        """Seconds until a request may pass; 0: now."""
-        return 0.0 if not self._rate else max(0.0, (1 - self._level(who)) / self._rate)
-
-    def take(self, who: str) -> float:
-        """Count a request: 0 if it may pass, else the seconds until it may."""
-        wait = self.wait(who)
-        if not wait:
-            if len(self._levels) >= MOST_BUCKETS:
-                self._levels.clear()
-            self._levels[who] = self._level(who) - 1, self._clock()
-        return wait
-
-    def _level(self, who: str) -> float:
-        level, then = self._levels.get(who, (self._burst, math.inf))
-        return min(self._burst, level + max(0.0, self._clock() - then) * self._rate)
+    def take(self, who: str, count: int = 1) -> float:
+        """Count a request (or none, to ask only): 0 if it may pass, else the seconds until it may."""
+        moment = self._clock()
+        level, then = self._levels.get(who, (self._burst, moment))
+        level = min(self._burst, level + (moment - then) * self._rate)
+        if self._rate and level < 1:
+            return (1 - level) / self._rate
+        if len(self._levels) >= MOST_BUCKETS:
+            self._levels.clear()
+        self._levels[who] = level - count, moment
+        return 0.0
 
 
 class Access:
@@ -240,7 +233,7 @@ class Access:
         if until <= moment:
             address = origin(connection.client.host if connection.client else "")
             if known is None:  # it was never valid
-                _refuse_for(self._failures.wait(address))
+                _refuse_for(self._failures.take(address, 0))
             known = await run(lambda: find_token(self._store, text))
             if known is None:
                 self._failures.take(address)

@@ -41,11 +41,11 @@ class Deadlines:
 
 def raise_file_limit() -> int:
     """Raise the limit of open files as far as allowed, and return it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return MOST_FILES if soft == resource.RLIM_INFINITY else soft
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (MOST_FILES if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    wanted = max(soft, min(hard, MOST_FILES))
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, limits[1]))
     return wanted
 
 
@@ -86,17 +86,16 @@ class Door:
             oldest.turn_out(_FULL)
             self.leave(oldest)
         self._origins[connection] = who
-        self.wait(connection)
+        self.note(connection, idle=True)
         return True
 
     def leave(self, connection: GuardedProtocol) -> None:
-        """Forget a closed connection."""
         self._waiting.pop(connection, None)
         self._origins.pop(connection, None)
 
-    def wait(self, connection: GuardedProtocol, *, busy: bool = False) -> None:
-        """Note that a connection waits for a request, or is `busy` with one."""
-        if busy:
+    def note(self, connection: GuardedProtocol, *, idle: bool) -> None:
+        """Note whether a connection waits for a request."""
+        if not idle:
             self._waiting.pop(connection, None)
         elif connection in self._origins:
             self._waiting.setdefault(connection)
@@ -157,8 +156,8 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
     def on_response_complete(self) -> None:
         self._since = None
         super().on_response_complete()
-        if self._is_idle() and self._door is not None:
-            self._door.wait(self)
+        if self._door is not None and self._is_idle():
+            self._door.note(self, idle=True)
 
     def pause_writing(self) -> None:
         self._stalled = self.loop.time()
@@ -171,16 +170,14 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
     def check(self, now: float, deadlines: Deadlines) -> None:
         """Close the connection if the caller takes too long."""
         self._notice_head(now)
+        waited = 0.0 if self._since is None else now - self._since
         if self._stalled is not None and now - self._stalled > deadlines.reading:
             log.warning("a caller did not read its answer in time")
             self.transport.abort()
-        elif self._since is None:
-            return
-        elif self._is_idle():
-            if now - self._since > deadlines.head:
-                log.warning("the head of a request did not come in time")
-                self.turn_out(_TOO_SLOW)
-        elif self.cycle.more_body and now - self._since > deadlines.body + self._received / SLOWEST:
+        elif self._is_idle() and waited > deadlines.head:
+            log.warning("the head of a request did not come in time")
+            self.turn_out(_TOO_SLOW)
+        elif not self._is_idle() and self.cycle.more_body and waited > deadlines.body + self._received / SLOWEST:
             log.warning("the body of a request did not come in time")
             self.transport.abort()
 
@@ -197,4 +194,4 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
         if self.cycle is not self._current:
             self._current, self._since, self._received = self.cycle, now, 0
             if self._door is not None and not self._is_idle():
-                self._door.wait(self, busy=True)
+                self._door.note(self, idle=False)

@@ -18,7 +18,6 @@ SEASONS = 6
 FIRST_YEAR = 2019  # the year before the first season
 SEED = 7  # of the countryside
 ACTOR = "demo"
-MOST_NAMED = 3  # trials that are in the way
 PENDING = 4  # plots whose last report is still to come
 
 
@@ -28,9 +27,7 @@ def show(store: Store, address: str) -> str:
     if demo in names:
         return f"the demo is there already: trial {demo}"
     if names:
-        named = ", ".join(names[:MOST_NAMED]) + (" ..." if names[MOST_NAMED:] else "")
-        there = f"{address} has trials already ({named}), and a demo is made in an empty store only"
-        return f"there is no demo: {there}; to see it: drimed serve --demo --store demo.db"
+        return f"a demo needs an empty store, and {address} has trials; to see it: drimed serve --demo --store demo.db"
     return f"simulated a trial to look at: {fill(store).name}"
 
 

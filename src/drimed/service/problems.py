@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import Field
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from drimed import errors
@@ -45,7 +46,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class FieldError:
-    """One field that is wrong."""
+    """A field that is wrong."""
 
     path: list[str | int]  # from the top of the body to the field; empty: the whole body
     detail: str
@@ -85,13 +86,8 @@ class Refusal(Exception):  # noqa: N818  # an answer, not a fault of the service
         self.errors, self.headers, self.unknown = list(errors), dict(headers or {}), unknown
 
     def response(self) -> Response:
-        """The answer that is sent."""
-        data: dict[str, Any] = {
-            "type": f"urn:drimed:{self.kind}",
-            "title": TITLES[self.kind],
-            "status": self.status,
-            "detail": self.detail,
-        }
+        data: dict[str, Any] = {"type": f"urn:drimed:{self.kind}", "title": TITLES[self.kind]}
+        data |= {"status": self.status, "detail": self.detail}
         if self.errors:
             data["errors"] = self.errors[:MOST_FAULTS]
         if self.unknown is not None:
@@ -104,11 +100,18 @@ def unavailable(detail: str, seconds: int = 1) -> Refusal:
     return Refusal(503, "unavailable", detail, headers={"Retry-After": str(seconds)})
 
 
-def refusal(error: DrimedError, where: str | None = None, named: Collection[str] = ()) -> Refusal:
-    """The answer to one of drimed's errors.
+def refusal(
+    error: Refusal | HTTPException | DrimedError, where: str | None = None, named: Collection[str] = ()
+) -> Refusal:
+    """The answer to an error.
 
     `where` is the part of the request with the faults, if not the body; `named` are the things that the address names.
     """
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, HTTPException):
+        kind = {404: "unknown", 405: "method"}.get(error.status_code, "malformed")
+        return Refusal(error.status_code, kind, error.detail, headers=error.headers)
     faults = error.faults[:MOST_FAULTS]
     listed = [_listed(fault, where) for fault in faults]
     unknown = error if isinstance(error, UnknownNameError) else None
@@ -117,10 +120,9 @@ def refusal(error: DrimedError, where: str | None = None, named: Collection[str]
     match error:
         case errors.UnconfirmedError():
             return Refusal(422, "unconfirmed", str(errors.UnconfirmedError(faults, CONFIRM)), errors=listed)
-        case errors.SpecError():
-            return Refusal(422, "spec", str(errors.SpecError(faults)), errors=listed)
-        case errors.BatchError():
-            return Refusal(422, "batch", str(errors.BatchError(faults)), errors=listed)
+        case errors.SpecError() | errors.BatchError():
+            kind = "spec" if isinstance(error, errors.SpecError) else "batch"
+            return Refusal(422, kind, str(type(error)(faults)), errors=listed)
         case errors.ConflictError():
             return Refusal(409, "conflict", str(error), errors=listed)
         case errors.InputError() | errors.ConfigError():

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from drimed.errors import DrimedError, UnknownNameError
 from drimed.service import auth, problems
 from drimed.service.problems import Refusal, request_id
-from drimed.service.runtime import Reply, Retry, Service
+from drimed.service.runtime import Author, Reply, Service
 from drimed.service.settings import FIELDS, REQUEST
 from drimed.trial.events import to_json
 from drimed.trial.spec import first_twice
@@ -60,12 +60,10 @@ def prometheus_text() -> bytes:
 
 
 def service_of(request: Request) -> Service:
-    """The service that a request came to."""
     return cast(Service, request.app.state.service)
 
 
 def caller_of(request: Request) -> auth.Caller:
-    """The caller that `admit` let in."""
     return cast(auth.Caller, request.state.caller)
 
 
@@ -80,14 +78,14 @@ async def admit(request: Request, role: str) -> auth.Caller:
     return caller
 
 
-async def retry_of(request: Request) -> Retry | None:
-    """The request with its Idempotency-Key, if it has one."""
-    key = request.headers.get("idempotency-key")
-    if key is None:
-        return None
-    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    parts = request.method.encode(), target.encode(), media_of(request).encode(), await request.body()
-    return Retry.of(caller_of(request).actor, key, *parts)
+async def author_of(request: Request) -> Author:
+    """The author of a write, with its Idempotency-Key if it has one."""
+    parts = [text.encode() for text in (request.method, address_of(request), media_of(request))]
+    return Author.of(caller_of(request).actor, request.headers.get("idempotency-key"), *parts, await request.body())
+
+
+def address_of(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def media_of(request: Request) -> str:
@@ -101,14 +99,13 @@ def encoded(data: Any) -> bytes:
 
 
 def answer(data: Any) -> Response:
-    """An answer to a request that changes nothing."""
     return Response(encoded(data), media_type=JSON)
 
 
-def replied(reply: Reply, headers: dict[str, str] | None = None) -> Response:
+def replied(reply: Reply, **headers: str) -> Response:
     """The answer to a write, now or the first time."""
     more = {"Idempotency-Replayed": "true"} if reply.repeated else {}
-    return Response(reply.text, reply.status, (headers or {}) | more, JSON)
+    return Response(reply.text, reply.status, headers | more, JSON)
 
 
 def limit_body(scope: Scope, most: int) -> None:
@@ -131,16 +128,10 @@ def read_json(text: bytes) -> Any:
         data = json.loads(text.decode(), parse_constant=_constant, object_pairs_hook=_object)
         if b"\\u" in text:
             to_json(data).encode()  # a lone surrogate, as \ud800, could not be stored
-    except json.JSONDecodeError as error:
-        raise _malformed(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
-    except UnicodeDecodeError as error:
-        raise _malformed(f"not UTF-8: byte {error.start} cannot be read") from None
-    except UnicodeEncodeError:
-        raise _malformed("a text has a character that is not valid Unicode (a lone surrogate)") from None
     except RecursionError:
         raise _malformed("nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise _malformed(str(error)) from None
+    except ValueError as error:  # also bytes that are not UTF-8, and a number of thousands of digits
+        raise _malformed(f"not JSON in UTF-8: {error}") from None
     return data
 
 
@@ -293,7 +284,6 @@ class Observed:
 
 
 def _account(scope: Scope, own_id: str, status: int, seconds: float) -> None:
-    """Count and log a request."""
     path, method = scope["path"], scope["method"] if scope["method"] in METHODS else "other"
     route = getattr(scope.get("route"), "path", "unmatched")
     if path.startswith("/v1/") and route.startswith("/"):

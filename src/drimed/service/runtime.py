@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -29,7 +30,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from starlette.requests import ClientDisconnect, HTTPConnection
 
-from drimed.errors import ConflictError, DrimedError, StoreError, UnknownNameError
+from drimed.errors import ConflictError, DrimedError, StoreError
 from drimed.numerics import compiled as kernel
 from drimed.records import LONGEST_KEY, Proof
 from drimed.reports.analysis import Analysis, analyse
@@ -40,7 +41,7 @@ from drimed.trial.events import now
 from drimed.trial.spec import TrialSpec
 from drimed.trial.sql_store import SqlStore
 from drimed.trial.sql_store import requests as answers
-from drimed.trial.store import Ledger, open_store
+from drimed.trial.store import open_store
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -52,8 +53,8 @@ FAILED = Counter(
 )
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
-READS, WRITES, DOOR, HEAVY, PARSING = "read", "write", "door", "heavy", "parse"
-THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1}  # tokens, exports and large bodies at a time
+READS, WRITES, DOOR, HEAVY, PARSING, PROOFS = "read", "write", "door", "heavy", "parse", "proof"
+THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1, PROOFS: 1}  # tokens, exports, large bodies and proofs at a time
 ANALYSES = 2  # analyses at a time
 MOST_TRIALS = 200  # in memory; the one that was not used for longest is read again
 PURGE_EVERY = 3600.0  # seconds
@@ -82,35 +83,39 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Retry:
-    """A request with its idempotency key."""
+class Author:
+    """The author of a write, with the idempotency key of the request if it has one."""
 
-    actor: str  # different callers may use the same key
-    key: str
-    fingerprint: str
+    actor: str  # different ones may use the same key
+    key: str | None = None
+    fingerprint: str = ""  # of the request
 
     @staticmethod
-    def of(actor: str, key: str, *parts: bytes) -> Retry:
-        """The request that consists of these parts."""
+    def of(actor: str, key: str | None, *parts: bytes) -> Author:
+        """The author of the request that consists of these parts."""
+        if key is None:
+            return Author(actor)
         key = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key  # the draft writes it in quotes
         if not 0 < len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
             raise Refusal(400, "malformed", f"Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters")
         digest = hashlib.sha256()
         for part in parts:
             digest.update(len(part).to_bytes(8, "big") + part)
-        return Retry(actor, key, digest.hexdigest())
+        return Author(actor, key, digest.hexdigest())
 
     @property
-    def name(self) -> str:
+    def request(self) -> str | None:
         """The key as the trial's log keeps it beside a decision; a long one as its hash."""
+        if self.key is None:
+            return None
         name = f"{self.actor}/{self.key}"
         return name if len(name) <= LONGEST_KEY else f"{self.actor}/{hashlib.sha256(self.key.encode()).hexdigest()}"
 
     def find(self, connection: Connection) -> Reply | None:
-        """The first answer, if there is one."""
+        """The first answer to the same request, if there is one."""
         columns = answers.c.fingerprint, answers.c.status, answers.c.answer
         wanted = sa.select(*columns).where(answers.c.actor == self.actor, answers.c.key == self.key)
-        row = connection.execute(wanted).first()
+        row = None if self.key is None else connection.execute(wanted).first()
         if row is None:
             return None
         if row.fingerprint != self.fingerprint:
@@ -121,6 +126,8 @@ class Retry:
 
     def keep(self, connection: Connection, reply: Reply) -> None:
         """Store an answer."""
+        if self.key is None:
+            return
         row = vars(self) | {"time": now(), "status": reply.status, "answer": zlib.compress(reply.text, 1)}
         try:
             connection.execute(answers.insert(), row)
@@ -148,26 +155,10 @@ class Trials:
     """Trials by name, and writes that are done once however often they are requested; threads may share it."""
 
     def __init__(self, store: SqlStore, anchors: Path | None = None) -> None:
-        self.store, self.anchors = store, anchors
-        self._trials: OrderedDict[str, Trial] = OrderedDict()
-        self._lock = threading.Lock()
+        self.store = store
+        self.open = lru_cache(MOST_TRIALS)(lambda name: Trial(name, store, anchors=anchors))
 
-    def read(self, name: str, look: Callable[[Trial], T]) -> T:
-        """Read a trial as it stands now."""
-        with self._lock:
-            trial = self._trials.setdefault(name, Trial(name, self.store, anchors=self.anchors))
-            self._trials.move_to_end(name)
-            if len(self._trials) > MOST_TRIALS:
-                self._trials.popitem(last=False)
-        try:
-            return look(trial)
-        except UnknownNameError as error:
-            if error.kind == "trial":
-                with self._lock:
-                    self._trials.pop(name, None)
-            raise
-
-    def write(self, name: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None) -> Reply:
+    def write(self, name: str, act: Callable[[Transaction], Reply], author: Author) -> Reply:
         """Change a trial: what `act` did and what it answered become durable together, or nothing does.
 
         A slow decision is taken outside the store's lock, perhaps more than once: `act` must change nothing else.
@@ -181,14 +172,12 @@ class Trials:
             after = tx.state
             return reply
 
-        def find(ledger: Ledger) -> Reply | None:
-            return None if retry is None else retry.find(ledger.connection)
-
-        def keep(ledger: Ledger, reply: Reply) -> None:
-            if retry is not None:
-                retry.keep(ledger.connection, reply)
-
-        reply = self.read(name, lambda trial: trial.decide(counted, actor=actor, find=find, keep=keep))
+        reply = self.open(name).decide(
+            counted,
+            actor=author.actor,
+            find=lambda ledger: author.find(ledger.connection),
+            keep=lambda ledger, reply: author.keep(ledger.connection, reply),
+        )
         if reply.repeated:
             REPEATED.inc()
         elif before is not None and after is not None:
@@ -197,21 +186,17 @@ class Trials:
             OUTCOMES.inc(after.seq - before.seq if reply.tells else 0)
         return reply
 
-    def create(
-        self, spec: TrialSpec, answer: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
-    ) -> Reply:
+    def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
         """Create a trial, once."""
         try:
-            with Trial.creating(spec, self.store, actor=actor) as (_, tx):
-                reply = answer(tx)
-                if retry is not None:
-                    retry.keep(tx.ledger.connection, reply)
+            with Trial.creating(spec, self.store, actor=author.actor) as (_, tx):
+                reply = act(tx)
+                author.keep(tx.ledger.connection, reply)
                 return reply
         except ConflictError:
-            if retry is not None:
-                with self.store.transaction(write=False) as connection:
-                    if (before := retry.find(connection)) is not None:
-                        return before
+            with self.store.transaction(write=False) as connection:
+                if (before := author.find(connection)) is not None:
+                    return before
             raise
 
 
@@ -220,7 +205,6 @@ class Analysed:
     """An analysis, or the reason why there is none."""
 
     hash: str  # of the last event that it includes
-    events: int
     analysis: Analysis | None
     failure: str | None = None
 
@@ -256,7 +240,7 @@ class Analyses:
             self._done.move_to_end(name)
             return done
         if name not in self._tasks and ((done is None and needed) or not self.wait()):
-            self._tasks[name] = asyncio.create_task(self._run(name))
+            self._tasks[name] = asyncio.create_task(self._run(name, hash))
         if name in self._tasks:
             await asyncio.wait([self._tasks[name]], timeout=patience)
         return self._done.get(name)
@@ -265,10 +249,10 @@ class Analyses:
         """Finish what runs."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def _run(self, name: str) -> None:
+    async def _run(self, name: str, hash: str) -> None:
         try:
             loop = asyncio.get_running_loop()
-            analysed, seconds = await loop.run_in_executor(self._pool, self._analyse, name)
+            analysed, seconds = await loop.run_in_executor(self._pool, self._analyse, name, hash)
             self._paid_until = max(self._paid_until, self._clock()) + seconds / SHARE
             self._done[name] = analysed
             self._done.move_to_end(name)
@@ -279,78 +263,25 @@ class Analyses:
         finally:
             del self._tasks[name]
 
-    def _analyse(self, name: str) -> tuple[Analysed, float]:
+    def _analyse(self, name: str, hash: str) -> tuple[Analysed, float]:
         start, compiled = time.thread_time(), kernel.spent()
         done = self._done.get(name)
         before = done.analysis.data if done is not None and done.analysis is not None else None
-        hash, events = "", 0
-
-        def look(trial: Trial) -> Analysed:
-            nonlocal hash, events
-            hash, events = trial.state().hash, trial.state().seq
-            analysis = analyse(trial, before)  # what was gathered before is not read again
-            return Analysed(analysis.status.hash, analysis.status.events, analysis)
-
         try:
-            analysed = self._trials.read(name, look)
+            analysis = analyse(self._trials.open(name), before)  # what was gathered before is not read again
+            analysed = Analysed(analysis.status.hash, analysis)
         except Exception as error:
             failure = "the service's log has the details"
             if isinstance(error, DrimedError) and not isinstance(error, StoreError):
                 failure = str(error)
             else:
                 log.error("trial %s cannot be analysed", name, exc_info=error)
-            analysed = Analysed(hash, events, None, failure)
+            analysed = Analysed(hash, None, failure)
         return analysed, time.thread_time() - start - kernel.spent().since(compiled).processor
 
 
 class _Abandoned(BaseException):
     """Ends a proof without a caller. Not an Exception: a proof takes any of these for a fault of the log."""
-
-
-class Proofs:
-    """Proofs, one at a time; one whose caller has hung up stops."""
-
-    def __init__(self, store: SqlStore) -> None:
-        self._store, self._pool = store, ThreadPoolExecutor(1, "proof")
-        self._turn, self._count, self._stopping = asyncio.Lock(), 0, False
-
-    async def get(self, trial: str, expect: str | None, gone: Callable[[], Awaitable[bool]]) -> Proof:
-        """A proof of the log as it stands; `gone`: whether the caller has hung up."""
-        if self._count >= MOST_PROOFS:
-            raise Refusal(429, "too-many", "too many proofs are waiting; try again", headers={"Retry-After": "10"})
-        abandoned = threading.Event()
-
-        def progress(_: int, __: int) -> None:
-            if abandoned.is_set() or self._stopping:
-                raise _Abandoned
-
-        async def result(work: asyncio.Future[T]) -> T:
-            while not work.done():
-                await asyncio.wait([work], timeout=GLANCE)
-                if not work.done() and await gone():
-                    raise ClientDisconnect
-            return work.result()
-
-        self._count += 1
-        turn = asyncio.ensure_future(self._turn.acquire())
-        try:
-            await result(turn)
-            if await gone():
-                raise ClientDisconnect
-            work = lambda: verify(self._store, trial, expected_hash=expect, progress=progress)  # noqa: E731
-            return await result(asyncio.wrap_future(self._pool.submit(work)))
-        except _Abandoned:
-            raise unavailable("the service is stopping; try again") from None
-        finally:
-            self._count -= 1
-            abandoned.set()
-            if not turn.cancel():  # it was taken
-                self._turn.release()
-
-    def close(self) -> None:
-        """Begin nothing more, and stop what runs."""
-        self._stopping = True
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 class Service:
@@ -359,13 +290,13 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         sizes = {READS: settings.threads, WRITES: settings.threads} | THREADS
-        self.store = open_store(settings.store, connections=sum(sizes.values()) + ANALYSES + 1)  # a proof
+        self.store = open_store(settings.store, connections=sum(sizes.values()) + ANALYSES)
         self.trials = Trials(self.store, Path(settings.anchors) if settings.anchors else None)
-        self.access = auth.Access(self.store, settings)
-        self.analyses, self.proofs = Analyses(self.trials), Proofs(self.store)
+        self.access, self.analyses = auth.Access(self.store, settings), Analyses(self.trials)
         self.stopping = False
         self._pools = {name: ThreadPoolExecutor(size, name) for name, size in sizes.items()}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._proof_turn, self._proofs = asyncio.Lock(), 0
 
     async def run(self, work: Callable[[], T], pool: str = READS) -> T:
         """Work in a thread; the text of a store's error is for the log, not for callers."""
@@ -375,28 +306,55 @@ class Service:
             raise refusal(error) from error
 
     async def read(self, trial: str, look: Callable[[Trial], T]) -> T:
-        """Read a trial."""
-        return await self.run(lambda: self.trials.read(trial, look))
+        """Read a trial as it stands now."""
+        return await self.run(lambda: look(self.trials.open(trial)))
 
     async def parse(self, work: Callable[[], T]) -> T:
         """Read a large body: one at a time, beside everything else."""
         return await self.run(work, PARSING)
 
-    async def write(
-        self, trial: str, act: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
-    ) -> Reply:
+    async def write(self, trial: str, act: Callable[[Transaction], Reply], author: Author) -> Reply:
         """Change a trial. Writers of one trial take turns here already, so that waiting ones fill no threads."""
         turn = self._turns.get(trial)
         if turn is None:
             turn = self._turns[trial] = asyncio.Lock()
         async with turn:
-            return await self.run(lambda: self.trials.write(trial, act, actor=actor, retry=retry), WRITES)
+            return await self.run(lambda: self.trials.write(trial, act, author), WRITES)
 
-    async def create(
-        self, spec: TrialSpec, answer: Callable[[Transaction], Reply], *, actor: str, retry: Retry | None = None
-    ) -> Reply:
+    async def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
         """Create a trial."""
-        return await self.run(lambda: self.trials.create(spec, answer, actor=actor, retry=retry), WRITES)
+        return await self.run(lambda: self.trials.create(spec, act, author), WRITES)
+
+    async def prove(self, trial: str, expect: str | None, gone: Callable[[], Awaitable[bool]]) -> Proof:
+        """A proof of the log as it stands, one at a time; it stops when the caller is `gone`."""
+        if self._proofs >= MOST_PROOFS:
+            raise Refusal(429, "too-many", "too many proofs are waiting; try again", headers={"Retry-After": "10"})
+        abandoned = threading.Event()
+
+        def progress(_: int, __: int) -> None:
+            if abandoned.is_set() or self.stopping:
+                raise _Abandoned
+
+        def work() -> Proof:
+            return verify(self.store, trial, expected_hash=expect, progress=progress)
+
+        proof: asyncio.Future[Proof] | None = None
+        self._proofs += 1
+        try:
+            async with self._proof_turn:
+                while proof is None or not proof.done():
+                    if await gone():
+                        raise ClientDisconnect
+                    proof = proof or asyncio.get_running_loop().run_in_executor(self._pools[PROOFS], work)
+                    await asyncio.wait([proof], timeout=GLANCE)
+            return proof.result()
+        except _Abandoned:
+            raise unavailable("the service is stopping; try again") from None
+        finally:
+            self._proofs -= 1
+            abandoned.set()
+            if proof is not None:
+                proof.cancel()
 
     async def identify(self, connection: HTTPConnection, token: str | None = None) -> auth.Caller:
         """The author of a request, by its own token or the one that is given; or a refusal."""
@@ -413,8 +371,8 @@ class Service:
 
     def close(self) -> None:
         """Finish running work, without waiting for a turn in the store, and close everything."""
+        self.stopping = True
         self.store.stop_waiting()
-        self.proofs.close()
         self.analyses.close()
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)

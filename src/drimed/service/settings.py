@@ -69,17 +69,14 @@ class Settings(BaseModel):
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"cannot read {file}: {error}") from None
         names = list(Settings.model_fields)
-        for name in values:
-            if name not in names:
-                raise UnknownNameError("setting", name, names)
+        for name in set(values).difference(names):
+            raise UnknownNameError("setting", name, names)
         values |= {n: text for n in names if (text := (environment or {}).get(PREFIX + n.upper()))}
         values |= {name: value for name, value in (flags or {}).items() if value is not None}
         try:
             return Settings(**values)
         except ValidationError as error:
-            faults = (
-                f"{e['loc'][0]}: {e['msg'][:1].lower()}{e['msg'][1:]}, got {e['input']!r}" for e in error.errors()
-            )
+            faults = (f"{e['loc'][0]}: {e['msg']}, got {e['input']!r}" for e in error.errors())
             raise ConfigError("\n".join(faults)) from None
 
     def environment(self) -> dict[str, str]:

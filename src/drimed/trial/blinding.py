@@ -16,7 +16,6 @@ from drimed.trial import events as kinds
 from drimed.trial import queries
 from drimed.trial.events import Draft, Revealed, to_json
 from drimed.trial.state import TrialState, decision_number
-from drimed.trial.store import Ledger
 from drimed.trial.transaction import Transaction
 
 # Fields that blinded people see. Never probabilities, effects, or what the guard did.
@@ -81,18 +80,4 @@ def reveal(tx: Transaction, decision: int | None, reason: str) -> Opening:
     if number is not None and not 1 <= number <= tx.state.counts.decisions:
         raise UnknownDecisionError(tx.ledger.name, number)
     (event,) = tx.append([Draft(Revealed(reason, number))])
-    return _opening(tx.ledger, tx.state, event)
-
-
-def openings(ledger: Ledger, state: TrialState) -> list[Opening]:
-    """All openings of the code, in order."""
-    events = (next(ledger.events(after=seq - 1, until=seq)) for seq in state.openings)
-    return [_opening(ledger, state, event) for event in events]
-
-
-def _opening(ledger: Ledger, state: TrialState, event: Event) -> Opening:
-    opening = Opening(event.time, event.actor, event.body["reason"])
-    if "decision" not in event.body:
-        return replace(opening, codes=state.codes or None)
-    decision = queries.decision(ledger, state, event.body["decision"])
-    return replace(opening, decision=decision.id, arm=decision.arm, code=decision.code)
+    return queries.opening(tx.ledger, tx.state, event)

@@ -7,18 +7,20 @@ Command line, HTTP and pages all read here. Everything is taken from a ledger an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drimed.errors import InputError, UnknownDecisionError
+from drimed.formatting import listed
 from drimed.policies.guards.base import reason_text
-from drimed.records import Alarm, Decision, Event, Interval, Member, Page, Status
+from drimed.policies.protocol import AnyPolicy
+from drimed.records import Alarm, Decision, Event, Interval, Member, Opening, Page, Status
 from drimed.trial.events import Decided, body_of
 from drimed.trial.look_history import scope_label
+from drimed.trial.problem import Problem, build_policy
 from drimed.trial.seasons import UNNAMED
-from drimed.trial.spec import LARGEST
+from drimed.trial.spec import LARGEST, TrialSpec
 from drimed.trial.state import RecordedDecision, TrialState, decision_number
 from drimed.trial.store import OPEN, Ledger, Search
-from drimed.trial.validation import notes
 
 PAGE = 25
 AT_ONCE = 1000  # decisions that are fetched together
@@ -103,6 +105,48 @@ def status(state: TrialState) -> Status:
     )
 
 
+def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -> list[str]:
+    """Notes for a person before this trial starts, or with so many users now."""
+    traits, texts = (policy or build_policy(Problem(spec))).traits, []
+    if traits.protects == "discourages":
+        texts.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
+    elif traits.protects == "nothing":
+        texts.append(
+            f"policy {spec.policy.name!r} does not protect users: its decisions may fall below the control; dri_med "
+            'protects them, or give guard = "expected"'
+        )
+    elif traits.tolerance is not None and traits.protects != "sum" and (note := traits.tolerance.note()) is not None:
+        texts.append(note)
+    if traits.protects == "every arm" and next(iter(spec.arms.values())).kind == "own effects":
+        texts.append(
+            "guard 'certain' with arms that teach nothing about each other: an arm that was never given cannot be "
+            "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
+            'describe the arms by attributes, or use guard = "expected"'
+        )
+    has_floor = spec.floors is not None and spec.floors.control > 0
+    if spec.kind == "field" and traits.tolerance is not None and not has_floor and not users:  # fixed once it has begun
+        texts.append("the control has no minimum probability; set `[floors] control = 0.05`")
+    if not spec.users and not users and not spec.enrols:
+        texts.append("there are no users yet; add them before asking")
+    on_model = [name for name, rule in spec.rules.items() if rule.evidence == "model"]
+    if on_model and spec.confounds_seasons_with_arms:
+        texts.append(
+            f"{listed(on_model)}: a model without seasons takes a level that rises or falls for an effect of the arms "
+            "that are given more and more; leave `seasons = false` out of [model], or use "
+            'evidence = "propensities"'
+        )
+    if spec.blinding is not None and spec.seed is not None:
+        texts.append("codes and arms can be computed from the seed: leave `seed` out of the file of a blinded trial")
+    for name, declared in spec.attributes.items():
+        scaled = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
+        if not scaled and not any(name in (user.attributes or {}) for user in spec.users.values()):
+            texts.append(
+                f"attribute {name!r} has no typical value or spread, and no user in the file to take them from: its "
+                "values are used as they are; declare both, or its levels if it is a category"
+            )
+    return texts
+
+
 def alarms(state: TrialState) -> list[Alarm]:
     """Alarms that follow from the state alone."""
     if not state.counts.failures:
@@ -169,3 +213,18 @@ def page_of(names: list[str], limit: int, after: str | None) -> Page[str]:
     start = 0 if after is None else names.index(after) + 1
     page = names[start : start + limit]
     return Page(page, page[-1] if len(names) > start + limit else None)
+
+
+def openings(ledger: Ledger, state: TrialState) -> list[Opening]:
+    """All openings of the code, in order."""
+    events = (next(ledger.events(after=seq - 1, until=seq)) for seq in state.openings)
+    return [opening(ledger, state, event) for event in events]
+
+
+def opening(ledger: Ledger, state: TrialState, event: Event) -> Opening:
+    """An opening of the code, for one decision or for all."""
+    record = Opening(event.time, event.actor, event.body["reason"])
+    if "decision" not in event.body:
+        return replace(record, codes=state.codes or None)
+    revealed = decision(ledger, state, event.body["decision"])
+    return replace(record, decision=revealed.id, arm=revealed.arm, code=revealed.code)

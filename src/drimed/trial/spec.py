@@ -520,7 +520,7 @@ class TrialSpec(Part):
     def parse(text: str, form: Literal["toml", "json"] = "toml") -> TrialSpec:
         """A spec from the text of a file; the faults of TOML have lines."""
         text = text.removeprefix("\ufeff")
-        return TrialSpec.read(_parse_json(text)) if form == "json" else TrialSpec.read(parse_toml(text), text)
+        return TrialSpec.read(parse_json(text)) if form == "json" else TrialSpec.read(parse_toml(text), text)
 
 
 # Texts of files
@@ -573,10 +573,11 @@ def read_file(path: FilePath) -> tuple[str, Any]:
         raise SpecError([Fault((), f"cannot read {path}: {error.strerror or error}")]) from None
     except InputError as error:
         raise SpecError([Fault((), str(error))]) from None
-    return ("", _parse_json(text)) if path.suffix.lower() == ".json" else (text, parse_toml(text))
+    return ("", parse_json(text)) if path.suffix.lower() == ".json" else (text, parse_toml(text))
 
 
-def _parse_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
+    """The data, or a SpecError with the line at which the text is not JSON."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

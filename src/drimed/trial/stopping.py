@@ -275,8 +275,3 @@ def look_record(body: Mapping[str, Any], event: Event | None = None) -> Look:
 def looks(ledger: Ledger, *, until: int | None = None) -> Iterator[Look]:
     """All recorded looks, in order."""
     return (look_record(e.body, e) for e in ledger.events(kinds=[kinds.LOOK], until=until))
-
-
-def rule_changes(ledger: Ledger, *, until: int | None = None) -> list[Event]:
-    """All changes of the rules, in order: from what to what, by whom and why."""
-    return list(ledger.events(kinds=[kinds.RULES], until=until))

@@ -16,7 +16,6 @@ from pydantic_core import ErrorDetails
 
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.evaluation.stopping_rules import Rule
-from drimed.formatting import listed
 from drimed.models.linear_regression import Learner
 from drimed.numerics import arrays as checks
 from drimed.policies.policy import Policy
@@ -557,48 +556,3 @@ def _evidence_faults(spec: TrialSpec, rule: StoppingRule) -> Iterator[str]:
             f"the policy {spec.policy.name!r} only samples, and its propensities are not known: take another policy, "
             'such as dri_med, or evidence = "model"'
         )
-
-
-# Notes
-
-
-def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -> list[str]:
-    """Notes for a person before this trial starts, or with so many users now."""
-    traits, texts = (policy or build_policy(Problem(spec))).traits, []
-    if traits.protects == "discourages":
-        texts.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
-    elif traits.protects == "nothing":
-        texts.append(
-            f"policy {spec.policy.name!r} does not protect users: its decisions may fall below the control; dri_med "
-            'protects them, or give guard = "expected"'
-        )
-    elif traits.tolerance is not None and traits.protects != "sum" and (note := traits.tolerance.note()) is not None:
-        texts.append(note)
-    if traits.protects == "every arm" and next(iter(spec.arms.values())).kind == "own effects":
-        texts.append(
-            "guard 'certain' with arms that teach nothing about each other: an arm that was never given cannot be "
-            "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
-            'describe the arms by attributes, or use guard = "expected"'
-        )
-    has_floor = spec.floors is not None and spec.floors.control > 0
-    if spec.kind == "field" and traits.tolerance is not None and not has_floor and not users:  # fixed once it has begun
-        texts.append("the control has no minimum probability; set `[floors] control = 0.05`")
-    if not spec.users and not users and not spec.enrols:
-        texts.append("there are no users yet; add them before asking")
-    on_model = [name for name, rule in spec.rules.items() if rule.evidence == "model"]
-    if on_model and spec.confounds_seasons_with_arms:
-        texts.append(
-            f"{listed(on_model)}: a model without seasons takes a level that rises or falls for an effect of the arms "
-            "that are given more and more; leave `seasons = false` out of [model], or use "
-            'evidence = "propensities"'
-        )
-    if spec.blinding is not None and spec.seed is not None:
-        texts.append("codes and arms can be computed from the seed: leave `seed` out of the file of a blinded trial")
-    for name, declared in spec.attributes.items():
-        scaled = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
-        if not scaled and not any(name in (user.attributes or {}) for user in spec.users.values()):
-            texts.append(
-                f"attribute {name!r} has no typical value or spread, and no user in the file to take them from: its "
-                "values are used as they are; declare both, or its levels if it is a category"
-            )
-    return texts

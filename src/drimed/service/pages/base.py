@@ -35,13 +35,13 @@ from drimed.records import Decision, Fault
 from drimed.reports import page as reports_page
 from drimed.service import auth, problems
 from drimed.service.problems import TITLES, Refusal
-from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, admit, limit_body, service_of
-from drimed.service.runtime import Reply, Retry, Service
+from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, address_of, admit, limit_body, service_of
+from drimed.service.runtime import Author, Reply, Service
 from drimed.trial import tables
 from drimed.trial.changes import CHANGES
 from drimed.trial.seasons import when
 from drimed.trial.spec import control_plot, decode
-from drimed.trial.tables import Record, read
+from drimed.trial.tables import Record, Table, read
 from drimed.trial.transaction import Transaction
 
 PUBLIC = "public"  # permission of a page that everybody may see
@@ -73,10 +73,29 @@ DONE = {
     "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",
     "nothing": "That was recorded already; nothing has changed.",
 } | {change.path: change.done for change in CHANGES.values()}
-_ONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
+ROLES = {"read": auth.READ, "tell": auth.TELL, "ask": auth.ASK_TELL, "manage": auth.MANAGE}
 NOBODY = auth.Caller("", "")  # may do nothing
+_ONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
 T = TypeVar("T")
-Show = Callable[["Visit"], Awaitable[Response]]
+Show = TypeVar("Show", bound=Callable[["Visit"], Awaitable[Response]])
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A sheet or a file that was uploaded or pasted."""
+
+    name: str  # of the file; empty: pasted
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """The text to correct in place; a workbook as CSV."""
+        try:
+            if tables.is_workbook(self.data):
+                return tables.table_text(read(self.data, self.name))
+            return _lines(decode(self.data, self.name)[0])
+        except DrimedError:
+            return ""
 
 
 @dataclass
@@ -86,30 +105,28 @@ class Visit:
     request: Request
     service: Service
     caller: auth.Caller = NOBODY  # on a public page
-    form: FormData = field(default_factory=FormData)
+    form: FormData = field(default_factory=FormData)  # texts
+    file: Sent | None = None  # that came with the form
 
     @property
     def trial(self) -> str:
-        """The trial that the address names."""
         return str(self.request.path_params["trial"])
 
     @property
     def blinded(self) -> bool:
-        """Whether arms are hidden from the visitor."""
         return self.caller.blinded
 
     def may(self, role: str, trial: str | None = None) -> bool:
         """Whether something that needs a permission is shown."""
         return self.caller.may(role, trial if trial is not None else self.caller.trial)
 
-    def query(self, name: str, default: str = "") -> str:
+    def query(self, name: str) -> str:
         """A query parameter of the address."""
-        return self.request.query_params.get(name, default)[:200]
+        return self.request.query_params.get(name, "")[:200]
 
     def field(self, name: str) -> str:
-        """A field of the form, as text."""
-        value = self.form.get(name)
-        return value.strip() if isinstance(value, str) else ""
+        """A field of the form."""
+        return str(self.form.get(name, "")).strip()
 
     def part(self, items: Sequence[T], size: int, name: str) -> tuple[Sequence[T], int, int]:
         """One page of a list, its number from 0 as the query names it, and how many there are."""
@@ -122,11 +139,9 @@ class Visit:
         return DONE.get(self.query("done"))
 
     def page(self, template: str, status: int = 200, **context: Any) -> Response:
-        """Render a page."""
         secret = self.request.cookies.get(FORM_COOKIE) or secrets.token_urlsafe(24)
-        roles = {"read": auth.READ, "tell": auth.TELL, "ask": auth.ASK_TELL, "manage": auth.MANAGE}
         hidden = {"form_key": form_key(self.request, secret), "once": secrets.token_urlsafe(12)}
-        text = environment().get_template(template).render(visit=self, roles=roles, **hidden, **context)
+        text = environment().get_template(template).render(visit=self, roles=ROLES, **hidden, **context)
         response = HTMLResponse(text.encode(errors="replace"), status)  # what was sent may hold half characters
         if FORM_COOKIE not in self.request.cookies:
             set_cookie(self.request, response, FORM_COOKIE, secret)
@@ -135,25 +150,15 @@ class Visit:
     async def act(self, act: Callable[[Transaction], str], *, tells: bool = False) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
         work = lambda tx: Reply(303, act(tx).encode(), tells=tells)  # noqa: E731
-        reply = await self.service.write(self.trial, work, actor=self.caller.actor, retry=self.retry())
+        reply = await self.service.write(self.trial, work, self.author())
         return go(reply.text.decode())
 
-    def retry(self) -> Retry | None:
-        """The form as a request that may come twice: the same page, sent with the same content."""
+    def author(self) -> Author:
+        """The author of a form; the same page, sent again with the same content, has the same key."""
+        content = [item for item in self.form.multi_items() if item[0] not in (KEY, ONCE)]
+        author = Author.of(self.caller.actor, "form", repr((self.request.url.path, content, self.file)).encode())
         once = self.field(ONCE)
-        if not _ONCE.fullmatch(once):
-            return None
-        digest = hashlib.sha256(self.request.url.path.encode())
-        for name, value in self.form.multi_items():
-            if isinstance(value, UploadFile):
-                value.file.seek(0)
-                content = value.file.read()
-                value.file.seek(0)
-            else:
-                content = value.encode()
-            if name not in (KEY, ONCE):
-                digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
-        return Retry(self.caller.actor, f"form-{once}-{digest.hexdigest()[:32]}", digest.hexdigest())
+        return replace(author, key=f"form-{once}-{author.fingerprint[:32]}" if _ONCE.fullmatch(once) else None)
 
     def confirmed(self, act: Callable[[bool], T]) -> T:
         """Do it; unlikely values only if the form confirms exactly these."""
@@ -164,14 +169,17 @@ class Visit:
                 raise
             return act(True)
 
-    async def sent(self, what: str) -> Sent:
+    @property
+    def upload(self) -> Sent:
         """The file that came with the form, or else the pasted text."""
-        file, text = self.form.get("file"), self.form.get("text")
-        if isinstance(file, UploadFile) and file.filename:
-            return Sent(file.filename, await file.read())
-        if not isinstance(text, str) or not text.strip():
-            raise InputError(f"choose {what} or paste its text")
-        return Sent("", _lines(text))
+        return self.file or Sent("", _lines(str(self.form.get("text", ""))).encode(errors="replace"))
+
+    async def table(self) -> Table:
+        """The sheet that came with the form."""
+        sent = self.upload
+        if not sent.data.strip():
+            raise InputError("choose a sheet or paste its text")
+        return await self.service.parse(lambda: read(sent.data, sent.name))
 
     def download(self, name: str, rows: Sequence[Record], empty: Sequence[str] = ()) -> Response:
         """A sheet to save, CSV or .xlsx by the address; `empty` are its columns if it has no rows."""
@@ -203,23 +211,13 @@ class Pages(APIRouter):
                     if method == "POST":
                         await _read_form(visit, role)
                     response = await show(visit)
-                except Refusal as refusal:
-                    response = refused_page(visit, refusal)
-                except HTTPException as error:
-                    response = refused_page(visit, Refusal(error.status_code, "malformed", str(error.detail)))
-                except DrimedError as error:
+                except (Refusal, HTTPException, DrimedError) as error:
                     response = refused_page(visit, problems.refusal(error, named=request.path_params))
-                finally:
-                    await visit.form.close()
                 response.headers.update(HEADERS)
                 return response
 
-            described: dict[str, Any] = {
-                "openapi_extra": {ROLE: role},
-                "include_in_schema": False,
-                "response_model": None,
-            }
-            self.add_api_route(path, endpoint, methods=[method], name=show.__name__, **described)
+            options: dict[str, Any] = {"name": show.__name__, "openapi_extra": {ROLE: role}, "include_in_schema": False}
+            self.add_api_route(path, endpoint, methods=[method], response_model=None, **options)
             return show
 
         return added
@@ -239,11 +237,15 @@ async def _read_form(visit: Visit, role: str) -> None:
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    async def parse() -> FormData:
-        again = Request(request.scope, receive)
-        return await again.form(max_files=2, max_fields=MOST_FIELDS, max_part_size=MOST_BYTES)
+    async def parse() -> None:
+        limits = {"max_files": 2, "max_fields": MOST_FIELDS, "max_part_size": MOST_BYTES}
+        async with Request(request.scope, receive).form(**limits) as form:
+            file = form.get("file")
+            if isinstance(file, UploadFile) and file.filename:
+                visit.file = Sent(file.filename, await file.read())
+            visit.form = FormData([item for item in form.multi_items() if isinstance(item[1], str)])
 
-    visit.form = await parse() if len(body) <= AT_ONCE else await visit.service.parse(lambda: asyncio.run(parse()))
+    await (parse() if len(body) <= AT_ONCE else visit.service.parse(lambda: asyncio.run(parse())))
     secret, key = request.cookies.get(FORM_COOKIE, ""), visit.field(KEY)
     if not secret or not hmac.compare_digest(form_key(request, secret).encode(), key.encode()):
         detail = "this form is out of date or was not made by these pages; go back, reload the page, and send it again"
@@ -261,18 +263,11 @@ def set_cookie(request: Request, response: Response, name: str, value: str) -> N
     response.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https")
 
 
-def no_such_page(request: Request, refusal: Refusal) -> Response:
-    """The page for an address that does not exist."""
-    response = refused_page(Visit(request, service_of(request)), refusal)
-    response.headers.update(HEADERS)
-    return response
-
-
 def refused_page(visit: Visit, refusal: Refusal) -> Response:
     """A page that says why; an unknown visitor is asked to sign in, one who may only tell is led there."""
     request = visit.request
     if refusal.status == 401:
-        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        here = address_of(request)
         back = f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""
         response = go("/sign-in" + back)
         if auth.COOKIE in request.cookies:
@@ -282,13 +277,11 @@ def refused_page(visit: Visit, refusal: Refusal) -> Response:
     if refusal.status == 403 and trial and TRIAL.fullmatch(trial) and caller and caller.may(auth.TELL, trial):
         visit.caller, tell = caller, f"/trials/{trial}/tell"
     response = visit.page("refused.html", refusal.status, title=TITLES[refusal.kind], detail=refusal.detail, tell=tell)
-    if "Retry-After" in refusal.headers:
-        response.headers["Retry-After"] = refusal.headers["Retry-After"]
+    response.headers.update(HEADERS | {n: v for n, v in refusal.headers.items() if n == "Retry-After"})
     return response
 
 
 def go(address: str) -> Response:
-    """Go to another of these pages, with GET."""
     return RedirectResponse(address, 303)
 
 
@@ -305,26 +298,6 @@ def whole(text: str, digits: int = 9) -> int | None:
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A sheet or a file that was uploaded or pasted."""
-
-    name: str  # of the file; empty: pasted
-    data: bytes | str
-
-    @property
-    def text(self) -> str:
-        """The text to correct in place; a workbook as CSV."""
-        if isinstance(self.data, str):
-            return self.data
-        try:
-            if tables.is_workbook(self.data):
-                return tables.table_text(read(self.data, self.name))
-            return _lines(decode(self.data, self.name)[0])
-        except DrimedError:
-            return ""
-
-
-@dataclass(frozen=True)
 class FormErrors:
     """Errors of a form."""
 
@@ -334,11 +307,10 @@ class FormErrors:
     text: str = ""  # the sheet as it came, to correct it in place
     columns: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)  # of the sheet: number, cells and errors
-    left_out: int = 0  # rows without errors that are not shown
+    left_out: int = 0  # rows that are not shown
 
     @property
     def status(self) -> int:
-        """The status of the page that shows the form."""
         return 422 if self.found else 200
 
     def at(self, form: str, name: str) -> str:
@@ -366,15 +338,13 @@ def sheet_errors(sent: Sent, error: DrimedError) -> FormErrors:
     try:
         table = read(sent.data, sent.name)
         columns = list(table.names)
-        rows = [(r.number, [tables.text(r.cells.get(n, "")) for n in columns]) for r in table.rows]
+        cells = {row.number: [tables.text(row.cells.get(name, "")) for name in columns] for row in table.rows}
     except DrimedError:  # of a sheet that cannot be read, its lines
-        columns, rows = [], [(i, [line]) for i, line in enumerate(sent.text.split("\n"), 1)]
-    near = {n + d for n in messages for d in (-1, 0, 1)}
-    shown = {n: row for n, row in rows if n in near or len(rows) <= MOST_SHOWN}
-    shown |= {n: [] for n in sorted(messages) if n not in shown}
-    listed = [{"number": n, "cells": row, "errors": messages.get(n, [])} for n, row in shown.items()][: 2 * MOST_SHOWN]
-    found = [(f"row-{n}", f"Row {n}: {'; '.join(said)}") for n, said in sorted(messages.items())]
-    return FormErrors("sheet", found, _mark(error), sent.text, columns, listed, len(rows) - len(listed))
+        columns, cells = [], {i: [line] for i, line in enumerate(sent.text.split("\n"), 1)}
+    wrong = sorted(messages.items())
+    rows = [{"number": n, "cells": cells.get(n, []), "errors": texts} for n, texts in wrong[:MOST_SHOWN]]
+    found = [(f"row-{n}", f"Row {n}: {'; '.join(texts)}") for n, texts in wrong]
+    return FormErrors("sheet", found, _mark(error), sent.text, columns, rows, len(cells) - len(rows))
 
 
 def _mark(error: DrimedError) -> str:
@@ -402,11 +372,7 @@ def environment() -> Environment:
 
 
 def shown(value: float | str) -> str:
-    """A recorded value: the level of a category as it is, a number in short.
-
-    >>> shown("sand"), shown(6.125)
-    ('sand', '6.12')
-    """
+    """A recorded value: the level of a category as it is, a number in short."""
     return value if isinstance(value, str) else short(value)
 
 
@@ -438,9 +404,8 @@ def asset(name: str) -> str:
 
 
 @static.get("/static/{name}")
-async def static_file(request: Request) -> Response:
+async def static_file(name: str) -> Response:
     """A file that pages load."""
-    name, files = request.path_params["name"], static_files()
-    if name not in files:
+    if name not in static_files():
         raise HTTPException(404)
-    return Response(files[name], media_type=MEDIA[name.rpartition(".")[2]], headers={"Cache-Control": CACHED})
+    return Response(static_files()[name], media_type=MEDIA[name.rpartition(".")[2]], headers={"Cache-Control": CACHED})

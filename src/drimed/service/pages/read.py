@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
-from drimed.formatting import number, percent, short
+from drimed.formatting import number, percent
 from drimed.records import Decision, Effect, Event, Status
 from drimed.reports import charts
 from drimed.reports import page as findings
@@ -30,7 +31,7 @@ from drimed.trial import events as kinds
 from drimed.trial.estimates import REWARD, seasons_before
 from drimed.trial.explain import arms_without_outcomes, both_ends, explain, possible_arms, shortfall
 from drimed.trial.queries import Found
-from drimed.trial.spec import Cohort, TrialSpec, User, control_plot
+from drimed.trial.spec import Cohort, TrialSpec, control_plot
 from drimed.trial.state import TrialState
 from drimed.trial.store import SEARCHES, Search
 from drimed.trial.trial import Trial
@@ -42,7 +43,6 @@ MOST_NAMES = 300  # that a list to choose from holds
 MOST_CHANGES = 50
 KEPT = ("who", "on", "by", "users")  # choices of a reader, in the address of the overview
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
-PREFERENCES = (kinds.PREFERENCE, kinds.CONTROL)
 DEFAULT = "default"  # as the trial file says for all users
 
 _LIST = re.compile(r"\[[^\[\]{}]{0,100}\]")  # a list in JSON that fits a line
@@ -60,15 +60,13 @@ async def trials(visit: Visit) -> Response:
     newest, page, pages = visit.part(names[::-1], TRIALS, "page")
     statuses = await asyncio.gather(*(service.read(name, lambda t: t.status()) for name in newest))
     alarms: dict[str, list[str]] = {}  # of trials whose analysis is there
-    if visit.blinded:
-        statuses = [blinding.blinded_status(s) for s in statuses]
-    else:
-        analyses, until = service.analyses, time.monotonic() + PATIENCE
-        for s in statuses:
-            left = until - time.monotonic()
-            one = await analyses.get(s.name, s.hash, left, needed=False) if left > 0 else analyses.newest(s.name)
-            if one is not None and one.analysis is not None:
-                alarms[s.name] = [alarm.what for alarm in one.analysis.checks.alarms]
+    until = time.monotonic() + PATIENCE
+    for s in () if visit.blinded else statuses:
+        left = max(0.0, until - time.monotonic())
+        one = await service.analyses.get(s.name, s.hash, left, needed=False)
+        if one is not None and one.analysis is not None:
+            alarms[s.name] = [alarm.what for alarm in one.analysis.checks.alarms]
+    statuses = [blinding.blinded_status(s) for s in statuses] if visit.blinded else statuses
     return visit.page("home.html", trials=statuses, alarms=alarms, page=page, pages=pages, total=len(names))
 
 
@@ -128,21 +126,20 @@ def local_address(text: str) -> str:
 @routes.page("/trials/{trial}", READ)
 async def overview(visit: Visit) -> Response:
     """The findings of a trial on one page."""
-    status = await visit.service.read(visit.trial, lambda t: t.status())
-    analyses = visit.service.analyses
-    analysed = await analyses.get(visit.trial, status.hash)
+    status = queries.status(await visit.service.read(visit.trial, lambda trial: trial.state()))
+    analysed = await visit.service.analyses.get(visit.trial, status.hash)
     analysis = None if analysed is None else analysed.analysis
     more = {"a": None} if analysis is None else await visit.service.run(lambda: _findings(visit, analysis))
     kept = {name: value for name, value in visit.request.query_params.items() if name in KEPT}
-    current = analysed is None or analysed.hash == status.hash
-    behind = 0 if current or analysed is None else max(1, status.events - analysed.events)
+    current = analysis is None or analysis.status.hash == status.hash
+    behind = 0 if current or analysis is None else max(1, status.events - analysis.status.events)
 
     def here(**changed: object) -> str:
         return f"/trials/{visit.trial}?{urlencode(kept | changed)}"
 
     return visit.page(
         "overview.html", s=status, tab="overview", live=True, worked=analysed, behind=behind, kept=kept,
-        wait=-int(-analyses.wait() // 1), here=here, **more,
+        wait=math.ceil(visit.service.analyses.wait()), here=here, **more,
     )  # fmt: skip
 
 
@@ -186,7 +183,7 @@ async def plan(visit: Visit) -> Response:
         file=_LIST.sub(lambda found: " ".join(found[0].split()), text).split("\n"),
         promise=promise(state),
         stopping=describe_rules(spec.stopping),
-        rehearsed=_rehearsed(state),
+        rehearsed=state.created.body.get("rehearsal"),
         users=user_rows(state, names),
         page=page,
         pages=pages,
@@ -201,16 +198,15 @@ def promise(state: TrialState) -> list[str]:
     if guard == "off":
         return ["Guard off: nothing keeps decisions near the control."]
     sentences = [f"Guard {guard}: {traits.promise}."]
-    limits: list[tuple[str, str, Any, str]] = []
-    if traits.tolerance is not None:
-        limits.append(("reward", "below", traits.tolerance, spec.reward.unit))
+    limits: list[tuple[str, str, Any, str]] = [("reward", "below", traits.tolerance, spec.reward.unit)]
     for rail in spec.guardrails:
         metric = spec.metrics[rail.metric]
         limits.append((rail.metric, "above" if metric.better == "lower" else "below", rail, metric.unit))
     for what, way, limit, unit in limits:
-        by = shortfall(limit.relative, limit.absolute, what, unit)
-        may = f"may be {way} that of the control by at most {by}" if by else f"may not be {way} that of the control"
-        sentences.append(f"The expected {what} of a decision {may}.")
+        if limit is not None:
+            by = shortfall(limit.relative, limit.absolute, what, unit)
+            may = f"may be {way} that of the control by at most {by}" if by else f"may not be {way} that of the control"
+            sentences.append(f"The expected {what} of a decision {may}.")
     if spec.floors is not None and spec.floors.control:
         sentences.append(f"The control has a probability of at least {percent(spec.floors.control)} in each decision.")
     if traits.confidence == "anytime":
@@ -220,39 +216,25 @@ def promise(state: TrialState) -> list[str]:
     return sentences
 
 
-def _rehearsed(state: TrialState) -> str:
-    """The rehearsal that was run before the trial was created; empty: none."""
-    seen = state.created.body.get("rehearsal")
-    if seen is None:
-        return ""
-    power = "" if seen["power"] is None else f" A better arm was found in {percent(seen['power'])} of them."
-    return (
-        f"Before it was created, this trial was simulated {seen['trials']} times over {seen['seasons']} seasons "
-        f"(scenario: {seen['scenario']}): {percent(seen['control'])} of decisions were for the control.{power} "
-        f"Rehearsal {seen['hash'][:16]}."
-    )
-
-
 def user_rows(state: TrialState, names: Sequence[str]) -> list[dict[str, str]]:
     """Users as they are now, for a table."""
-    rows, offered = [], [a for a in state.spec.arms if a not in state.retired]
+    spec, rows = state.spec, []
+    offered = [arm for arm in spec.arms if arm not in state.retired]
     for name in names:
         user = state.profile(name).definition
-        resolved, cohort = state.spec.resolved(user), state.spec.cohorts.get(user.cohort or "", Cohort())
-        weighs = user.preference is not None or cohort.preference is not None
-        compares = user.control is not None or cohort.control is not None
-        arms = [a for a in resolved.arms or offered if a in offered]
-        blocks = user.blocks or ({"": user.plots} if user.plots else {})
-        plots = "; ".join(f"{block}: {', '.join(own)}" if block else ", ".join(own) for block, own in blocks.items())
+        resolved, cohort = spec.resolved(user), spec.cohorts.get(user.cohort or "", Cohort())
+        arms = [arm for arm in resolved.arms or offered if arm in offered]
+        blocks = user.blocks or {"": user.plots or []}
+        plots = "; ".join((f"{block}: " if block else "") + ", ".join(own) for block, own in blocks.items())
         rows.append(
             {
                 "name": name,
-                "group": state.spec.resolved(user).group or "",
+                "group": resolved.group or "",
                 "cohort": user.cohort or "",
                 "about": ", ".join(f"{a} {shown(value)}" for a, value in (user.attributes or {}).items()),
                 "plots": plots,
-                "reward": reward(resolved.preference or {}) if weighs else DEFAULT,
-                "control": control(resolved.control or {}) if compares else DEFAULT,
+                "reward": reward(resolved.preference or {}) if user.preference or cohort.preference else DEFAULT,
+                "control": control(resolved.control or {}) if user.control or cohort.control else DEFAULT,
                 "arms": "all" if len(arms) == len(offered) else ", ".join(arms),
             }
         )
@@ -292,9 +274,8 @@ async def log(visit: Visit) -> Response:
     """Decisions that fit a search, page by page."""
     if visit.query("show") == "changes":
         return await _changes(visit)
-    text = visit.query("decision").strip()
-    if whole(text) is not None:
-        return go(f"/trials/{visit.trial}/decisions/{whole(text)}")
+    if visit.query("decision"):
+        return go(decision_address(visit))
     before = whole(visit.query("before"))
     user, plot, block = (visit.query(name).strip() for name in ("user", "plot", "block"))
     state = visit.query("state") if visit.query("state") in SEARCHES else ""
@@ -305,10 +286,9 @@ async def log(visit: Visit) -> Response:
             return queries.status(known), known.spec, queries.search(ledger, known, wanted, before=before)
 
     status, spec, found = await visit.service.read(visit.trial, look)
-    errors = FormErrors("search", [("decision", f"“{text}” is not the number of a decision")]) if text else NO_ERRORS
     places = list(sheets.PLACES) if plot or block else sheets.places_of(found.decisions)
     return visit.page(
-        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec, errors=errors,
+        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec,
         later=before is not None, places=places,
     )  # fmt: skip
 
@@ -316,17 +296,15 @@ async def log(visit: Visit) -> Response:
 async def _changes(visit: Visit) -> Response:
     before = whole(visit.query("before"))
 
-    def look(trial: Trial) -> tuple[Status, list[Event], dict[int, str]]:
+    def look(trial: Trial) -> tuple[Status, list[Event]]:
         with trial.reading() as (ledger, state):
             until = min(state.seq, before - 1) if before else state.seq
-            events = list(ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True))
-            newest = next((e.seq for e in events if e.kind in PREFERENCES), None)
-            past = list(ledger.events(until=newest, kinds=PREFERENCES)) if newest is not None else []
-            return queries.status(state), events, _before_and_after(state, past)
+            events = ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True)
+            return queries.status(state), list(events)
 
-    status, events, from_to = await visit.service.read(visit.trial, look)
+    status, events = await visit.service.read(visit.trial, look)
     more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
-    rows = [(e, ": ".join(filter(None, (_change(e), from_to.get(e.seq))))) for e in events[:MOST_CHANGES]]
+    rows = [(event, _change(event)) for event in events[:MOST_CHANGES]]
     return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
 
 
@@ -339,8 +317,8 @@ def _change(event: Event) -> str:
         kinds.AMENDMENT: f"outcome of decision {event.decision} corrected",
         kinds.MISSING: f"outcome of decision {event.decision} marked as missing",
         kinds.USER: f"user {user} added",
-        kinds.PREFERENCE: f"preference of {user} changed",
-        kinds.CONTROL: f"control of {user} changed",
+        kinds.PREFERENCE: f"preference of {user} changed to {reward(body.get('preference') or {})}",
+        kinds.CONTROL: f"control of {user} changed to {control(body.get('control') or {})}",
         kinds.ARM: f"arm {body.get('arm')} added",
         kinds.RETIRED: f"arm {body.get('arm')} retired",
         kinds.LOOK: "a look at the stopping rules",
@@ -348,26 +326,6 @@ def _change(event: Event) -> str:
         kinds.REVEALED: f"code opened for {f'decision {n}' if (n := body.get('decision')) else 'all decisions'}",
     }
     return texts.get(event.kind, event.kind)
-
-
-def _before_and_after(state: TrialState, events: Sequence[Event]) -> dict[int, str]:
-    """Preferences and controls before and after each change, by its number; `events` are all of them up to a moment."""
-    definitions: dict[str, list[User]] = {}
-    for profile in state.profiles.values() if events else ():
-        definitions.setdefault(profile.user, []).append(profile.definition)
-    texts = {}
-    for event in events:
-        pair = [state.spec.resolved(user) for user in definitions[str(event.user)][:2]]
-        del definitions[str(event.user)][0]
-        prefers = event.kind == kinds.PREFERENCE
-        texts[event.seq] = " → ".join(reward(u.preference or {}) if prefers else control(u.control or {}) for u in pair)
-    return texts
-
-
-@routes.page("/trials/{trial}/decisions/{decision}", ANY)
-async def decision(visit: Visit) -> Response:
-    """A decision with its reasons and its outcome."""
-    return await decision_page(visit)
 
 
 def decision_number(visit: Visit) -> int:
@@ -379,6 +337,12 @@ def decision_number(visit: Visit) -> int:
     return wanted
 
 
+def decision_address(visit: Visit) -> str:
+    """The page of the decision that the query names."""
+    return f"/trials/{visit.trial}/decisions/{quote(visit.query('decision').strip(), safe='')}"
+
+
+@routes.page("/trials/{trial}/decisions/{decision}", ANY)
 async def decision_page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: str = "", status: int = 200) -> Response:
     """The page of a decision; `saw` is the outcome that the sent form showed, empty: the present one."""
     wanted = decision_number(visit)
@@ -388,16 +352,14 @@ async def decision_page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: st
             found, events = queries.decision(ledger, state, wanted), queries.history(ledger, state, wanted)
             now = queries.status(state)
             if visit.blinded:
-                found, events = (
-                    blinding.blinded_decision(state, found),
-                    blinding.blinded_history(events, visit.caller.actor),
-                )
+                found = blinding.blinded_decision(state, found)
+                events = blinding.blinded_history(events, visit.caller.actor)
                 return {"s": blinding.blinded_status(now), **_recorded(state, found, events, saw)}
             told = possible_arms(state, found)
             return {
                 "s": now,
                 "first": events[0],
-                "openings": [o for o in blinding.openings(ledger, state) if o.decision in (None, wanted)],
+                "openings": [o for o in queries.openings(ledger, state) if o.decision in (None, wanted)],
                 "why_words": explain(ledger, state, found),
                 "reward_unit": state.spec.reward.unit,
                 **_recorded(state, found, events[1:], saw),
@@ -471,12 +433,10 @@ def _outcome_text(event: Event, units: Mapping[str, str]) -> str:
     for part, prefix in (("metrics", ""), ("control", control_plot(""))):
         new, old = recorded[part] or {}, was[part] or {}
         for name in dict.fromkeys([*old, *new]):
+            values = [number(part[name]) for part in (old, new) if name in part]
             unit = f" {units[name]}" if units.get(name) else ""
-            if name not in old:
-                parts.append(f"{prefix}{name} {short(new[name])}{unit}")
-            elif name not in new:
-                parts.append(f"{prefix}{name} {number(old[name])}{unit} taken back")
-            elif old[name] != new[name]:
-                parts.append(f"{prefix}{name} {number(old[name])} → {number(new[name])}{unit}")
+            taken_back = "" if name in new else " taken back"
+            if old.get(name) != new.get(name):
+                parts.append(f"{prefix}{name} {' → '.join(values)}{unit}{taken_back}")
     late = " (after it had been marked as missing)" if body.get("late") else ""
     return ("corrected: " if event.kind == kinds.AMENDMENT else "recorded: ") + ", ".join(parts) + late

@@ -5,35 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from drimed.errors import BatchError, ConflictError, DrimedError, InputError, SpecError, UnknownNameError
-from drimed.records import AmendRequest, AskRequest, Decision, Fault, Opening, Receipt, Report, Status, TellRequest
-from drimed.service.api import LARGEST_TOML
+from drimed.errors import BatchError, ConflictError, DrimedError, InputError, UnknownNameError
+from drimed.records import AmendRequest, AskRequest, Decision, Fault, Opening, Path, Receipt, Report, Status
+from drimed.service.api import trial_text
 from drimed.service.auth import ANY, ASK_TELL, MANAGE, READ, TELL
 from drimed.service.pages import read
-from drimed.service.pages.base import NO_ERRORS, FormErrors, Pages, Sent, Visit, form_errors, go, sheet_errors, whole
+from drimed.service.pages.base import NO_ERRORS, FormErrors, Pages, Visit, form_errors, go, sheet_errors, whole
 from drimed.service.runtime import Reply
 from drimed.trial import ask as asking
 from drimed.trial import queries, sheets, template
 from drimed.trial import tell as telling
 from drimed.trial.blinding import blinded_decision, blinded_status
 from drimed.trial.changes import CHANGES, Change, checked
-from drimed.trial.spec import TrialSpec, decode_utf, parse_toml, tidy
+from drimed.trial.spec import CONTROL, METRIC, TrialSpec, parse_json, parse_toml
 from drimed.trial.state import TrialState
-from drimed.trial.tables import TYPED, Record, number
-from drimed.trial.tables import read as read_table
+from drimed.trial.tables import TYPED, WORKBOOK, Record, Row, Table, number
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
-AROUND = 3  # lines shown on either side of one with an error
 MOST_ASKED = 60  # users that the form for asking lists; in a larger trial one is named, or a sheet is uploaded
 MOST_GIVEN = 20_000  # decisions that one answer holds
 MOST_ROWS = 25  # decisions on a page of the form for telling
 MOST_MANAGED = 300  # users that the page for changes lists
-PARTS = {"y": "outcome", "k": "control"}  # in the names of inputs -> in a report
+PARTS = {"y": METRIC, "k": CONTROL}  # in the names of inputs -> in the headings of a sheet
+WHEN = ("season", "date")
 CONFIRM = "confirm"  # a field of changes whose values may be unlikely
 SECTIONS = {
     "Running": ("pause", "resume", "stop"),
@@ -43,8 +43,8 @@ SECTIONS = {
     "Blinding": ("reveal",),
 }
 
+K = TypeVar("K", bound=Path)
 T = TypeVar("T")
-Typed = Mapping[int, Mapping[str, Mapping[str, str]]]  # decision -> part -> metric -> text
 routes = Pages()
 
 
@@ -52,161 +52,82 @@ routes = Pages()
 
 
 @routes.page("/new", MANAGE)
-async def new(visit: Visit) -> Response:
-    """A form for a trial file."""
-    return _new_form(visit, template() if visit.query("example") else "")
+async def new(visit: Visit, text: str = "", faults: Sequence[Fault] = (), status: int = 200) -> Response:
+    """A form for a trial file, with the errors of the one that was sent."""
+    text = text or (template() if visit.query("example") else "")
+    lines, wrong = text.split("\n"), sorted({fault.line for fault in faults if fault.line is not None})
+    listing = [(n, lines[n - 1], [fault.message for fault in faults if fault.line == n]) for n in wrong]
+    faults = sorted(faults, key=lambda fault: fault.line or 0)
+    return visit.page("new.html", status, text=text, faults=faults, listing=listing)
 
 
 @routes.page("/new", MANAGE, method="POST")
 async def create(visit: Visit) -> Response:
     """Create a trial from a file, or show its errors at their lines."""
-    text = ""
+    text, sent = "", visit.upload
     try:
-        sent = await visit.sent("a trial file")
-        text = sent.data if isinstance(sent.data, str) else decode_utf(sent.data, sent.name)
-        if len(text.encode()) > LARGEST_TOML:
-            raise InputError(f"a trial file may have at most {LARGEST_TOML} bytes")
+        text = trial_text(sent.data, sent.name)
         is_json = sent.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
         spec = await visit.service.parse(lambda: TrialSpec.parse(text, "json" if is_json else "toml"))
-    except (SpecError, InputError) as error:
-        return _new_form(visit, text, list(error.faults) or [Fault((), str(error))], 422)
-    except RecursionError:
-        return _new_form(visit, text, [Fault((), "nested too deeply")], 422)
-    visit.caller.must(MANAGE, spec.name)
-    try:
+        visit.caller.must(MANAGE, spec.name)
         created = lambda _: Reply(303, f"/trials/{spec.name}?done=created".encode())  # noqa: E731
-        reply = await visit.service.create(spec, created, actor=visit.caller.actor, retry=visit.retry())
-    except ConflictError as error:
-        keys = [line.split("=")[0].strip() for line in text.split("\n")]
-        line = keys.index("name") + 1 if "name" in keys else None
-        return _new_form(visit, text, [Fault(("name",), str(error), line)], 409)
+        reply = await visit.service.create(spec, created, visit.author())
     except DrimedError as error:
-        return _new_form(visit, text, [Fault((), str(error))], 422)
+        faults = error.faults or [Fault((), str(error))]
+        return await new(visit, text, faults, 409 if isinstance(error, ConflictError) else 422)
     return go(reply.text.decode())
-
-
-def _new_form(visit: Visit, text: str, faults: Sequence[Fault] = (), status: int = 200) -> Response:
-    near = {f.line + d for f in faults if f.line is not None for d in range(-AROUND, AROUND + 1)}
-    shown: list[dict[str, Any]] = []  # lines with errors, and those around them
-    for i, line in enumerate(text.split("\n"), 1):
-        if i in near:
-            skipped = i - 1 - (shown[-1]["number"] if shown else 0)
-            here = [fault for fault in faults if fault.line == i]
-            shown.append({"number": i, "text": line, "faults": here, "skipped": skipped})
-    return visit.page("new.html", status, text=text, faults=sorted(faults, key=lambda f: f.line or 0), lines=shown)
 
 
 # Ask
 
 
-@routes.page("/trials/{trial}/ask", ASK_TELL)
-async def ask_form(visit: Visit) -> Response:
-    """Users and their contexts, to be filled in."""
-    return await _ask_form(visit)
-
-
 @routes.page("/trials/{trial}/ask", ASK_TELL, method="POST")
 async def ask(visit: Visit) -> Response:
     """Decide by hand or for the users of a sheet, and show the decisions."""
-    sent, by_sheet = Sent("", ""), visit.field("how") == "sheet"
-    retry = visit.retry()
-    when: dict[str, Any] = {"episode": whole(visit.field("episode")), "key": None if retry is None else retry.name}
-    when |= {name: visit.field(name) or None for name in ("season", "date")}
+    by_sheet = visit.field("how") == "sheet"
+    when: dict[str, Any] = {name: visit.field(name) or None for name in WHEN}
+    when |= {"episode": whole(visit.field("episode")), "key": visit.author().request}
     try:
-        if by_sheet:
-            sent = await visit.sent("a sheet")
-            table = await visit.service.parse(lambda: read_table(sent.data, sent.name))
-            if not table.rows:
-                raise InputError("the sheet has no rows; it needs a column “user”, and one for each context field")
+        sheet = await visit.table() if by_sheet else None
 
         def act(tx: Transaction) -> str:
-            if by_sheet:
-                made = visit.confirmed(lambda sure: sheets.ask_sheet(tx, table, AskRequest(confirm=sure, **when)))
-            else:
-                wanted = _typed_request(visit, tx.state)
-                made = visit.confirmed(lambda sure: asking.ask(tx, AskRequest(**wanted, **when, confirm=sure)))
+            table = _ask_table(visit, tx.state) if sheet is None else sheet
+            if not table.rows:
+                raise InputError("there is nobody to ask for: choose a user, or send a sheet with a column “user”")
+            made = visit.confirmed(lambda sure: sheets.ask_sheet(tx, table, AskRequest(confirm=sure, **when)))
             again = [d.id for d in made if d.repeated]
             address = f"/trials/{visit.trial}/given?decisions={as_ranges([d.id for d in made])}"
             return address + (f"&again={as_ranges(again)}" if again else "")
 
         return await visit.act(act)
     except DrimedError as error:
-        place = lambda fault: _ask_input(visit, fault)  # noqa: E731
-        return await _ask_form(visit, sheet_errors(sent, error) if by_sheet else form_errors("hand", error, place))
+        errors = sheet_errors(visit.upload, error) if by_sheet else form_errors("hand", error, _ask_input(visit))
+        return await ask_form(visit, errors)
 
 
-def _chosen(visit: Visit) -> list[tuple[str, str]]:
-    """Users that were ticked (`user` is `<place>:<name>`) or typed (`one`), with the place of each in the form."""
-    typed = [f"one:{visit.field('one')}"] if visit.field("one") else []
-    pairs = [str(value).partition(":")[::2] for value in [*visit.form.getlist("user"), *typed]]
-    return [(at, name.strip()) for at, name in pairs if name.strip()]
-
-
-def _typed_request(visit: Visit, state: TrialState) -> dict[str, Any]:
-    """The fields of an AskRequest from the form; users that have their decisions already need no context."""
-    users: list[str] = []
-    tables: dict[str, dict[str, Any]] = {"contexts": {}, "enrol": {}, "plots": {}}
-    faults: list[Fault] = []
+def _ask_table(visit: Visit, state: TrialState) -> Table:
+    """The form as a sheet: rows of the users that were ticked (`user` is `<row>:<name>`) or typed (`one`)."""
+    rows, context = [], {f"context.{field}": field for field in state.problem.fields}
     begins = state.episode.number == 0 or whole(visit.field("episode")) == state.episode.number + 1
-
-    def values(path: tuple[str, ...], texts: Mapping[str, str]) -> dict[str, Any]:
-        found = {}
-        for field, text in texts.items():
-            try:
-                if text:
-                    found[field] = sheets.covariate_value(state, field, text, TYPED)
-            except InputError as error:
-                faults.append(Fault((*path, field), f"user {path[1]!r}: {error}"))
-        return found
-
-    for at, chosen in _chosen(visit):
-        name = asking.resolve_user(state, chosen)
-        users.append(name)
-        if name not in state.users and not state.spec.enrols:
-            continue  # it is refused as unknown
+    typed = [f"one:{visit.field('one')}"] if visit.field("one") else []
+    for value in [*map(str, visit.form.getlist("user")), *typed]:
+        at, _, name = value.partition(":")
+        cells = {"user": name}
         if at == "one":
-            texts = {a: visit.field(f"a:{a}") for a in state.problem.covariates.attributes}
-            about = {word: visit.field(word) for word in ("cohort", "group")}
-            joins = about | {"attributes": values(("enrol", name, "attributes"), texts)}
-            tables["enrol"][name] = {word: value for word, value in joins.items() if value}
-            plot, block = visit.field("plot"), visit.field("block")
-            if plot:
-                tables["plots"][name] = {block: [plot]} if block else [plot]
-            elif block:
-                faults.append(Fault(("plots", name), f"user {name!r}: a block needs a plot"))
-        texts = {field: visit.field(f"c:{at}:{field}") for field in state.problem.fields}
-        places = asking.places(state, name, tables["plots"].get(name)) if name in state.users and not begins else []
-        decided = bool(places) and all(place.key in state.episode.asked for place in places)
-        if not decided or any(texts.values()):
-            context, opened = values(("contexts", name), texts), state.episode.contexts.get(name)
-            # The context that the form showed says nothing about a decision that was taken with another one.
-            if context and not (decided and opened is not None and context == state.context_of(opened)):
-                tables["contexts"][name] = context
-            empty = [field for field, text in texts.items() if not text]
-            faults += [Fault(("contexts", name, f), f"user {name!r} needs a value for {f}") for f in empty]
-    if faults:
-        raise BatchError(faults)
-    if not users:
-        raise InputError("choose at least one user")
-    return {"users": users, **tables}
+            cells |= {f"attribute.{a}": visit.field(f"a:{a}") for a in state.problem.covariates.attributes}
+            cells |= {word: visit.field(word) for word in ("cohort", "group", "plot", "block")}
+        user = asking.resolve_user(state, name.strip())
+        places = asking.places(state, user) if user in state.users and not begins else []
+        if not places or any(place.key not in state.episode.asked for place in places):  # else it was decided
+            cells |= {column: visit.field(f"c:{at}:{field}") for column, field in context.items()}
+        rows.append(Row(whole(at) or 1, cells))
+    return Table(list(dict.fromkeys([*context, *(name for row in rows for name in row.cells)])), rows, WORKBOOK)
 
 
-def _ask_input(visit: Visit, fault: Fault) -> str:
-    """The input that a fault of an AskRequest belongs to."""
-    what, name, field, last = (*fault.path, "", "", "", "")[:4]
-    if what in ("season", "date"):
-        return str(what)
-    chosen = _chosen(visit)
-    if what == "users" and isinstance(name, int):
-        name = chosen[name][1]
-    at = next((at for at, user in chosen if name in (user, tidy(user))), "")
-    if what == "contexts" and field and at:
-        return f"c:{at}:{field}"
-    if at != "one":
-        return f"user:{at}" if at else ""
-    if what == "enrol" and field == "attributes":
-        return f"a:{last}" if last else ""
-    return "plot" if what == "plots" else str(field) if field in ("cohort", "group") else "one"
+def _ask_input(visit: Visit) -> Callable[[Fault], str]:
+    """The inputs that faults belong to: of a row, or of the season."""
+    row = "one" if visit.field("one") else "user:{}"
+    return lambda fault: row.format(fault.row) if fault.row else "".join(p for p in fault.path if p in WHEN)
 
 
 @routes.page("/trials/{trial}/episodes", ASK_TELL, method="POST")
@@ -221,10 +142,12 @@ async def open_episode(visit: Visit) -> Response:
     try:
         return await visit.act(act)
     except DrimedError as error:
-        return await _ask_form(visit, form_errors("open", error))
+        return await ask_form(visit, form_errors("open", error))
 
 
-async def _ask_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
+@routes.page("/trials/{trial}/ask", ASK_TELL)
+async def ask_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
+    """Users and their contexts, to be filled in."""
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
     wanted, current, spec = whole(visit.field("episode")), state.episode.number, state.spec
     stale = wanted is not None and wanted < current
@@ -280,10 +203,21 @@ def _attribute_inputs(state: TrialState) -> dict[str, dict[str, Any]]:
 
 
 @routes.page("/trials/{trial}/given", READ)
+@routes.page("/trials/{trial}/given.csv", READ)
+@routes.page("/trials/{trial}/given.xlsx", READ)
 async def given(visit: Visit) -> Response:
-    """Decisions, as a table to hand out."""
-    status, decisions = await _listed_decisions(visit)
-    again = visit.request.query_params.get("again", "")
+    """Decisions as a table, or as a sheet with columns for their outcomes, to hand out."""
+    wanted, again = (visit.request.query_params.get(name, "") for name in ("decisions", "again"))
+    numbers = from_ranges(wanted)
+
+    def look(trial: Trial) -> tuple[Status, list[Decision], list[Record]]:
+        with trial.reading() as (ledger, state):
+            decisions = list(queries.decisions(ledger, state, numbers))
+            return queries.status(state), decisions, sheets.decision_rows(state, decisions)
+
+    status, decisions, rows = await visit.service.read(visit.trial, look)
+    if not visit.request.url.path.endswith("/given"):
+        return visit.download(f"{visit.trial}-decisions-{status.hash[:12]}", rows)
     return visit.page(
         "given.html",
         s=status,
@@ -292,17 +226,8 @@ async def given(visit: Visit) -> Response:
         earlier={d.id for d in decisions}.intersection(from_ranges(again) if again else ()),
         fields=list(decisions[0].context or {}) if decisions else [],
         places=sheets.places_of(decisions),
-        numbers=as_ranges([d.id for d in decisions]),
+        numbers=wanted,
     )
-
-
-@routes.page("/trials/{trial}/given.csv", READ)
-@routes.page("/trials/{trial}/given.xlsx", READ)
-async def given_sheet(visit: Visit) -> Response:
-    """The same as a sheet, with columns for the outcomes."""
-    status, decisions = await _listed_decisions(visit)
-    rows = await visit.service.read(visit.trial, lambda trial: sheets.decision_rows(trial.state(), decisions))
-    return visit.download(f"{visit.trial}-decisions-{status.hash[:12]}", rows)
 
 
 @routes.page("/trials/{trial}/users.csv", READ)
@@ -313,29 +238,15 @@ async def users_sheet(visit: Visit) -> Response:
     return visit.download(f"{visit.trial}-users", sheets.blank_sheet(state))
 
 
-async def _listed_decisions(visit: Visit) -> tuple[Status, list[Decision]]:
-    wanted = from_ranges(visit.request.query_params.get("decisions", ""))
-
-    def look(trial: Trial) -> tuple[Status, list[Decision]]:
-        with trial.reading() as (ledger, state):
-            return queries.status(state), list(queries.decisions(ledger, state, wanted))
-
-    return await visit.service.read(visit.trial, look)
-
-
 def as_ranges(numbers: Sequence[int]) -> str:
     """Numbers in short.
 
     >>> as_ranges([1, 2, 3, 7, 9, 10])
     '1-3,7,9-10'
     """
-    parts: list[list[int]] = []
-    for n in sorted(numbers):
-        if parts and n == parts[-1][-1] + 1:
-            parts[-1][1:] = [n]
-        else:
-            parts.append([n])
-    return ",".join("-".join(map(str, part)) for part in parts)
+    runs = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])  # equal along a run
+    ends = [[n for _, n in run] for _, run in runs]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ends)
 
 
 def from_ranges(text: str) -> list[int]:
@@ -359,35 +270,15 @@ def from_ranges(text: str) -> list[int]:
 # Tell
 
 
-@routes.page("/trials/{trial}/tell", TELL)
-async def tell_form(visit: Visit) -> Response:
-    """Pending decisions, with an input for each value."""
-    return await _tell_form(visit)
-
-
 @routes.page("/trials/{trial}/tell", TELL, method="POST")
 async def tell(visit: Visit) -> Response:
     """Record outcomes by hand or with a sheet: all of them or, if one is wrong, none."""
-    how, sent = visit.field("how"), Sent("", "")
-    if how == "find":
-        wanted = whole(visit.field("decision"))
-        if wanted is not None:
-            return go(f"/trials/{visit.trial}/decisions/{wanted}#outcome")
-        message = "expected the number of a decision, such as 12"
-        return await _tell_form(visit, FormErrors("find", [("decision", message)]))
-    values = _typed_values(visit)
+    by_sheet = visit.field("how") == "sheet"
     try:
-        if how == "sheet":
-            sent = await visit.sent("a sheet")
-            table = await visit.service.parse(lambda: read_table(sent.data, sent.name))
+        table = await visit.table() if by_sheet else _tell_table(visit)
 
         def act(tx: Transaction) -> str:
-            if how == "sheet":
-                tell = lambda sure: sheets.tell_sheet(tx, table, confirm=sure, blinded=visit.blinded)  # noqa: E731
-            else:
-                reports = _reports(values)
-                tell = lambda sure: telling.tell(tx, TellRequest(reports=reports, confirm=sure))  # noqa: E731
-            receipts = visit.confirmed(tell)
+            receipts = visit.confirmed(lambda sure: sheets.tell_sheet(tx, table, confirm=sure, blinded=visit.blinded))
             again = sum(r.result == "already recorded" for r in receipts)
             waits = sum(bool(r.waits_for) for r in receipts)
             before = f"&before={first}" if (first := _first_row(visit)) is not None else ""
@@ -396,10 +287,10 @@ async def tell(visit: Visit) -> Response:
 
         return await visit.act(act, tells=True)
     except DrimedError as error:
-        if how == "sheet":
-            return await _tell_form(visit, sheet_errors(sent, error))
-        errors = form_errors("hand", error, lambda fault: _tell_input(values, fault))
-        return await _tell_form(visit, errors, also=list(values))
+        if by_sheet:
+            return await tell_form(visit, sheet_errors(visit.upload, error))
+        errors = form_errors("hand", error, lambda fault: f"decision:{fault.row}" if fault.row else "")
+        return await tell_form(visit, errors, also=[decision for decision, _, _ in _typed_values(visit)])
 
 
 @routes.page("/trials/{trial}/pending.csv", ANY)
@@ -418,48 +309,29 @@ async def pending_sheet(visit: Visit) -> Response:
     return visit.download(f"{visit.trial}-pending{mark}", rows, empty)
 
 
-def _typed_values(visit: Visit, *, blank: bool = False) -> Typed:
-    """The values of a form, as text: inputs `y:<decision>:<metric>` and, for control plots, `k:<decision>:<metric>`."""
-    values: dict[int, dict[str, dict[str, str]]] = {}
+def _typed_values(visit: Visit) -> dict[tuple[int, str, str], str]:
+    """(decision, part, metric) -> text, from inputs `y:<decision>:<metric>` and `k:...` for control plots.
+
+    On the page of a decision, only of that one.
+    """
+    values, own = {}, str(visit.request.path_params.get("decision", ""))
     for name, value in visit.form.multi_items():
-        kind, _, rest = name.partition(":")
-        decision, _, metric = rest.partition(":")
-        number = whole(decision)
-        if kind in PARTS and number is not None and isinstance(value, str) and (blank or value.strip()):
-            values.setdefault(number, {}).setdefault(PARTS[kind], {})[metric] = value.strip()
+        kind, decision, metric = (*name.split(":", 2), "", "")[:3]
+        if kind in PARTS and (number := whole(decision)) is not None and own in ("", decision):
+            values[number, PARTS[kind], metric] = str(value).strip()
     return values
 
 
-def _reports(values: Typed) -> list[Report]:
-    """Typed values as reports; an empty text is None."""
-    if not values:
+def _tell_table(visit: Visit) -> Table:
+    """The form as a sheet; the number of a row is that of its decision."""
+    rows: dict[int, Record] = {}
+    for (decision, part, metric), text in _typed_values(visit).items():
+        if text:
+            rows.setdefault(decision, {"decision": decision})[f"{part}.{metric}"] = text
+    if not rows:
         raise InputError("fill in at least one value")
-    reports, faults = [], []
-    for i, (decision, parts) in enumerate(values.items()):
-        numbers: dict[str, dict[str, float | None]] = {"outcome": {}}
-        for part, texts in parts.items():
-            for metric, text in texts.items():
-                try:
-                    what = f"decision {decision}: {metric}"
-                    numbers.setdefault(part, {})[metric] = number(what, text, TYPED) if text else None
-                except InputError as error:
-                    faults.append(Fault(("reports", i, part, metric), str(error)))
-        reports.append(Report(decision, numbers["outcome"], numbers.get("control")))
-    if faults:
-        raise BatchError(faults)
-    return reports
-
-
-def _tell_input(values: Typed, fault: Fault) -> str:
-    """The input that a fault of a TellRequest belongs to."""
-    path = fault.path if len(fault.path) > 1 and fault.path[0] == "reports" else ("reports", 0, *fault.path)
-    decision, parts = list(values.items())[int(path[1])]
-    part = str(path[2]) if len(path) > 2 else "outcome"
-    kind = next((kind for kind, name in PARTS.items() if name == part), None)
-    if kind is None:
-        return "reason" if part == "reason" else ""
-    metric = path[3] if len(path) > 3 else next((metric for texts in parts.values() for metric in texts), "")
-    return f"{kind}:{decision}:{metric}"
+    names = list(dict.fromkeys(name for cells in rows.values() for name in cells))
+    return Table(names, [Row(decision, cells) for decision, cells in rows.items()], WORKBOOK)
 
 
 def _first_row(visit: Visit) -> int | None:
@@ -467,8 +339,14 @@ def _first_row(visit: Visit) -> int | None:
     return whole(visit.query("before") or visit.field("before"))
 
 
-async def _tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence[int] = ()) -> Response:
-    """A page of the pending decisions, newest first, and others that the form had values for."""
+@routes.page("/trials/{trial}/tell", TELL)
+async def tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence[int] = ()) -> Response:
+    """A page of the pending decisions, newest first, and others that the form had values for.
+
+    With the number of a decision in the query, the page of that one.
+    """
+    if visit.query("decision"):
+        return go(read.decision_address(visit) + "#outcome")
     before = _first_row(visit)
 
     def look(trial: Trial) -> dict[str, Any]:
@@ -490,14 +368,7 @@ async def _tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequenc
 
     context = await visit.service.read(visit.trial, look)
     counts = [whole(visit.query(name)) for name in ("recorded", "again", "waits")]
-    done = visit.done()
-    if None not in counts:
-        new, again, waits = (n or 0 for n in counts)
-        done = f"{new} outcome{'s' if new != 1 else ''} recorded." if new else "Nothing new was recorded."
-        done += f" {again} had been recorded before, with the same values." if again else ""
-        its = "its" if waits == 1 else "their"
-        done += f" {waits} will be learned from once the rest of {its} values is recorded." if waits else ""
-    return visit.page("tell.html", errors.status, tab="tell", errors=errors, before=before, done=done, **context)
+    return visit.page("tell.html", errors.status, tab="tell", errors=errors, before=before, counts=counts, **context)
 
 
 # The outcome of one decision
@@ -509,41 +380,54 @@ async def _tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequenc
 async def act_on_decision(visit: Visit) -> Response:
     """Record the outcome of a decision, correct it (an emptied input takes a value back), or mark it as missing."""
     form, decision = visit.request.url.path.rpartition("/")[2], read.decision_number(visit)
-    values, reason = _typed_values(visit, blank=form == "amend"), visit.field("reason")
+    reason = visit.field("reason")
+
+    def act(tx: Transaction, sure: bool) -> Receipt:
+        if form == "missing":
+            return telling.mark_missing(tx, decision, reason)
+        if form == "outcome":
+            return sheets.tell_sheet(tx, _tell_table(visit), confirm=sure)[0]
+        values = _parsed(_typed_values(visit), _correction)
+        parts = {part: {m: value for (_, p, m), value in values.items() if p == part} for part in PARTS.values()}
+        saw = None
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # the outcome as the sent page showed it
+            shown = json.loads(visit.field("saw"))
+            saw = Report(decision, dict(shown["outcome"] or {}), shown["control"] and dict(shown["control"]))
+        report = Report(decision, parts[METRIC], parts[CONTROL] or None)
+        return telling.amend(tx, AmendRequest(report=report, reason=reason, saw=saw, confirm=sure))
 
     def work(tx: Transaction) -> str:
         receipt = visit.confirmed(lambda sure: act(tx, sure))
         results = {"amended": "amended", "missing": "missing", "already recorded": "nothing"}
         return f"/trials/{visit.trial}/decisions/{decision}?done={results.get(receipt.result, 'recorded')}"
 
-    def act(tx: Transaction, sure: bool) -> Receipt:
-        if form == "missing":
-            return telling.mark_missing(tx, decision, reason)
-        reports = _reports({n: parts for n, parts in values.items() if n == decision})
-        if form == "outcome":
-            return telling.tell(tx, TellRequest(reports=reports, confirm=sure))[0]
-        saw = None
-        with suppress(ValueError, KeyError, TypeError, AttributeError):  # the outcome as the sent page showed it
-            shown = json.loads(visit.field("saw"))
-            saw = Report(decision, dict(shown["outcome"] or {}), shown["control"] and dict(shown["control"]))
-        return telling.amend(tx, AmendRequest(report=reports[0], reason=reason, saw=saw, confirm=sure))
-
     try:
         return await visit.act(work, tells=True)
     except DrimedError as error:
-        errors = form_errors(form, error, lambda fault: _tell_input(values or {decision: {}}, fault))
+        errors = form_errors(form, error, lambda fault: "reason" if fault.path == ("reason",) else "")
         conflict = isinstance(error, ConflictError)
         saw = "" if conflict else visit.field("saw")
         return await read.decision_page(visit, errors, saw=saw, status=409 if conflict else 422)
 
 
+def _correction(metric: str, text: str) -> float | None:
+    return number(metric, text, TYPED) if text else None  # an emptied input takes the value back
+
+
+def _parsed(texts: Mapping[K, str], parse: Callable[[str, str], T]) -> dict[K, T]:
+    """Values by their paths, from texts; all faults at once."""
+    values, faults = {}, []
+    for path, text in texts.items():
+        try:
+            values[path] = parse(str(path[-1]), text)
+        except InputError as error:
+            faults.append(Fault(path, str(error)))
+    if faults:
+        raise BatchError(faults)
+    return values
+
+
 # Change a running trial
-
-
-@routes.page("/trials/{trial}/manage", MANAGE)
-async def manage(visit: Visit) -> Response:
-    """One form for each change."""
-    return await _manage_form(visit)
 
 
 @routes.page("/trials/{trial}/manage/{change}", MANAGE, method="POST")
@@ -564,7 +448,7 @@ async def change(visit: Visit) -> Response:
     try:
         return await visit.act(act)
     except DrimedError as error:
-        return await _manage_form(visit, form_errors(path, error, lambda fault: _change_input(visit, fault)))
+        return await manage(visit, form_errors(path, error, lambda fault: _change_input(visit, fault)))
 
 
 def _change_body(visit: Visit, state: TrialState, wanted: Change) -> Any:
@@ -609,34 +493,21 @@ def _change_value(visit: Visit, state: TrialState, name: str, *, of_user: bool) 
             raise InputError(f"expected the number of a decision, such as 12, got {text[:50]!r}", ("decision",))
         return whole(text)
     if name == "stopping":  # as in a trial file, with or without the name of the section, or as JSON
-        try:
-            data = json.loads(text) if text.startswith("{") else parse_toml(text)
-        except SpecError as error:
-            raise InputError(str(error), ("stopping",)) from None
-        except (json.JSONDecodeError, RecursionError):
-            raise InputError("these are no rules: expected TOML as in a trial file, or JSON", ("stopping",)) from None
+        data = parse_json(text) if text.startswith("{") else parse_toml(text)
         return data["stopping"] if isinstance(data.get("stopping"), dict) else data
     return text
 
 
 def _by_name(visit: Visit, field: str, parse: Callable[[str, str], T]) -> dict[str, T]:
     """Inputs `<field>:<name>` that are filled in."""
-    values, faults = {}, []
-    for name, value in visit.form.multi_items():
-        of, _, rest = name.partition(":")
-        if of == field and rest and isinstance(value, str) and value.strip():
-            try:
-                values[rest] = parse(rest, value.strip())
-            except InputError as error:
-                faults.append(Fault((field, rest), str(error)))
-    if faults:
-        raise BatchError(faults)
-    return values
+    paths = {tuple(name.split(":", 1)): str(text).strip() for name, text in visit.form.multi_items()}
+    values = _parsed({path: text for path, text in paths.items() if path[0] == field and path[1:] and text}, parse)
+    return {path[-1]: value for path, value in values.items()}
 
 
 def _change_input(visit: Visit, fault: Fault) -> str:
     """The input that a fault belongs to."""
-    path = fault.path
+    path = fault.path or ("",)
     if len(path) > 1 and path[0] in ("users", "arms") and path[1] in (visit.field("name"), visit.field("user")):
         path = path[2:] or ("user" if visit.field("user") else "name",)
     field, last = "plots" if path[0] == "blocks" else str(path[0]), str(path[-1])
@@ -644,7 +515,9 @@ def _change_input(visit: Visit, fault: Fault) -> str:
     return f"{field}:{last}" if f"{field}:{last}" in inputs else inputs[0] if inputs else field
 
 
-async def _manage_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
+@routes.page("/trials/{trial}/manage", MANAGE)
+async def manage(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
+    """One form for each change."""
     state = await visit.service.read(visit.trial, lambda trial: trial.state())
     spec, few = state.spec, len(state.users) <= MOST_MANAGED
     return visit.page(
