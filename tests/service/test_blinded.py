@@ -189,7 +189,8 @@ def played(running: Running, spec: dict[str, Any], *, more: bool) -> list[str]:
     """Two seasons, with the same outcomes whatever the arms; `more` is what only those who see arms may notice."""
     store, clock = running.service.store, Clock()
     trial = Trial.create(SPEC | spec, store, actor="ann", clock=clock)
-    running.service.trials.open = {NAME: trial}.__getitem__  # type: ignore[assignment]  # with its own clock
+    opened = {NAME: trial}  # with its own clock
+    running.service.trials.open = lambda name: opened.get(name) or Trial(name, store)  # type: ignore[assignment]
     arms = []
     for season in (1, 2):
         contexts = {user: {"rain": 300.0 + 10 * season + i} for i, user in enumerate(SPEC["users"])}

@@ -118,8 +118,11 @@ def _ask_table(visit: Visit, state: TrialState) -> Table:
             cells |= {word: visit.field(word) for word in ("cohort", "group", "plot", "block")}
         user = asking.resolve_user(state, name.strip())
         places = asking.places(state, user) if user in state.users and not begins else []
-        if not places or any(place.key not in state.episode.asked for place in places):  # else it was decided
-            cells |= {column: visit.field(f"c:{at}:{field}") for column, field in context.items()}
+        shown = state.context_of(state.episode.contexts[user]) if user in state.episode.contexts else {}
+        typed_context = {column: visit.field(f"c:{at}:{field}") for column, field in context.items()}
+        decided = bool(places) and all(place.key in state.episode.asked for place in places)
+        if not decided or [*typed_context.values()] != [str(shown.get(field, "")) for field in context.values()]:
+            cells |= typed_context  # what the form showed says nothing about a decision with another context
         rows.append(Row(whole(at) or 1, cells))
     return Table(list(dict.fromkeys([*context, *(name for row in rows for name in row.cells)])), rows, WORKBOOK)
 
