@@ -101,8 +101,7 @@ def test_a_demo_in_a_store_with_trials_says_what_it_does(monkeypatch: pytest.Mon
     done = CliRunner().invoke(app, ["serve", "--demo", "--store", str(tmp_path / "t.db")])
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())
-    assert "there is no demo" in said
-    assert "has trials already (farms), and a demo is made in an empty store only" in said
+    assert "a demo needs an empty store" in said
     assert "drimed serve --demo --store demo.db" in said
 
 

@@ -80,8 +80,8 @@ def is_hung_up_on(connection: socket.socket, seconds: float) -> bool:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines of about a second."""
     monkeypatch.setattr(connections, "SWEEP", 0.1)
-    quick = connections.Deadlines(1.0, 1.0, 1.0)
-    monkeypatch.setattr(connections, "Deadlines", lambda: quick)
+    for deadline in ("HEAD", "BODY", "READING"):
+        monkeypatch.setattr(connections, deadline, 1.0)
 
 
 @pytest.fixture

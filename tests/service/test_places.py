@@ -42,13 +42,6 @@ def test_a_user_with_plots_has_a_decision_for_each(made: httpx.Client) -> None:
         assert [d["id"] for d in ok(made.get(f"{F}/decisions", params=search))["items"]] == ids
 
 
-def test_plots_may_be_named_with_or_without_their_blocks(made: httpx.Client) -> None:
-    given = asked(made, F, users=["north", "south"], contexts=BOTH, plots={"north": ["B1"], "south": {"W": ["1", "2"]}})
-    assert [(d["plot"], d["block"]) for d in given] == [("B1", "B"), ("1", "W"), ("2", "W")]
-    one = asked(made, F, users=["south"], plots={"south": {"E": ["3"]}}, contexts=BOTH)
-    assert [(d["plot"], d["block"]) for d in one] == [("3", "E")]
-
-
 def test_somebody_new_joins_with_the_question(made: httpx.Client) -> None:
     asked(made, P, users=["p1"], enrol={"p1": {"attributes": {"age": 61, "sex": "f"}, "cohort": "ward"}})
     asked(made, P, users=["p2", "p1"], enrol={"p2": {"attributes": {"sex": "m"}, "group": "clinic 2"}})
@@ -57,11 +50,6 @@ def test_somebody_new_joins_with_the_question(made: httpx.Client) -> None:
     assert known == [("p1", {"age": 61.0, "sex": "f"}, "ward", None), ("p2", {"sex": "m"}, None, "clinic 2")]
     status = ok(made.get(P))
     assert (status["users"], status["model"], status["enrolment"]) == (2, "people", "open")
-
-
-def test_a_dry_run_enrols_nobody(made: httpx.Client) -> None:
-    assert len(asked(made, P, users=["p1"], enrol={"p1": FEMALE}, dry_run=True)) == 1
-    assert ok(made.get(P))["users"] == 0
 
 
 @pytest.mark.parametrize(
@@ -115,3 +103,30 @@ def test_the_client_says_the_same(running: Running) -> None:
         assert [(m.attributes, m.cohort, m.plots) for m in members] == [
             ({"sex": "f"}, None, None), ({"sex": "m"}, "ward", ["left", "right"])
         ]  # fmt: skip
+
+
+def test_unlikely_contexts_attributes_and_plots_must_be_confirmed(http: httpx.Client) -> None:
+    spec = {
+        "name": "wet", "metrics": {"yield": {}}, "arms": {"old": {}, "new": {}}, "control": "old",
+        "preference": {"yield": 1.0}, "tolerance": {"absolute": 1.0}, "enrolment": "open",
+        "context": {"rain": {"typical": 500, "spread": 100}}, "attributes": {"ph": {"typical": 6.5, "spread": 0.5}},
+        "users": {"north": {"blocks": {"A": ["1"]}}, "south": {}},
+    }  # fmt: skip
+    assert http.post("/v1/trials", json=spec).status_code == 201
+    hill: dict[str, Any] = {"contexts": {"hill": {"rain": 500}}, "enrol": {"hill": {"attributes": {"ph": 65}}}}
+    plot: dict[str, Any] = {"contexts": {"north": {"rain": 500}}, "plots": {"north": {"AA": ["11"]}}}
+    far = {"north": {"rain": -9999}, "south": {"rain": 500}}
+    calls: list[tuple[str, dict[str, Any], list[str]]] = [
+        ("ask", {"users": ["south"], "contexts": {"south": {"rain": -9999}}}, ["contexts.south.rain"]),
+        ("ask", {"contexts": far, "episode": 1}, ["contexts.north.rain"]),
+        ("ask", {"users": ["hill"], **hill}, ["enrol.hill.attributes.ph"]),
+        ("ask", {"users": ["north"], **plot}, ["plots.north.11"]),
+        ("episodes", {"contexts": far}, ["contexts.north.rain"]),
+        ("users", {"name": "dune", "attributes": {"ph": 65}}, ["users.dune.attributes.ph"]),
+    ]
+    for path, body, fields in calls:
+        found = problem(http.post(f"/v1/trials/wet/{path}", json=body), 422)
+        assert found["type"] == "urn:drimed:unconfirmed", path
+        assert [".".join(map(str, error["path"])) for error in found["errors"]] == fields
+    for path, body, _ in calls[2:]:
+        ok(http.post(f"/v1/trials/wet/{path}", json=body | {"confirm": True}))

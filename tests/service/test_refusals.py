@@ -96,20 +96,6 @@ def test_path_tricks_lead_nowhere(http: httpx.Client) -> None:
         problem(http.get(path), 404)
 
 
-def test_bad_queries_of_the_log_are_refused(http: httpx.Client) -> None:
-    for query in [
-        "limit=0",
-        "limit=100000",
-        "limit=x",
-        "cursor=-1",
-        "cursor=99999999999",
-        "order=up",
-        "kind=nothing",
-        "user=%00",
-    ]:
-        problem(http.get(f"{T}/log?{query}"), 422)
-
-
 def test_methods_that_an_address_does_not_take_are_refused(http: httpx.Client) -> None:
     for method in ("PUT", "DELETE", "PATCH"):
         answer = http.request(method, T)

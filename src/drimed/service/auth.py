@@ -139,8 +139,7 @@ def revoke_token(store: SqlStore, name: str, *, actor: str = "python") -> Token:
     return token
 
 
-def has_tokens(store: SqlStore) -> bool:
-    """Whether a token was ever made."""
+def has_tokens(store: SqlStore) -> bool:  # also revoked ones
     with store.transaction(write=False) as connection:
         return connection.execute(sa.select(table.c.id).limit(1)).first() is not None
 
@@ -175,7 +174,6 @@ class Caller:
         return self.role in ALLOWED[permission] and self.trial in (None, trial)
 
     def must(self, permission: str, trial: str | None = None) -> None:
-        """Refuse a caller without a permission."""
         if self.may(permission, trial):
             return
         if self.trial not in (None, trial):
@@ -271,8 +269,7 @@ def token_text(connection: HTTPConnection) -> str | None:
     return text.strip()
 
 
-def refuse_other_sites(connection: HTTPConnection) -> None:
-    """Refuse writes from pages of other sites, which could use the browser's cookies."""
+def refuse_other_sites(connection: HTTPConnection) -> None:  # which could use the browser's cookies
     if connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise Refusal(403, "forbidden", "writes from pages of other sites are refused")
 

@@ -12,13 +12,13 @@ import ipaddress
 import logging
 import resource
 import socket
-from dataclasses import dataclass
 from typing import Any, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from drimed.service.settings import networks
 
+HEAD, BODY, READING = 10.0, 30.0, 60.0  # seconds for a request's head and body, and between two reads of its answer
 SLOWEST = 8192  # bytes of a body for which its deadline moves by a second
 SWEEP = 0.5  # seconds between two checks of the deadlines
 OTHER_FILES = 200  # descriptors for the store, logs and libraries
@@ -28,15 +28,6 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-lengt
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Deadlines:
-    """Seconds for the head and the body of a request, and between two reads of its answer."""
-
-    head: float = 10.0
-    body: float = 30.0
-    reading: float = 60.0
 
 
 def raise_file_limit() -> int:
@@ -67,9 +58,8 @@ def origin(address: str) -> str:
 class Door:
     """The connections of one process."""
 
-    def __init__(self, most: int, most_of_one: int, proxies: str = "", deadlines: Deadlines | None = None) -> None:
-        self.most, self.most_of_one, self.deadlines = most, most_of_one, deadlines or Deadlines()
-        self._proxies = networks(proxies)
+    def __init__(self, most: int, most_of_one: int, proxies: str = "") -> None:
+        self.most, self.most_of_one, self._proxies = most, most_of_one, networks(proxies)
         self._origins: dict[GuardedProtocol, str] = {}
         self._waiting: dict[GuardedProtocol, None] = {}  # for the head of a request, longest first
 
@@ -106,7 +96,7 @@ class Door:
             await asyncio.sleep(SWEEP)
             now = asyncio.get_running_loop().time()
             for connection in list(self._origins):
-                connection.check(now, self.deadlines)
+                connection.check(now)
 
     def _is_proxy(self, address: str) -> bool:
         try:
@@ -167,17 +157,17 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
         self._stalled = None
         super().resume_writing()
 
-    def check(self, now: float, deadlines: Deadlines) -> None:
+    def check(self, now: float) -> None:
         """Close the connection if the caller takes too long."""
         self._notice_head(now)
         waited = 0.0 if self._since is None else now - self._since
-        if self._stalled is not None and now - self._stalled > deadlines.reading:
+        if self._stalled is not None and now - self._stalled > READING:
             log.warning("a caller did not read its answer in time")
             self.transport.abort()
-        elif self._is_idle() and waited > deadlines.head:
+        elif self._is_idle() and waited > HEAD:
             log.warning("the head of a request did not come in time")
             self.turn_out(_TOO_SLOW)
-        elif not self._is_idle() and self.cycle.more_body and waited > deadlines.body + self._received / SLOWEST:
+        elif not self._is_idle() and self.cycle.more_body and waited > BODY + self._received / SLOWEST:
             log.warning("the body of a request did not come in time")
             self.transport.abort()
 

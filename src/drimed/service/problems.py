@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Any
 
@@ -24,24 +25,6 @@ request_id: ContextVar[str] = ContextVar("request_id", default="-")  # of the re
 MEDIA = "application/problem+json"
 MOST_FAULTS = 200  # that one answer lists
 CONFIRM = 'send it again with "confirm": true'  # remedy for unlikely values
-TITLES = {
-    "malformed": "The request cannot be read",
-    "unauthenticated": "A valid token is needed",
-    "forbidden": "This token is not allowed to do that",
-    "unknown": "Not found",
-    "method": "This address does not support that method",
-    "conflict": "Conflict with what is recorded",
-    "too-large": "The request is too large",
-    "media-type": "The content type is not supported",
-    "invalid": "The request is invalid",
-    "spec": "The definition is invalid",
-    "batch": "Some of the items are invalid",
-    "unconfirmed": "Unlikely values must be confirmed",
-    "key-reused": "The idempotency key was used for another request",
-    "too-many": "Too many requests",
-    "internal": "Internal error",
-    "unavailable": "The service is not available now",
-}
 
 
 @dataclass(frozen=True)
@@ -85,8 +68,12 @@ class Refusal(Exception):  # noqa: N818  # an answer, not a fault of the service
         self.status, self.kind, self.detail = status, kind, detail
         self.errors, self.headers, self.unknown = list(errors), dict(headers or {}), unknown
 
+    @property
+    def title(self) -> str:
+        return HTTPStatus(self.status).phrase
+
     def response(self) -> Response:
-        data: dict[str, Any] = {"type": f"urn:drimed:{self.kind}", "title": TITLES[self.kind]}
+        data: dict[str, Any] = {"type": f"urn:drimed:{self.kind}", "title": self.title}
         data |= {"status": self.status, "detail": self.detail}
         if self.errors:
             data["errors"] = self.errors[:MOST_FAULTS]

@@ -125,7 +125,6 @@ class Author:
         return Reply(row.status, zlib.decompress(row.answer), repeated=True)
 
     def keep(self, connection: Connection, reply: Reply) -> None:
-        """Store an answer."""
         if self.key is None:
             return
         row = vars(self) | {"time": now(), "status": reply.status, "answer": zlib.compress(reply.text, 1)}
@@ -246,7 +245,6 @@ class Analyses:
         return self._done.get(name)
 
     def close(self) -> None:
-        """Finish what runs."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     async def _run(self, name: str, hash: str) -> None:
@@ -322,7 +320,6 @@ class Service:
             return await self.run(lambda: self.trials.write(trial, act, author), WRITES)
 
     async def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
-        """Create a trial."""
         return await self.run(lambda: self.trials.create(spec, act, author), WRITES)
 
     async def prove(self, trial: str, expect: str | None, gone: Callable[[], Awaitable[bool]]) -> Proof:

@@ -13,13 +13,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
-from drimed.errors import HaltedError
 from drimed.service import auth, demo
 from drimed.service.settings import Settings
 from drimed.trial import template
-from drimed.trial.trial import Trial
 from tests.service.serving import Running, served
-from tests.trial.test_stopping import MEANS, SPEC
 
 CHROMIUM = shutil.which("chromium")
 PHONE = 360
@@ -188,36 +185,6 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     expect(page.locator(".badge")).to_have_text("stopped")
     page.get_by_role("link", name="Ask").first.click()
     expect(page.get_by_text("is stopped and decides nothing")).to_be_visible()
-
-
-def test_a_trial_that_its_rule_stops_says_so_and_decides_nothing(tab: Tab, service: Running) -> None:
-    page = tab.page
-    rule = {"kind": "superiority", "arm": "new", "then": "stop"}
-    trial = Trial.create(SPEC | {"name": "ends", "stopping": {"rules": {"good": rule}}}, service.service.store)
-    while (season := trial.state().episode.number) < 40:
-        try:
-            given = trial.ask_many(episode=season + 1) if season < 5 else []
-        except HaltedError:
-            break
-        if season >= 5:  # whether a rule is met is seen by whoever asks on the page
-            tab.go("/trials/ends/ask?episode=next")
-            page.get_by_role("button", name="Ask", exact=True).click()
-            if page.get_by_role("alert").count():
-                break
-            given = [d for d in trial.decisions() if d.state == "pending"]
-        for d in given:
-            value = MEANS[d.arm] + (d.id * 7919 % 97) / 48 - 1
-            trial.tell(d.id, {"yield": value, "cost": 1.0 + (d.id * 104729 % 89) / 89}, confirm=True)
-    expect(page.get_by_role("alert")).to_contain_text("stopping rule 'good' is met: new for all users")
-    tab.go("/trials/ends")
-    expect(page.locator(".badge").first).to_have_text("stopped")
-    section = page.locator("section[aria-labelledby=stopping]")
-    expect(section).to_contain_text("good was met for new, all users")
-    expect(section).to_contain_text("The trial was stopped")
-    section.get_by_text("The same in numbers").first.click()
-    expect(section.get_by_role("row").last).to_contain_text("yes")
-    tab.go("/trials/ends/manage")
-    expect(page.locator("#running ~ p").first).to_contain_text("stopped for good: stopping rule 'good' is met")
 
 
 @pytest.mark.parametrize("context", [(False, 1100), (True, PHONE)], indirect=True, ids=["light", "dark, phone"])

@@ -12,6 +12,7 @@ import pytest
 
 from drimed.reports.checks import no_promise, withdrawn
 from drimed.service.runtime import Analyses
+from drimed.trial.trial import Trial
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running
 from tests.trial.forging import NAME
@@ -131,6 +132,13 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
         assert words in said, (words, said)
     assert 'href="/v1/trials/whole/spec" download' in page
     assert "987654321" not in page + http.get("/v1/trials/whole/spec").text
+
+
+def test_a_rehearsal_is_told_in_whole_per_cent(visitor: Visitor, running: Running) -> None:
+    seen = {"hash": 64 * "a", "scenario": "no difference", "seasons": 6, "trials": 20, "control": 0.7027, "power": 0.05}
+    Trial.create(SMALL | {"name": "seen"}, running.service.store, rehearsal=seen)
+    said = readable(visitor.look("/trials/seen/plan"))
+    assert "70 % of decisions were for the control. A better arm was found in 5 % of them." in said
 
 
 def test_a_plan_shows_what_holds_now_and_changes_say_from_what_to_what(visitor: Visitor) -> None:

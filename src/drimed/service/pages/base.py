@@ -34,7 +34,7 @@ from drimed.formatting import number, short
 from drimed.records import Decision, Fault
 from drimed.reports import page as reports_page
 from drimed.service import auth, problems
-from drimed.service.problems import TITLES, Refusal
+from drimed.service.problems import Refusal
 from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, address_of, admit, limit_body, service_of
 from drimed.service.runtime import Author, Reply, Service
 from drimed.trial import tables
@@ -269,20 +269,20 @@ def refused_page(visit: Visit, refusal: Refusal) -> Response:
     if refusal.status == 401:
         here = address_of(request)
         back = f"?next={quote(here, safe='')}" if request.method == "GET" and here != "/" else ""
-        response = go("/sign-in" + back)
-        if auth.COOKIE in request.cookies:
-            response.delete_cookie(auth.COOKIE, path="/")
-        return response
+        return go("/sign-in" + back, sign_out=True)
     caller, trial, tell = getattr(request.state, "caller", None), request.path_params.get("trial"), None
     if refusal.status == 403 and trial and TRIAL.fullmatch(trial) and caller and caller.may(auth.TELL, trial):
         visit.caller, tell = caller, f"/trials/{trial}/tell"
-    response = visit.page("refused.html", refusal.status, title=TITLES[refusal.kind], detail=refusal.detail, tell=tell)
+    response = visit.page("refused.html", refusal.status, title=refusal.title, detail=refusal.detail, tell=tell)
     response.headers.update(HEADERS | {n: v for n, v in refusal.headers.items() if n == "Retry-After"})
     return response
 
 
-def go(address: str) -> Response:
-    return RedirectResponse(address, 303)
+def go(address: str, *, sign_out: bool = False) -> Response:
+    response = RedirectResponse(address, 303)
+    if sign_out:
+        response.delete_cookie(auth.COOKIE, path="/")
+    return response
 
 
 def whole(text: str, digits: int = 9) -> int | None:

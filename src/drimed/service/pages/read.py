@@ -71,43 +71,35 @@ async def trials(visit: Visit) -> Response:
 
 
 @routes.page("/sign-in", PUBLIC)
-async def ask_for_token(visit: Visit) -> Response:
+async def sign_in_form(visit: Visit, error: str | None = None, status: int = 200) -> Response:
     """The sign-in form; a service without tokens needs none."""
     if await visit.service.run(visit.service.access.check_open):
-        response = go("/")
-        response.delete_cookie(auth.COOKIE, path="/")
-        return response
-    return _sign_in(visit, visit.query("next"))
+        return go("/", sign_out=True)
+    after = local_address(visit.query("next") or visit.field("next"))
+    return visit.page("sign_in.html", status, after=after, error=error)
 
 
 @routes.page("/sign-in", PUBLIC, method="POST")
 async def sign_in(visit: Visit) -> Response:
     """Keep the token in a cookie, if it is valid."""
-    text, after = visit.field("token"), visit.field("next")
+    text = visit.field("token")
     if not text.isascii() or not text.isprintable() or ";" in text:
-        return _sign_in(visit, after, error="This is not a token: tokens begin with “drimed_”.", status=422)
+        return await sign_in_form(visit, "This is not a token: tokens begin with “drimed_”.", 422)
     try:
         await visit.service.identify(visit.request, text or "none")
     except Refusal as refusal:
         if refusal.status != 401:
-            return _sign_in(visit, after, error=refusal.detail, status=refusal.status)
-        return _sign_in(visit, after, error="This token is not known, or it has expired or was revoked.", status=422)
-    response = go(local_address(after))
+            return await sign_in_form(visit, refusal.detail, refusal.status)
+        return await sign_in_form(visit, "This token is not known, or it has expired or was revoked.", 422)
+    response = go(local_address(visit.field("next")))
     set_cookie(visit.request, response, auth.COOKIE, text)
     return response
 
 
 @routes.page("/sign-out", PUBLIC, method="POST")
-async def sign_out(visit: Visit) -> Response:
+async def sign_out(_: Visit) -> Response:
     """Forget the token."""
-    response = go("/sign-in")
-    if auth.COOKIE in visit.request.cookies:
-        response.delete_cookie(auth.COOKIE, path="/")
-    return response
-
-
-def _sign_in(visit: Visit, after: str, *, error: str | None = None, status: int = 200) -> Response:
-    return visit.page("sign_in.html", status, after=local_address(after), error=error)
+    return go("/sign-in", sign_out=True)
 
 
 def local_address(text: str) -> str:
