@@ -31,13 +31,11 @@ def test_draws_of_a_decision_do_not_depend_on_what_else_is_asked(width: int) -> 
         assert np.array_equal(streams.uniforms(7, "policy", start, count, width), whole[start : start + count])
 
 
-def test_draws_are_addressed_by_seed_and_name() -> None:
+def test_draws_are_addressed_by_seed_name_and_decision() -> None:
     base = streams.uniforms(7, "policy", 0, 5, 2)
     assert not np.array_equal(streams.uniforms(8, "policy", 0, 5, 2), base)
     assert not np.array_equal(streams.uniforms(7, "audit", 0, 5, 2), base)
-
-
-def test_decisions_far_away_have_draws_of_their_own() -> None:
+    assert streams.uniforms(0, "policy", 3, 0, 2).shape == (0, 2)
     far = streams.uniforms(7, "policy", 10**15, 3, 2)
     assert np.array_equal(streams.uniforms(7, "policy", 10**15 + 1, 1, 2)[0], far[1])
     assert len(np.unique(far)) == 6
@@ -50,10 +48,6 @@ def test_draws_are_uniform_in_the_half_open_unit_interval() -> None:
     assert u.max() < 1.0
     counts = np.bincount((u * 20).astype(int), minlength=20)
     assert float(((counts - 5000) ** 2 / 5000).sum()) < 60
-
-
-def test_no_draws_is_no_error() -> None:
-    assert streams.uniforms(0, "policy", 3, 0, 2).shape == (0, 2)
 
 
 @pytest.mark.parametrize(("start", "count", "width"), [(-1, 1, 1), (0, -1, 1), (0, 1, 0)])

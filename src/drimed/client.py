@@ -1,7 +1,8 @@
 """The service from Python: `Client`, and `AsyncClient` for asyncio.
 
 Both have the same methods. A request that fails on the way is made again, which is safe since every write carries an
-Idempotency-Key. Refusals of the service are raised as drimed's own errors.
+Idempotency-Key: its `key`, or one that is made. Writes that can be tried take `dry_run`, and those that refuse unlikely
+values take `confirm`. Refusals of the service are raised as drimed's own errors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from drimed import errors, records
@@ -40,19 +41,6 @@ TRIALS = "/v1/trials"
 TOML = {"Content-Type": "application/toml"}
 # Problems that consist of faults.
 LISTS = {"spec": errors.SpecError, "batch": errors.BatchError, "unconfirmed": errors.UnconfirmedError}
-
-
-class Once(TypedDict, total=False):
-    """Options of every write."""
-
-    key: str | None  # its Idempotency-Key; None: one is made
-
-
-class Sure(Once, total=False):
-    """Options of writes that can be tried, and that refuse unlikely values until they are confirmed."""
-
-    confirm: bool
-    dry_run: bool
 
 
 class Client:
@@ -81,23 +69,19 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def create(self, spec: Mapping[str, Any] | str, **options: Unpack[Once]) -> Status:
+    def create(self, spec: Mapping[str, Any] | str, key: str | None = None) -> Status:
         """Create a trial from its file: as data, or as the text of a TOML file."""
-        key = _key(options.get("key"))
-        sent = (
-            {"content": spec, "headers": TOML | key}
-            if isinstance(spec, str)
-            else {"json": _plain(spec), "headers": key}
-        )
-        return _status(_data(self._send("POST", TRIALS, **sent)))
+        sent: dict[str, Any] = {"content": spec} if isinstance(spec, str) else {"json": _plain(spec)}
+        headers = _key(key) | (TOML if isinstance(spec, str) else {})
+        return read(Status, _data(self._send("POST", TRIALS, **sent, headers=headers)))
 
     def trials(self, *, limit: int = 50, after: str | None = None) -> Page[Status]:
         """Some trials, in the order of their creation."""
-        return _page(_status, self._get("", "", limit=limit, after=after))
+        return self._page(Status, "", "", limit=limit, after=after)
 
     def status(self, trial: str) -> Status:
         """A trial at a glance."""
-        return _status(self._get(trial, ""))
+        return read(Status, self._get(trial, ""))
 
     def spec(self, trial: str) -> dict[str, Any]:
         """The trial file, as it stands."""
@@ -105,7 +89,7 @@ class Client:
 
     def users(self, trial: str, *, limit: int = 100, after: str | None = None) -> Page[records.Member]:
         """Some users, in the order in which they joined."""
-        return _page(partial(read, records.Member), self._get(trial, "users", limit=limit, after=after))
+        return self._page(records.Member, trial, "users", limit=limit, after=after)
 
     def open_episode(self, /, trial: str, contexts: Mapping[str, Context] | None = None, **fields: Any) -> int:
         """Start the next episode and return its number: number, name, date, unavailable, confirm, dry_run, key."""
@@ -119,17 +103,16 @@ class Client:
         return [Decision.read(d) for d in self._post(trial, "ask", **vars(request), dry_run=dry_run)["decisions"]]
 
     def tell(
-        self, trial: str, decision: int, outcome: Values, *, control: Values | None = None, **options: Unpack[Sure]
+        self, trial: str, decision: int, outcome: Values, *, control: Values | None = None, **options: Any
     ) -> Receipt:
         """Report the outcome of a decision; an unlikely value is refused until `confirm` is set."""
-        return _receipt(self._post(trial, f"decisions/{decision}/outcome", **options, outcome=outcome, control=control))
+        at = f"decisions/{decision}/outcome"
+        return read(Receipt, self._post(trial, at, **options, outcome=outcome, control=control))
 
-    def tell_many(
-        self, trial: str, reports: Sequence[Report | Mapping[str, Any]], **options: Unpack[Sure]
-    ) -> list[Receipt]:
+    def tell_many(self, trial: str, reports: Sequence[Report | Mapping[str, Any]], **options: Any) -> list[Receipt]:
         """Many outcomes, all or none: Report(17, {"yield": 5.2}) or {"decision": 17, "outcome": {"yield": 5.2}}."""
         rows = [_given(**vars(r)) if isinstance(r, Report) else dict(r) for r in reports]
-        return [_receipt(r) for r in self._post(trial, "tell", reports=rows, **options)["receipts"]]
+        return [read(Receipt, r) for r in self._post(trial, "tell", reports=rows, **options)["receipts"]]
 
     def amend(
         self,
@@ -140,7 +123,7 @@ class Client:
         reason: str,
         control: Values | None = None,
         saw: Values | None = None,
-        **options: Unpack[Sure],
+        **options: Any,
     ) -> Receipt:
         """Correct an outcome; None takes a value back.
 
@@ -152,71 +135,69 @@ class Client:
             if saw is None:  # also of values that were not there
                 body |= {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
             decision = decision.id
-        return _receipt(self._post(trial, f"decisions/{decision}/amend", **options, **body))
+        return read(Receipt, self._post(trial, f"decisions/{decision}/amend", **options, **body))
 
-    def mark_missing(
-        self, trial: str, decision: int, *, reason: str, dry_run: bool = False, **options: Unpack[Once]
-    ) -> Receipt:
+    def mark_missing(self, trial: str, decision: int, *, reason: str, **options: Any) -> Receipt:
         """Mark an outcome, or the rest of it, as missing."""
-        return _receipt(self._post(trial, f"decisions/{decision}/missing", **options, reason=reason, dry_run=dry_run))
+        return read(Receipt, self._post(trial, f"decisions/{decision}/missing", **options, reason=reason))
 
     # Changes to a trial: each returns its status afterwards
 
-    def pause(self, trial: str, *, reason: str, **options: Unpack[Once]) -> Status:
+    def pause(self, trial: str, *, reason: str, key: str | None = None) -> Status:
         """Decide nothing until it is resumed."""
-        return _status(self._post(trial, "pause", **options, reason=reason))
+        return self._change(trial, "pause", key=key, reason=reason)
 
-    def resume(self, trial: str, *, reason: str = "", **options: Unpack[Once]) -> Status:
+    def resume(self, trial: str, *, reason: str = "", key: str | None = None) -> Status:
         """Decide again."""
-        return _status(self._post(trial, "resume", **options, reason=reason))
+        return self._change(trial, "resume", key=key, reason=reason)
 
-    def stop(self, trial: str, *, reason: str, **options: Unpack[Once]) -> Status:
+    def stop(self, trial: str, *, reason: str, key: str | None = None) -> Status:
         """Decide nothing more, for good."""
-        return _status(self._post(trial, "stop", **options, reason=reason))
+        return self._change(trial, "stop", key=key, reason=reason)
 
     def add_user(self, /, trial: str, name: str, **definition: Any) -> Status:
         """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
-        return _status(self._post(trial, "users", **definition, name=name))
+        return self._change(trial, "users", **definition, name=name)
 
     def add_arm(self, /, trial: str, name: str, **definition: Any) -> Status:
         """Offer one more arm: about, attributes or map, noise."""
-        return _status(self._post(trial, "arms", **definition, name=name))
+        return self._change(trial, "arms", **definition, name=name)
 
-    def retire_arm(self, trial: str, arm: str, *, reason: str, **options: Unpack[Once]) -> Status:
+    def retire_arm(self, trial: str, arm: str, *, reason: str, key: str | None = None) -> Status:
         """Never give an arm again."""
-        return _status(self._post(trial, "retire", **options, arm=arm, reason=reason))
+        return self._change(trial, "retire", key=key, arm=arm, reason=reason)
 
     def change_preference(
-        self, trial: str, user: str, preference: Mapping[str, float], *, reason: str, **options: Unpack[Once]
+        self, trial: str, user: str, preference: Mapping[str, float], *, reason: str, key: str | None = None
     ) -> Status:
         """Change how a user weighs the metrics from now on."""
-        return _status(self._post(trial, "preference", **options, user=user, preference=preference, reason=reason))
+        return self._change(trial, "preference", key=key, user=user, preference=preference, reason=reason)
 
     def change_control(
-        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, **options: Unpack[Once]
+        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
     ) -> Status:
         """Compare a user with another control from now on: an arm, or arms with shares."""
-        return _status(self._post(trial, "control", **options, user=user, control=control, reason=reason))
+        return self._change(trial, "control", key=key, user=user, control=control, reason=reason)
 
-    def change_rules(self, trial: str, stopping: Mapping[str, Any], *, reason: str, **options: Unpack[Once]) -> Status:
+    def change_rules(self, trial: str, stopping: Mapping[str, Any], *, reason: str, key: str | None = None) -> Status:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""
-        return _status(self._post(trial, "rules", **options, stopping=stopping, reason=reason))
+        return self._change(trial, "rules", key=key, stopping=stopping, reason=reason)
 
-    def look(self, trial: str, *, dry_run: bool = False, **options: Unpack[Once]) -> Look:
+    def look(self, trial: str, *, dry_run: bool = False, key: str | None = None) -> Look:
         """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
-        return Look.read(self._post(trial, "looks", **options, dry_run=dry_run))
+        return Look.read(self._post(trial, "looks", key=key, dry_run=dry_run))
 
     def reveal(
-        self, trial: str, decision: int | None = None, *, reason: str, **options: Unpack[Once]
+        self, trial: str, decision: int | None = None, *, reason: str, key: str | None = None
     ) -> records.Opening:
         """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
-        return read(records.Opening, self._post(trial, "reveal", **options, decision=decision, reason=reason))
+        return read(records.Opening, self._post(trial, "reveal", key=key, decision=decision, reason=reason))
 
     # Looking back
 
     def looks(self, trial: str, *, limit: int = 100, before: str | None = None) -> Page[Look]:
         """Looks at the stopping rules, newest first; `before` is the `next` of the page before."""
-        return _page(Look.read, self._get(trial, "looks", limit=limit, before=before))
+        return self._page(Look, trial, "looks", limit=limit, before=before)
 
     def decision(self, trial: str, number: int) -> Decision:
         """A decision with its outcome."""
@@ -231,27 +212,20 @@ class Client:
 
         States are pending, partial, complete, missing and amended.
         """
-        return _page(Decision.read, self._get(trial, "decisions", limit=limit, before=before, **search))
+        return self._page(Decision, trial, "decisions", limit=limit, before=before, **search)
 
     def log_page(
-        self,
-        trial: str,
-        *,
-        kinds: Sequence[str] = (),
-        user: str | None = None,
-        newest_first: bool = False,
-        limit: int = 500,
-        cursor: str | None = None,
+        self, trial: str, *, kinds: Sequence[str] = (), newest_first: bool = False, limit: int = 500, **search: Any
     ) -> Page[Event]:
-        """Some events; `log` iterates over all of them."""
-        params: dict[str, Any] = {"order": "newest" if newest_first else "oldest", "kind": list(kinds) or None}
-        return _page(Event.read, self._get(trial, "log", user=user, limit=limit, cursor=cursor, **params))
+        """Some events, of a `user` and from a `cursor` on; `log` iterates over all of them."""
+        order, kind = "newest" if newest_first else "oldest", list(kinds) or None
+        return self._page(Event, trial, "log", order=order, kind=kind, limit=limit, **search)
 
     def effects(
         self, trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
     ) -> Page[Effect]:
         """Each arm against the control, for one user or for so many."""
-        return _page(partial(read, Effect), self._get(trial, "effects", user=user, limit=limit, after=after))
+        return self._page(Effect, trial, "effects", user=user, limit=limit, after=after)
 
     def checks(self, trial: str) -> records.Checks:
         """The results of a trial's checks, and the promise that they withdraw."""
@@ -283,23 +257,38 @@ class Client:
         timeout = None if patient else httpx.USE_CLIENT_DEFAULT
         return _data(self._send("GET", _address(trial, path), params=_given(**params), timeout=timeout))
 
+    def _page(self, kind: type[T], trial: str, path: str, /, **params: Any) -> Page[T]:
+        data, own = self._get(trial, path, **params), getattr(kind, "read", partial(read, kind))
+        return Page([own(item) for item in data["items"]], data["next"])
+
     def _post(self, trial: str, path: str, /, *, key: str | None = None, **body: Any) -> Any:
         return _data(self._send("POST", _address(trial, path), json=_plain(_given(**body)), headers=_key(key)))
 
+    def _change(self, trial: str, path: str, /, **body: Any) -> Status:
+        return read(Status, self._post(trial, path, **body))
+
     def _send(self, method: str, path: str, **sent: Any) -> httpx.Response:
-        """Make a request, again if it fails on the way."""
+        """Make a request, again if it fails on the way: later each time, not all clients at once, as the service asks.
+
+        Raises the error that ended the last try, and one that another try would not change.
+        """
         request = self._http.build_request(method, path, **sent)
         attempt = 0
         while True:
-            try:
-                result = self._http.send(request)
-                if result.is_success:
-                    return result
-                failure: httpx.Response | httpx.TransportError = result
-            except httpx.TransportError as error:
-                failure = error
             attempt += 1
-            self._sleep(_pause(failure, attempt, self._attempts))
+            last, after = attempt >= self._attempts, ""
+            try:
+                response = self._http.send(request)
+                if response.is_success:
+                    return response
+                if last or response.status_code not in AGAIN:
+                    raise _error(response)
+                after = response.headers.get("retry-after", "")
+            except httpx.TransportError as error:
+                if last:
+                    raise ServiceError(f"no answer from {request.url}: {error!r}") from error
+            wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+            self._sleep(max(wait, min(60.0, float(after))) if after.isdigit() else wait)
 
 
 class AsyncClient:
@@ -331,13 +320,6 @@ class AsyncClient:
 
 
 # Requests
-
-
-_status, _receipt = partial(read, Status), partial(read, Receipt)
-
-
-def _page(item: Callable[[Any], T], data: Any) -> Page[T]:
-    return Page([item(one) for one in data["items"]], data["next"])
 
 
 def _address(trial: str, path: str) -> str:
@@ -390,22 +372,6 @@ def _data(response: httpx.Response) -> Any:
         return response.json()
     except ValueError:
         raise ServiceError(f"{response.url} did not answer with JSON; is it a drimed service?") from None
-
-
-def _pause(result: httpx.Response | httpx.TransportError, attempt: int, attempts: int) -> float:
-    """Seconds before another try: longer each time, never all clients at once, and as the service asked.
-
-    Raises the error that ended the last try, and one that another try would not change.
-    """
-    last, after = attempt >= attempts, ""
-    if isinstance(result, httpx.Response):
-        if last or result.status_code not in AGAIN:
-            raise _error(result)
-        after = result.headers.get("retry-after", "")
-    elif last:
-        raise ServiceError(f"no answer from {result.request.url}: {result!r}") from result
-    wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
-    return max(wait, min(60.0, float(after))) if after.isdigit() else wait
 
 
 def _error(response: httpx.Response) -> DrimedError:

@@ -70,3 +70,11 @@ class CommandLine:
         """The cells of a CSV file."""
         with path.open(encoding="utf-8", newline="") as file:
             return list(csv.reader(file))
+
+
+def started(folder: Path, *specs: dict[str, Any]) -> CommandLine:
+    """A folder with these trials in it."""
+    line = CommandLine(folder)
+    for spec in specs:
+        line.ok("init", line.write(f"{spec['name']}.json", json.dumps(spec)), "--no-rehearse")
+    return line

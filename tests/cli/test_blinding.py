@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drimed.errors import InputError
-from tests.cli.commanding import CommandLine
+from tests.cli.commanding import CommandLine, started
 from tests.trial.trials import SMALL
 
 SPEC = SMALL | {"name": "small", "blinding": {"codes": {"old": "AX7", "new": "BK2"}}, "policy": {"name": "uniform"}}
@@ -16,9 +16,7 @@ SPEC = SMALL | {"name": "small", "blinding": {"codes": {"old": "AX7", "new": "BK
 
 @pytest.fixture
 def line(tmp_path: Path) -> CommandLine:
-    made = CommandLine(tmp_path)
-    made.ok("init", made.write("small.json", json.dumps(SPEC)), "--no-rehearse")
-    return made
+    return started(tmp_path, SPEC)
 
 
 def test_a_sheet_for_blinded_people_has_no_arms_and_comes_back(line: CommandLine) -> None:

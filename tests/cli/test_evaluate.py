@@ -34,8 +34,10 @@ def run(*arguments: object) -> Result:
 def test_a_log_is_evaluated_and_written(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "result.json"
     policies = "uniform,control,arm=other,logged,columns=target_"
-    done = run(path, "--policy", policies, "--control", "old", "--by-user", "--out", out)
+    more = ("--reward-range", "0", "1", "--level", "0.9", "--by-user")
+    done = run(path, "--policy", policies, "--control", "old", *more, "--out", out)
     assert done.exit_code == 0, done.output
+    assert "90% at all times" in done.output
     assert "3,000 decisions, 3 arms" in done.output
     assert "effective sample size" in done.output
     assert "user ada" in done.output
@@ -54,12 +56,6 @@ def test_other_names_of_columns_and_a_metric_as_outcome(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "snips" in done.output
     assert " dr " not in done.output
-
-
-def test_intervals_are_added_when_asked_for(path: Path) -> None:
-    done = run(path, "--estimators", "ips", "--reward-range", "0", "1", "--level", "0.9")
-    assert done.exit_code == 0, done.output
-    assert "90% at all times" in done.output
 
 
 def test_missing_support_is_a_refusal_with_its_reason_and_an_exit_code(path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ from typing import Any
 import pytest
 
 from drimed.trial.tables import DICTIONARY, read
-from drimed.trial.tables import sheet as written
-from tests.cli.commanding import CommandLine
+from tests.cli.commanding import CommandLine, started
 from tests.cli.test_hard_sheets import FARMS, outcomes
 
 WET: dict[str, Any] = FARMS | {"context": {"rain": {"typical": 500.0, "spread": 100.0}}}
@@ -22,8 +19,7 @@ USERS = "user,rain\nnorth,480\nhill,500\nriver,520\n"
 
 @pytest.fixture
 def line(tmp_path: Path) -> CommandLine:
-    made = CommandLine(tmp_path)
-    made.ok("init", made.write("farms.json", json.dumps(WET)), "--no-rehearse")
+    made = started(tmp_path, WET)
     made.write("users.csv", USERS)
     return made
 
@@ -62,19 +58,6 @@ def test_the_sheet_of_arms_has_room_for_outcomes_and_notes_and_comes_back(line: 
     with pytest.raises(AssertionError, match="exists: choose another name, or write over it with --force"):
         asked(line, out.name)
     assert read(out.read_bytes(), out.name) == after  # typed outcomes and notes are not lost
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
-def test_a_sheet_for_blinded_people_has_room_for_outcomes_and_tells_no_arm(line: CommandLine, suffix: str) -> None:
-    asked(line, "arms.csv")
-    out = line.folder / f"blind{suffix}"
-    line.ok("decisions", "farms", "--state", "pending", "--blinded", "--out", str(out))
-    found = read(out.read_bytes(), out.name)
-    assert list(found.names) == ["decision", "episode", "user", "rain", "yield", "leaching", "notes"]
-    assert not {str(cell) for row in found.rows for cell in row.cells.values()} & set(WET["arms"])
-    typed(out, {(2, "yield"): 8.7})
-    line.ok("tell", "farms", str(out))
-    assert outcomes(line)[1] == (8.7, None)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".json"])
@@ -135,13 +118,3 @@ def test_a_sheet_of_nothing_that_is_pending_has_its_headings(line: CommandLine, 
     line.ok("ask", "farms", str(line.folder / "users.csv"), "--episode", "1")
     line.ok(*told, "--out", str(full))
     assert set(before.names) < set(read(full.read_bytes(), full.name).names)
-
-
-def test_no_text_of_a_workbook_is_a_formula() -> None:
-    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "plain"]
-    data = written([{"=a": text} for text in texts], ".xlsx")
-    sheet = openpyxl.load_workbook(io.BytesIO(data)).active
-    cells = [row[0] for row in sheet.iter_rows()]
-    assert [(cell.value, cell.data_type) for cell in cells] == [(t, "s") for t in ["=a", *texts]]
-    assert [cell.quotePrefix for cell in cells] == [True, True, True, True, True, False]
-    assert [row.cells["=a"] for row in read(data, "a.xlsx").rows] == texts

@@ -11,9 +11,9 @@ import pytest
 
 from drimed.trial import sheets
 from drimed.trial.store import MemoryStore
-from drimed.trial.tables import read, sheet
+from drimed.trial.tables import read
 from drimed.trial.trial import Trial
-from tests.cli.commanding import CommandLine
+from tests.cli.commanding import CommandLine, started
 from tests.trial.fields import FIELD
 from tests.trial.trials import SMALL
 
@@ -28,8 +28,7 @@ FARMS: dict[str, Any] = SMALL | {
 
 @pytest.fixture
 def line(tmp_path: Path) -> CommandLine:
-    made = CommandLine(tmp_path)
-    made.ok("init", made.write("farms.json", json.dumps(FARMS)), "--no-rehearse")
+    made = started(tmp_path, FARMS)
     made.ok("ask", "farms", "--episode", "1")
     return made
 
@@ -69,20 +68,9 @@ def test_sheets_as_people_and_programs_write_them_say_the_same(data: bytes) -> N
     assert [trial.decision(n).outcome for n in (1, 2, 3)] == [{"yield": 8.7, "leaching": 31.0}, {"yield": 9.25}, None]
 
 
-def test_a_workbook_goes_out_and_comes_back_filled_in(line: CommandLine) -> None:
-    out = line.folder / "arms.xlsx"
-    line.ok("ask", "farms", "--episode", "1", "--out", str(out))
-    rows = [row.cells for row in read(out.read_bytes(), out.name).rows]
-    assert [(r["decision"], r["user"]) for r in rows] == [(1, "north"), (2, "hill"), (3, "river")]
-    filled = [row | {"yield": 8.7 + i, "leaching": 31} for i, row in enumerate(rows)]
-    (line.folder / "filled.xlsx").write_bytes(sheet(filled, ".xlsx"))
-    assert "3 recorded" in line.ok("tell", "farms", str(line.folder / "filled.xlsx"))
-    assert outcomes(line) == [(8.7, 31.0), (9.7, 31.0), (10.7, 31.0)]
-
-
 WRONG = [
     ("decision,user,yield,leaching\n1,north,8,7,\n", "if 8,7 is one number, write 8.7"),
-    ("decision,yield,notes\n1,8,7\n", "row 2: yield 8 and notes '7', or yield 8,7 with a decimal comma"),
+    ("decision,yield,notes\n1,8,7\n", "row 2: is 8,7 under yield and notes one number"),
     ("decision;yield\n1;8,7\n2;1.234\n", "row 3: yield 1.234 can be read as"),
     ("decision,yield,moisture\n1,8,9\n", "unknown column 'moisture'"),
     ("decision,episode,yield\n1,2,8.7\n", "row 2: decision 1 is for episode '1', the sheet says '2'"),
@@ -99,16 +87,6 @@ def test_a_sheet_with_a_doubt_is_refused_with_its_row_and_nothing_is_recorded(
     assert result.exit_code != 0
     assert said in str(result.exception)
     assert line.status("farms")["events"] == before
-
-
-def test_whole_numbers_side_by_side_where_decimals_are_usual_are_asked_about(line: CommandLine) -> None:
-    line.ok("tell", "farms", line.write("a.csv", "decision,yield\n2,9.25\n"))
-    path = line.write("o.csv", "decision,user,yield,leaching\n1,north,8,7\n")
-    result = line.run("tell", "farms", path)
-    assert "row 2: decision 1: yield 8 and leaching 7, or yield 8,7, a decimal comma?" in result.output
-    assert outcomes(line)[0] == (None, None)
-    line.ok("tell", "farms", path, "--yes")
-    assert outcomes(line)[0] == (8.0, 7.0)
 
 
 @pytest.mark.parametrize("value", ["-9999", "15.001"])
@@ -177,8 +155,7 @@ def test_a_sheet_that_cannot_be_written_is_refused_before_anything_is_decided(li
 
 
 def test_a_misspelled_column_is_not_passed_over(tmp_path: Path) -> None:
-    line = CommandLine(tmp_path)
-    line.ok("init", line.write("f.json", json.dumps(FIELD)), "--no-rehearse")
+    line = started(tmp_path, FIELD)
     text = "user,plott,rain,slope\nnorth,A1,450,flat\n"
     assert "unknown column 'plott'; did you mean 'plot'" in str(line.refused("ask", "field", line.write("s.csv", text)))
     line.ok("ask", "field", line.write("s.csv", "user,rain,slope,owner's phone\nsouth,450,flat,+49 123\n"))
@@ -195,8 +172,7 @@ TRICKY = FARMS | {
 
 
 def test_nothing_that_somebody_typed_is_markup(tmp_path: Path) -> None:
-    line = CommandLine(tmp_path)
-    line.ok("init", line.write("t.json", json.dumps(TRICKY)), "--no-rehearse")
+    line = started(tmp_path, TRICKY)
     said = line.ok("ask", "tricky", "--episode", "1")
     assert all(name in said for name in ("field[a]", "field[b]", "x[bold]", "N[low]"))
     assert "'[/y]'" in str(line.refused("ask", "tricky", "--user", "[/y]"))
@@ -207,8 +183,8 @@ def test_nothing_that_somebody_typed_is_markup(tmp_path: Path) -> None:
     assert "x[bold]" in line.ok("decisions", "tricky")
 
 
-@pytest.mark.parametrize("text", ["\x1b[31mred\x1b]0;title\x07\x9b2J", "a\u202eb\rd"])
-def test_no_escape_sequence_reaches_the_terminal(line: CommandLine, text: str) -> None:
+def test_no_escape_sequence_reaches_the_terminal(line: CommandLine) -> None:
+    text = "\x1b[31mred\x1b]0;title\x07\x9b2J a\u202eb\rd"
     line.ok("pause", "farms", "--reason", text, "--actor", f"eve{text}")
     acting = [c for c in text if unicodedata.category(c) in ("Cc", "Cf")]
     shown = line.ok("log", "farms") + line.ok("log", "farms", "--json") + line.ok("status", "farms", "--json")

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.commanding import CommandLine
+from tests.cli.commanding import CommandLine, started
 from tests.cli.test_hard_sheets import FARMS, outcomes
 
 MANY: dict[str, Any] = FARMS | {"users": {f"farm{n}": {} for n in range(1, 10)}}
 
 
-def started(folder: Path, spec: dict[str, Any]) -> CommandLine:
-    line = CommandLine(folder)
-    line.ok("init", line.write("farms.json", json.dumps(spec)), "--no-rehearse")
-    line.ok("ask", "farms", "--episode", "1")
-    return line
-
-
 @pytest.fixture
 def line(tmp_path: Path) -> CommandLine:
-    return started(tmp_path, FARMS)
+    made = started(tmp_path, FARMS)
+    made.ok("ask", "farms", "--episode", "1")
+    return made
 
 
 def test_a_dry_run_says_what_would_be_done_and_that_nothing_was(line: CommandLine) -> None:
@@ -38,45 +32,24 @@ def test_a_dry_run_says_what_would_be_done_and_that_nothing_was(line: CommandLin
     assert outcomes(line) == [(8.0, 30.0), (None, None), (None, None)]
 
 
-def test_rows_that_are_still_empty_are_named(tmp_path: Path) -> None:
-    line = started(tmp_path, MANY)
-    sheet = line.write("o.csv", "decision,yield,leaching\n1,8,30\n2,,\n3,,\n")
-    first, second = line.ok("tell", "farms", sheet).splitlines()
-    assert first == "1 recorded; 2 rows have no outcome yet: decision 2 (farm2), decision 3 (farm3)"
-    assert second.startswith("6 other outcomes of the trial are still to come")
+def test_what_is_still_to_come_is_counted_with_the_command_that_lists_it(line: CommandLine) -> None:
+    sheet = line.write("o.csv", "decision,yield,leaching\n1,8,\n2,,31\n3,,\n")
+    assert line.ok("tell", "farms", sheet, "--dry-run") == "2 would be recorded. Nothing was written.\n"
+    assert line.ok("tell", "farms", sheet).splitlines() == [
+        "2 recorded",
+        "1 is pending: drimed trial decisions farms --state pending",
+        "2 are partial: drimed trial decisions farms --state partial",
+    ]
     line.ok("missing", "farms", "--decision", "3", "--reason", "hail")
-    assert "; 1 row has no outcome yet: decision 2 (farm2)\n" in line.ok("tell", "farms", sheet)
-
-
-def test_what_is_still_to_come_of_partial_outcomes_is_named(line: CommandLine) -> None:
-    sheet = line.write("o.csv", "decision,yield,leaching\n1,8,\n2,,31\n3,9,32\n")
-    rest = "2 are partial: decision 1 has no leaching yet, decision 2 has no yield yet"
-    assert line.ok("tell", "farms", sheet, "--dry-run").startswith(f"3 would be recorded; {rest}. Nothing was written.")
-    assert line.ok("tell", "farms", sheet).startswith(f"3 recorded; {rest}\n")
-    said = line.ok("tell", "farms", "--decision", "1", "--value", "leaching=30")
-    assert said.startswith("1 completed\n")
-
-
-def test_where_nothing_is_pending_that_is_said_with_what_is_partial(line: CommandLine) -> None:
-    line.ok("tell", "farms", line.write("o.csv", "decision,yield,leaching\n1,8,\n2,9,31\n3,9,32\n"))
+    assert line.ok("tell", "farms", "--decision", "1", "--value", "leaching=30").startswith("1 completed\n1 is partial")
     said = line.ok("decisions", "farms", "--state", "pending")
     assert said == "no such decisions; 1 is partial: drimed trial decisions farms --state partial\n"
-    assert line.ok("decisions", "farms", "--state", "missing") == "no such decisions\n"
-
-
-def test_many_empty_rows_are_counted(tmp_path: Path) -> None:
-    line = started(tmp_path, MANY)
-    rows = "".join(f"{n},\n" for n in range(2, 10))
-    said = line.ok("tell", "farms", line.write("o.csv", f"decision,yield\n1,8\n{rows}"))
-    assert "8 rows have no outcome yet: decision 2 (farm2)" in said
-    assert "decision 6 (farm6) and 3 more\n" in said
-    assert "still to come" not in said
-    one = line.ok("tell", "farms", "--decision", "2", "--value", "yield=8", "--value", "leaching=30")
-    assert one.splitlines()[1].startswith("7 outcomes of the trial are still to come")
+    assert line.ok("decisions", "farms", "--state", "amended") == "no such decisions\n"
 
 
 def test_of_many_unlikely_values_the_first_ones_are_shown(tmp_path: Path) -> None:
     line = started(tmp_path, MANY)
+    line.ok("ask", "farms", "--episode", "1")
     swapped = "".join(f"{n},3{n},9\n" for n in range(1, 10))
     result = line.run("tell", "farms", line.write("o.csv", f"decision,yield,leaching\n{swapped}"))
     assert "row 4: decision 3: yield 33 is outside 0 to 15, the range in the trial file\nand 6 more" in result.output

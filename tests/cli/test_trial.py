@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from drimed.errors import BatchError, ConflictError, DrimedError, InputError, SpecError, StoreError, UnknownNameError
+from drimed.errors import ConflictError, DrimedError, InputError, SpecError, StoreError, UnknownNameError
 from drimed.trial.tables import csv_text
-from tests.cli.commanding import CommandLine
+from tests.cli.commanding import CommandLine, started
 from tests.trial.fields import FIELD, PATIENTS, SEASON, WAITING
 
 SHEET = "user,rain\nnorth,400\nhill,520\nriver,380\n"
@@ -29,34 +29,30 @@ def test_a_season_goes_through_sheets(line: CommandLine) -> None:
     sheet = str(line.folder / "s.csv")
     said = line.ok("ask", "maize-nitrogen", sheet, "--episode", "1", "--out", str(line.folder / "a.csv"))
     assert "3 decided; season 1\n" in said
+    again = line.ok("ask", "maize-nitrogen", sheet, "--episode", "1", "--out", str(line.folder / "b.csv"))
+    assert "3 decided before" in again
     rows = line.rows("a.csv")
+    assert line.rows("b.csv") == rows
     assert [r["user"] for r in rows] == ["north", "hill", "river"]
     filled = "decision,user,arm,yield,leaching\n" + "".join(
         f"{r['decision']},{r['user']},{r['arm']},9,30\n" for r in rows
     )
     assert "3 recorded" in line.ok("tell", "maize-nitrogen", line.write("o.csv", filled))
     assert "3 already recorded" in line.ok("tell", "maize-nitrogen", line.write("o.csv", filled))
-    status = json.loads(line.ok("status", "maize-nitrogen", "--json"))
+    status = line.status("maize-nitrogen")
     assert (status["complete"], status["pending"]) == (3, 0)
-
-
-def test_asking_again_gives_the_same_decisions(line: CommandLine) -> None:
-    words = ("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1", "--out")
-    line.ok(*words, str(line.folder / "a.csv"))
-    assert "3 decided before" in line.ok(*words, str(line.folder / "b.csv"))
-    assert line.rows("a.csv") == line.rows("b.csv")
 
 
 def test_a_dry_run_shows_and_writes_nothing(line: CommandLine) -> None:
     sheet = str(line.folder / "s.csv")
     line.ok("ask", "maize-nitrogen", sheet, "--user", "north", "--episode", "1")
-    before = json.loads(line.ok("status", "maize-nitrogen", "--json"))["events"]
+    before = line.status("maize-nitrogen")["events"]
     assert "Nothing was recorded" in line.ok("ask", "maize-nitrogen", sheet, "--dry-run")
     outcome = line.write("o.json", json.dumps([{"decision": 1, "yield": 9.0, "leaching": 30.0}]))
     assert "Nothing was written" in line.ok("tell", "maize-nitrogen", outcome, "--dry-run")
     line.ok("missing", "maize-nitrogen", "--decision", "1", "--reason", "x", "--dry-run")
     assert "Nothing was written" in line.ok("init", str(line.folder / "t.toml"), "--dry-run")
-    assert json.loads(line.ok("status", "maize-nitrogen", "--json"))["events"] == before
+    assert line.status("maize-nitrogen")["events"] == before
 
 
 def test_changes_are_kept_in_the_log_with_their_reasons(line: CommandLine) -> None:
@@ -82,19 +78,15 @@ def test_changes_are_kept_in_the_log_with_their_reasons(line: CommandLine) -> No
 def test_a_broken_log_is_an_exit_code(line: CommandLine) -> None:
     import sqlite3
 
+    kept = line.status("maize-nitrogen")["hash"]
     line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
+    line.ok("verify", "maize-nitrogen", "--expect", kept)
+    assert line.run("verify", "maize-nitrogen", "--expect", "0" * 64).exit_code == 1
     with sqlite3.connect(line.folder / "t.db") as db:
         db.execute("UPDATE drimed_events SET actor = 'eve' WHERE seq = 3")
     result = line.run("verify", "maize-nitrogen")
     assert result.exit_code == 1
     assert "event 3" in result.output
-
-
-def test_a_kept_hash_proves_that_nothing_was_rewritten(line: CommandLine) -> None:
-    kept = json.loads(line.ok("status", "maize-nitrogen", "--json"))["hash"]
-    line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--episode", "1")
-    line.ok("verify", "maize-nitrogen", "--expect", kept)
-    assert line.run("verify", "maize-nitrogen", "--expect", "0" * 64).exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -128,29 +120,9 @@ def test_the_file_s_faults_come_with_their_lines(line: CommandLine) -> None:
     assert str(error).startswith(f"line {number}: guardrails.0.metric")
 
 
-def test_a_sheet_s_faults_come_with_their_rows(line: CommandLine) -> None:
-    error = line.refused("ask", "maize-nitrogen", line.write("w.csv", SHEET.replace("520", "wet")), "--episode", "1")
-    assert isinstance(error, BatchError)
-    assert str(error).startswith("row 3: rain must be a number, got 'wet'")
-
-
-def test_init_says_what_a_person_should_know_first(line: CommandLine) -> None:
-    text = (line.folder / "t.toml").read_text(encoding="utf-8")
-    assert "no absolute part" in line.ok(
-        "init", line.write("n.toml", text.replace("absolute = 60", "absolute = 0")), "--dry-run"
-    )
-
-
-def test_a_template_is_never_written_over(line: CommandLine) -> None:
-    assert isinstance(line.refused("template", "--out", str(line.folder / "t.toml")), InputError)
-
-
 @pytest.fixture
 def field(tmp_path: Path) -> CommandLine:
-    made = CommandLine(tmp_path)
-    for spec in (FIELD, PATIENTS):
-        made.ok("init", made.write(f"{spec['name']}.json", json.dumps(spec)), "--no-rehearse")
-    return made
+    return started(tmp_path, FIELD, PATIENTS)
 
 
 def test_plots_go_through_sheets_and_are_shown(field: CommandLine) -> None:
@@ -206,7 +178,7 @@ def test_anchors_are_kept_in_a_file_and_compared(line: CommandLine) -> None:
 
 def test_the_hash_of_the_log_is_beside_what_is_handed_out(line: CommandLine) -> None:
     said = line.ok("ask", "maize-nitrogen", str(line.folder / "s.csv"), "--out", f"{line.folder}/arms.csv")
-    hash = json.loads(line.ok("status", "maize-nitrogen", "--json"))["hash"]
+    hash = line.status("maize-nitrogen")["hash"]
     assert hash in said
     line.ok("export", "maize-nitrogen", "--out", f"{line.folder}/all.csv")
     assert hash in line.rows("all.dictionary.csv")[-1]["meaning"]

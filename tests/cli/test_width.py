@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tests import forked
+from drimed.cli.console import console
+from drimed.cli.main import app
 
 WIDE = "".join(
     f'[context.field_with_a_long_name_{i}]\ntypical = 5\nspread = 1\naffects = ["level"]\n' for i in range(6)
@@ -18,25 +18,25 @@ WIDE = "".join(
 
 
 def drimed(folder: Path, *arguments: str) -> str:
-    env = os.environ | {"COLUMNS": "80", "DRIMED_STORE": "t.db", "DRIMED_ACTOR": "a coordinator with a long name"}
-    done = subprocess.run([folder / "bin" / "drimed", *arguments], cwd=folder, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    env = {"DRIMED_STORE": "t.db", "DRIMED_ACTOR": "a coordinator with a long name"}
+    with contextlib.chdir(folder):
+        console.width = 80
+        done = CliRunner().invoke(app, arguments, env=env)
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("width")
-    (folder / "bin").mkdir()
-    with forked.commands(folder / "bin"):
-        fill(folder)
-        yield folder
+    fill(folder)
+    return folder
 
 
 def fill(folder: Path) -> None:
     text = drimed(folder, "trial", "template").replace("[users.north]", "[users.north-of-the-river-and-the-mill]")
     (folder / "t.toml").write_text(text.replace("[policy]", WIDE + "[policy]"), encoding="utf-8")
-    drimed(folder, "trial", "init", "t.toml")
+    drimed(folder, "trial", "init", "t.toml", "--no-rehearse")
     fields = ["rain", *(f"field_with_a_long_name_{i}" for i in range(6))]
     users = ["north-of-the-river-and-the-mill", "hill", "river"]
     sheet = [["user", *fields], *([user, "450", *["5"] * 6] for user in users)]

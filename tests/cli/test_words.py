@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,11 @@ from drimed.service import demo
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.cli.commanding import CommandLine
+from tests.cli.commanding import CommandLine, started
 from tests.cli.test_hard_sheets import FARMS
-from tests.trial.fields import PATIENTS
 from tests.trial.trials import SMALL
 
 STOPS: dict[str, Any] = {"stopping": {"rules": {"best": {"kind": "superiority"}}}}
-
-
-def started(folder: Path, spec: dict[str, Any]) -> CommandLine:
-    line = CommandLine(folder)
-    line.ok("init", line.write("t.json", json.dumps(spec)), "--no-rehearse")
-    return line
 
 
 def test_a_field_trial_has_seasons_wherever_it_is_shown(tmp_path: Path) -> None:
@@ -41,19 +33,6 @@ def test_a_field_trial_has_seasons_wherever_it_is_shown(tmp_path: Path) -> None:
     for said in (line.ok(*w) for w in [*words[:4], ["why", "farms", "4"]]):
         assert "episode" not in said
         assert "spring 2026" in said
-
-
-def test_people_who_come_without_an_attribute_are_said_to_count_as_typical(tmp_path: Path) -> None:
-    line = started(tmp_path, PATIENTS)
-    sheet = line.write("p.csv", "user,age,sex\np1,61,f\np2,,m\np3,,f\n")
-    for dry in (["--dry-run"], []):
-        said = line.ok("ask", "patients", sheet, *dry)
-        assert "note: 2 new users without age: typical values are assumed\n" in said
-    assert "typical" not in line.ok("ask", "patients", sheet)  # nobody joins
-    assert "note: 1 new user without age: typical values are assumed" in line.ok(
-        "ask", "patients", "--user", "p4", "--attribute", "sex=m"
-    )
-    assert "1 new user without age" in line.ok("add-user", "patients", "p5", "--attribute", "sex=m")
 
 
 def test_a_dry_run_of_ask_says_what_would_be_decided(tmp_path: Path) -> None:

@@ -87,5 +87,5 @@ def test_a_column_is_known_by_its_short_and_its_long_name_in_any_case() -> None:
     columns = Columns(dict.fromkeys(known, ""))
     headings = ("COST", "metric.cost", "Control.Yield", "context.Rain", "cost (t/ha)", "season")
     assert [columns.match(heading)[0] for heading in headings] == [known[i] for i in (0, 0, 1, 2, 0, 3)]
-    with pytest.raises(InputError, match=r"columns 'cost' and 'metric\.cost' are the same: metric 'cost'"):
+    with pytest.raises(InputError, match=r"columns 'cost' and 'metric\.cost' are both 'metric\.cost'"):
         columns.read(read("cost,metric.cost\n1,2\n"))

@@ -190,27 +190,19 @@ def texts(pairs: Sequence[str] | None, example: str = "ph=6.1", *, empty: bool =
     """name=value pairs as text; with `empty`, a value may be left out."""
     from drimed.trial.spec import tidy
 
-    found: dict[str, str] = {}
+    split: dict[str, str] = {}
     for pair in pairs or ():
         name, sign, text = pair.partition("=")
         if not name or not sign or not (text or empty):
             raise InputError(f"expected NAME=VALUE, such as {example}, got {pair!r}")
-        found[tidy(name)] = text.strip()
-    return found
+        split[tidy(name)] = text.strip()
+    return split
 
 
 def values(pairs: Sequence[str] | None) -> dict[str, float | None]:
     """metric=number pairs; nothing after the sign means no value."""
     from drimed.trial.tables import number, typed_marks
 
-    found = texts(pairs, "yield=5.2", empty=True)
-    marks = typed_marks(found.values())
-    return {name: number(name, text, marks) if text else None for name, text in found.items()}
-
-
-def numbers(pairs: Sequence[str]) -> dict[str, float]:
-    """name=number pairs, every number given."""
-    found = {name: value for name, value in values(pairs).items() if value is not None}
-    if len(found) < len(pairs):
-        raise InputError(f"each of {', '.join(map(repr, pairs))} needs a number")
-    return found
+    cells = texts(pairs, "yield=5.2", empty=True)
+    marks = typed_marks(cells.values())
+    return {name: number(name, text, marks) if text else None for name, text in cells.items()}

@@ -22,13 +22,8 @@ REFUSED = 2  # exit code where nothing at all could be estimated
 
 def evaluate(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="A Parquet or CSV file, one row for each decision.")],
-    policy: Annotated[
-        str, typer.Option(help="Policies, separated by commas: uniform, control, logged, arm=NAME, columns=PREFIX.")
-    ] = "uniform",
-    estimators: Annotated[
-        str | None,
-        typer.Option(help="Of dm, ips, snips, dr, sndr, separated by commas. Default: all possible ones."),
-    ] = None,
+    policy: Annotated[str, typer.Option(help="Of uniform, control, logged, arm=NAME, columns=PREFIX.")] = "uniform",
+    estimators: Annotated[str | None, typer.Option(help="Of dm, ips, snips, dr, sndr. Default: all possible.")] = None,
     control: Annotated[str | None, typer.Option(help="The name of the control arm.")] = None,
     arms: Annotated[str | None, typer.Option(help="All arms, separated by commas. Default: those of the log.")] = None,
     action: Annotated[str, typer.Option(help="Column of the arm played.")] = "action",
@@ -38,21 +33,18 @@ def evaluate(
     predictions: Annotated[str, typer.Option(help="Prefix of the columns of predicted rewards.")] = "q_",
     user: Annotated[str, typer.Option(help="Column of the user.")] = "user",
     reward_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(help="Least and greatest possible reward: adds an interval that holds at all times."),
+        tuple[float, float] | None, typer.Option(help="Least and greatest reward: adds an interval for all times.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of every interval.")] = 0.95,
-    against: Annotated[
-        str | None, typer.Option(help="The policy that the others are compared with. Default: the first.")
-    ] = None,
+    against: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: the first.")] = None,
     by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
     force: Force = False,
 ) -> None:
-    """Estimate what other policies would have earned on the decisions of LOG.
+    """Estimate what other policies would have earned on a log.
 
-    The log is read once, piece by piece: it may be larger than memory. Where propensities are unknown or support is
-    missing the answer is a refusal with its reason, never a number.
+    Several policies or estimators are separated by commas. The log is read once, piece by piece: it may be larger than
+    memory. Where propensities are unknown or support is missing the answer is a refusal with its reason, no number.
     """
     from drimed.evaluation.decision_log import Columns, read_log
     from drimed.evaluation.off_policy import ESTIMATORS, EvaluationPlan, Evaluator, TargetPolicy

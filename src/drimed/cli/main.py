@@ -26,9 +26,7 @@ VERBS = {
     "reproduce": Verb("simulate", "sim", "Re-measure every experiment of the paper, and judge its claims one by one."),
     "bench": Verb("simulate", "sim", "Measure regret, violations and speed of policies on a suite of worlds."),
     "policies": Verb("simulate", "", "List the policies, with their source and the information each one uses."),
-    "evaluate": Verb(
-        "evaluate", "evaluation", "Estimate what other policies would have earned on the decisions of LOG."
-    ),
+    "evaluate": Verb("evaluate", "evaluation", "Estimate what other policies would have earned on a log."),
     "trial": Verb("trial", "trial", "Live trials: ask, tell, and never lose a decision."),
     "serve": Verb("serve", "service", "Serve trials over HTTP."),
     "token": Verb("serve", "service", "Tokens for the service: make, list and revoke them."),

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from drimed.cli import console as common
+from drimed.formatting import moment
 from drimed.trial.events import now
 from drimed.trial.store import open_store
 
@@ -63,12 +64,9 @@ def serve(
         with closing(open_store(settings.store)) as opened:
             errors.print(Text(show(opened, settings.store)), soft_wrap=True)
     if not guarded:
-        errors.print(
-            "[yellow]note:[/] there are no tokens, so every program on this machine may do everything, as 'local'; "
-            f"close it with: {escape(auth.how_to(settings.store))}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        open_to_all = "there are no tokens, so every program on this machine may do everything, as 'local'"
+        hint = escape(f"{open_to_all}; close it with: {auth.how_to(settings.store)}")
+        errors.print(f"[yellow]note:[/] {hint}", highlight=False, soft_wrap=True)
     errors.print(f"serving on http://{settings.host}:{settings.port} (description: /v1/openapi.json)", highlight=False)
     app.run(settings)
 
@@ -92,7 +90,7 @@ def create(
         )
         if trial is not None and trial not in opened.names():
             typer.echo(f"note: there is no trial {trial!r} yet", err=True)
-    until = f" until {_minute(made.expires)} UTC" if made.expires else ""
+    until = f" until {moment(made.expires)}" if made.expires else ""
     typer.echo(f"{role} on {trial or 'all trials'}{until}; keep it, it is not shown again:", err=True)
     typer.echo(text)
 
@@ -104,13 +102,12 @@ def listed(store: Address = None, config: Config = None) -> None:
 
     with _opened(store, config) as opened:
         tokens = auth.list_tokens(opened)
-    moment = now()
-    rows: list[dict[str, object]] = []
-    for t in tokens:
-        state = t.state(moment) + (f" by {t.revoked_by}" if t.revoked_by else "")
-        times = {"created (UTC)": _minute(t.created), "by": t.created_by, "expires (UTC)": _minute(t.expires or "")}
-        rows.append({"id": t.id, "label": t.label, "role": t.role, "trial": t.trial or "all", **times, "state": state})
-    common.show(rows)
+    common.show([
+        {"id": t.id, "label": t.label, "role": t.role, "trial": t.trial or "all", "created": moment(t.created)}
+        | {"by": t.created_by, "expires": moment(t.expires) if t.expires else None}
+        | {"state": t.state(now()) + (f" by {t.revoked_by}" if t.revoked_by else "")}
+        for t in tokens
+    ])  # fmt: skip
 
 
 @token.command()
@@ -133,7 +130,3 @@ def _opened(store: str | None, config: Path | None, *, create: bool = False) -> 
     from drimed.service.settings import Settings
 
     return closing(open_store(Settings.resolve({"store": store}, os.environ, config).store, create=create))
-
-
-def _minute(time: str) -> str:
-    return time[:16].replace("T", " ")

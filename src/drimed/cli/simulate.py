@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drimed.cli.console import names, note, progress, say, show
+from drimed.cli.console import AsJson, names, note, progress, say, say_json, show
 from drimed.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ DESCRIPTION = 34  # characters: longer names would make the bar jump
 Jobs = Annotated[int, typer.Option(help="Processes; -1 for all cores. Does not change any result.")]
 
 
-def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table.")) -> None:
+def policies(as_json: AsJson = False) -> None:
     """List the policies, with their source and the information each one uses."""
     from drimed.policies.registry import REGISTRY, offered
 
@@ -32,24 +31,18 @@ def policies(as_json: bool = typer.Option(False, "--json", help="Print JSON inst
     # Policies of other packages are not imported for a list.
     rows += [{"name": n, "about": f"installed: {place}", "reference": "", "uses": ""} for n, place in offered().items()]
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        say_json(rows, indent=1)
         return
     titles = {"name": "name", "about": "what it does", "reference": "reference", "uses": "what it uses"}
     show([{titles[k]: v for k, v in row.items()} for row in rows], len(rows))
 
 
 def reproduce(
-    seeds: Annotated[
-        int, typer.Option(help="Seeds of the main comparison; ablations, allocation and instances scale with it.")
-    ] = 128,
-    only: Annotated[
-        str | None, typer.Option(help="Parts, separated by commas: main, ablations, allocation, discount, random.")
-    ] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of the main comparison; other parts scale with it.")] = 128,
+    only: Annotated[str | None, typer.Option(help="Of main, ablations, allocation, discount, random.")] = None,
     jobs: Jobs = -1,
     out: Annotated[Path, typer.Option(help="Where figures, results.json and index.html go.")] = Path("out/reproduce"),
-    reading: Annotated[
-        str, typer.Option(help="code: what the authors ran. printed: what the paper prints, where it can run.")
-    ] = "code",
+    reading: Annotated[str, typer.Option(help="code: what the authors ran. printed: what the paper says.")] = "code",
     episodes: Annotated[int, typer.Option(help="Episodes of each run; the paper has 1000.")] = 1000,
 ) -> None:
     """Re-measure every experiment of the paper, and judge its claims one by one.
@@ -78,24 +71,12 @@ def bench(
     name: Annotated[str, typer.Argument(metavar="SUITE", help="The suite; `drimed bench list` shows them.")],
     instances: Annotated[int | None, typer.Option(help="Instances. Default: the suite's.")] = None,
     instance_seed: Annotated[int, typer.Option(help="The first instance's seed.")] = FRESH_SEED,
-    episodes: Annotated[
-        int | None, typer.Option("--episodes", "--seasons", help="Episodes L. Default: the suite's.")
-    ] = None,
+    episodes: Annotated[int | None, typer.Option("--episodes", "--seasons", help="Default: the suite's.")] = None,
     sites: Annotated[int | None, typer.Option(help="Sites of a field. Default: the suite's.")] = None,
-    floor: Annotated[
-        float | None, typer.Option(help="Least chance of the control in a field; 0: none. Default: the suite's.")
-    ] = None,
-    drifts: Annotated[
-        str | None,
-        typer.Option("--drifts", "--cells", help="Drifts, or cells, separated by commas. Default: the suite's."),
-    ] = None,
-    policies: Annotated[
-        str | None,
-        typer.Option(help="Policies, separated by commas, with settings: dri_med:guard=certain+confidence=anytime."),
-    ] = None,
-    relative: Annotated[
-        float | None, typer.Option(help="Tolerance beyond which is a violation: relative part. Default: the suite's.")
-    ] = None,
+    floor: Annotated[float | None, typer.Option(help="Least chance of the control in a field; 0: none.")] = None,
+    drifts: Annotated[str | None, typer.Option("--drifts", "--cells", help="Drifts or cells, with commas.")] = None,
+    policies: Annotated[str | None, typer.Option(help="With commas: med,dri_med:guard=certain+absolute=0.1.")] = None,
+    relative: Annotated[float | None, typer.Option(help="Relative part of the tolerated shortfall.")] = None,
     absolute: Annotated[float | None, typer.Option(help="Its absolute part. Default: the suite's.")] = None,
     jobs: Jobs = -1,
     cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
@@ -114,19 +95,17 @@ def bench(
         show([{"suite": each.id, "what it is": each.about} for each in SUITES.values()])
         return
     chosen = suite(name)
-
-    def given(**options: Any) -> dict[str, Any]:
-        return {option: value for option, value in options.items() if value is not None}
-
-    sizes: dict[str, Any] = {"instances": chosen.instances, "episodes": chosen.episodes}
+    tolerance = {"relative": relative, "absolute": absolute}
+    changes = {"sites": sites, "floor": floor}
     benchmark = Benchmark(
         suite=chosen,
         specs=parse_list(policies or chosen.policies),
         drifts=chosen.drifts if drifts is None else tuple(names("--drifts", drifts)),
         instance_seed=instance_seed,
-        tolerance=replace(chosen.tolerance, **given(relative=relative, absolute=absolute)),
-        changes=given(sites=sites, floor=floor),
-        **sizes | given(instances=instances, episodes=episodes),
+        tolerance=replace(chosen.tolerance, **{k: v for k, v in tolerance.items() if v is not None}),
+        changes={name: value for name, value in changes.items() if value is not None},
+        instances=chosen.instances if instances is None else instances,
+        episodes=chosen.episodes if episodes is None else episodes,
     )
     for spec in benchmark.specs:
         if spec.note():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -17,64 +17,53 @@ from drimed.cli import console as ui
 from drimed.cli.console import AsJson, Dry, Force, Why, Yes, note, say
 from drimed.errors import InputError, UnknownNameError
 from drimed.formatting import NOT_KNOWN, amount, counted, listed, short
-from drimed.records import AskRequest, Head, Report, TellRequest
+from drimed.records import STATES, AskRequest, Head, Report, TellRequest
 from drimed.trial.store import DEFAULT, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Claim, Decision, Event, Receipt
-    from drimed.trial.state import RecordedDecision, TrialState
+    from drimed.trial.state import Counts
     from drimed.trial.transaction import Transaction
     from drimed.trial.trial import Trial
 
 NOTHING_WRITTEN = ". Nothing was written."
 NOTHING_DRAWN = ". Nothing was recorded, and no arm was drawn."
-MOST_NAMED = 5  # decisions that one line lists
 NOT_PROVED = 2  # exit code where a proof needs something that is not here
 
-Attributes = Annotated[
-    list[str] | None,
-    typer.Option("--attribute", help="An attribute of the user: ph=6.1 or soil=sand; repeatable."),
-]
+Texts = list[str] | None
+Attributes = Annotated[Texts, typer.Option("--attribute", help="Of the user: ph=6.1 or soil=sand; repeatable.")]
 Cohort = Annotated[str | None, typer.Option("--cohort", help="A cohort of the trial file, whose defaults it takes.")]
-Control = Annotated[
-    list[str] | None,
-    typer.Option("--control", help="Of the control plot, control.yield in sheets: yield=5; repeatable."),
-]
-Ignore = Annotated[list[str] | None, typer.Option(help="A column of the sheet to ignore; repeatable.")]
+Control = Annotated[Texts, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
+Ignore = Annotated[Texts, typer.Option(help="A column of the sheet to ignore; repeatable.")]
 UserName = Annotated[str, typer.Argument(help="The user.")]
 ArmName = Annotated[str, typer.Argument(help="The arm.")]
 
 trial = typer.Typer(help="Live trials: ask, tell, and never lose a decision.", no_args_is_help=True)
 
 
-def command(*, acts: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command on one trial, which it gets opened: it has NAME, --store and, if it `acts`, --actor."""
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Register a command on one trial, which it gets opened: it has NAME, --store and --actor too."""
+    hints = get_type_hints(function, localns={"Trial": Any}, include_extras=True)
+    _, *own = signature(function).parameters.values()
+    keyword = Parameter.KEYWORD_ONLY
+    parameters = [
+        Parameter("name", keyword, annotation=ui.Name),
+        *(p.replace(kind=keyword, annotation=hints[p.name]) for p in own),
+        Parameter("store", keyword, default=DEFAULT, annotation=ui.Address),
+        Parameter("actor", keyword, default=None, annotation=ui.Who),
+    ]
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        hints = get_type_hints(function, localns={"Trial": Any}, include_extras=True)
-        _, *own = signature(function).parameters.values()
-        keyword = Parameter.KEYWORD_ONLY
-        parameters = [
-            Parameter("name", keyword, annotation=ui.Name),
-            *(p.replace(kind=keyword, annotation=hints[p.name]) for p in own),
-            Parameter("store", keyword, default=DEFAULT, annotation=ui.Address),
-            *([Parameter("actor", keyword, default=None, annotation=ui.Who)] if acts else []),
-        ]
+    @wraps(function)
+    def run(name: str, store: str, actor: str | None, **options: Any) -> None:
+        from drimed.trial.trial import Trial
 
-        @wraps(function)
-        def run(name: str, store: str, actor: str | None = None, **options: Any) -> None:
-            from drimed.trial.trial import Trial
+        anchors = Path(file) if (file := os.environ.get("DRIMED_ANCHORS")) else None
+        opened = Trial(name, open_store(store, create=False), actor=ui.actor_name(actor), anchors=anchors)
+        function(opened, **options)
 
-            file = os.environ.get("DRIMED_ANCHORS")
-            anchors = Path(file) if file else None
-            opened = Trial.open(name, open_store(store, create=False), actor=ui.actor_name(actor), anchors=anchors)
-            function(opened, **options)
-
-        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in parameters}
-        return trial.command()(run)
-
-    return register
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return trial.command()(run)
 
 
 # Beginning
@@ -101,9 +90,7 @@ QUICK = 100  # trials
 def rehearse(
     file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json; it may have scenarios of its own.")],
     scenarios: Annotated[Path | None, typer.Option(help="A file with scenarios, instead.")] = None,
-    history: Annotated[
-        Path | None, typer.Option(help="A table of the past: season, site, arm and metrics; .csv, .xlsx or .json.")
-    ] = None,
+    history: Annotated[Path | None, typer.Option(help="A sheet of the past: season, site, arm and metrics.")] = None,
     trials: Annotated[int, typer.Option(min=2, help="Simulated trials of each scenario.")] = 1000,
     seasons: Annotated[int | None, typer.Option(min=1, help="Seasons, whatever the scenarios say.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
@@ -113,9 +100,7 @@ def rehearse(
     scenario: Annotated[str | None, typer.Option(help="Of --find. Default: the first with an effect.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
     cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where the page goes. Default: out/rehearsal/TRIAL, written over.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder; default: out/rehearsal/TRIAL, written over.")] = None,
     force: Force = False,
 ) -> None:
     """Simulate a trial many times: what it finds, whom it harms, and how long it stays on the control.
@@ -135,9 +120,9 @@ def rehearse(
     if wanted not in plan.scenarios:
         raise InputError(f"no scenario {wanted!r}; there are {', '.join(plan.scenarios)}")
     place = out or Path("out") / "rehearsal" / plan.spec.name
-    how: dict[str, Any] = {"jobs": jobs, "cluster": cluster}
     answer = None
     with ui.progress("simulated trials", place / "blocks") as move:
+        how: dict[str, Any] = {"jobs": jobs, "cluster": cluster}
         how["on_done"] = lambda done: move(done.finished, done.seeds)
         if find is not None and goal is not None:
             answer = designs.find(find, designs.Goal.parse(goal), plan, wanted, place / "blocks", **how)
@@ -179,18 +164,15 @@ def init(
 # Asking
 
 
-@command()
+@command
 def ask(
     opened: Trial,
-    sheet: Annotated[
-        Path | None,
-        typer.Argument(help="A sheet of users, or of their plots, with contexts and attributes; .csv, .xlsx or .json."),
-    ] = None,
-    user: Annotated[list[str] | None, typer.Option(help="Only this user; repeatable.")] = None,
+    sheet: Annotated[Path | None, typer.Argument(help="A sheet of users, or of plots; .csv, .xlsx or .json.")] = None,
+    user: Annotated[Texts, typer.Option(help="Only this user; repeatable.")] = None,
     attribute: Attributes = None,
     cohort: Cohort = None,
-    context: Annotated[list[str] | None, typer.Option(help="Known before deciding: rain=410; repeatable.")] = None,
-    plot: Annotated[list[str] | None, typer.Option(help="Only this plot of the user; repeatable.")] = None,
+    context: Annotated[Texts, typer.Option(help="Known before deciding: rain=410; repeatable.")] = None,
+    plot: Annotated[Texts, typer.Option(help="Only this plot of the user; repeatable.")] = None,
     block: Annotated[str | None, typer.Option(help="The block that the plot is in.")] = None,
     episode: Annotated[int | None, typer.Option(help="The episode this is for; the next one is opened.")] = None,
     season: Annotated[str | None, typer.Option(help='The same by name, as "spring 2026".')] = None,
@@ -200,9 +182,7 @@ def ask(
     out: ui.Out = None,
     force: Force = False,
     yes: Yes = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show how likely each arm is (in a sheet, with --out); record nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how likely each arm is; record nothing.")] = False,
 ) -> None:
     """Decide which arm each user gets: those of the sheet, those named, or all.
 
@@ -223,26 +203,19 @@ def ask(
     table = ui.read_sheet(sheet) if sheet else None
     if table is not None and not table.rows:
         raise InputError(f"{sheet} has no rows; it needs a column 'user' and one for each context field")
-    lacking: dict[str, int] = {}
 
     def act(tx: Transaction, confirm: bool) -> list[Decision]:
-        before, one = set(tx.state.users), user[0] if user else ""
-        given: dict[str, Any] = {"episode": episode, "season": season, "date": date, "key": key}
+        fields: dict[str, Any] = {"episode": episode, "season": season, "date": date, "key": key, "confirm": confirm}
+        one = user[0] if user else ""
         if context:
-            given["contexts"] = {one: sheets.covariate_values(tx.state, ui.texts(context, "rain=410"))}
+            fields["contexts"] = {one: sheets.covariate_values(tx.state, ui.texts(context, "rain=410"))}
         if attribute or cohort:
             attributes = sheets.covariate_values(tx.state, ui.texts(attribute))
-            given["enrol"] = {one: {"attributes": attributes, "cohort": cohort}}
+            fields["enrol"] = {one: {"attributes": attributes, "cohort": cohort}}
         if plot:
-            given["plots"] = {one: {block: plot} if block else plot}
-        request = AskRequest(users=user, **given, confirm=confirm)
-        if table is None:
-            made = trial_ask.ask(tx, request)
-        else:
-            made = sheets.ask_sheet(tx, table, request, ignore=ignore or ())
-        lacking.clear()
-        lacking.update(trial_ask.users_lacking(tx.state, {d.user for d in made} - before))
-        return made
+            fields["plots"] = {one: {block: plot} if block else plot}
+        request = AskRequest(users=user, **fields)
+        return trial_ask.ask(tx, request) if table is None else sheets.ask_sheet(tx, table, request, ignore or ())
 
     made = ui.confirming(lambda sure: opened.decide(lambda tx: act(tx, sure), dry_run=dry_run), yes)
     state, called = opened.state(), when(made[0])
@@ -250,46 +223,31 @@ def ask(
     if dry_run:  # how likely each arm is, and not which one will be drawn
         arms = dict.fromkeys(arm for d in made for arm in d.probabilities)
         for row, d in zip(rows, made, strict=True):
-            row.pop("propensity", None)
             row.update({f"chance of {arm}": d.probabilities.get(arm) for arm in arms})
-    if out is None:  # on the screen a season has one column, with its name or its number
-        rows = [
-            {("season" if n == "episode" else n): v for n, v in row.items() if n != "season"}
-            | {"season": row.get("season") or row["episode"]}
-            for row in rows
-        ]
     try:
         ui.put(rows, out, [d.plain() for d in made], force=force)
     except InputError as error:
         if dry_run:
             raise
-        kept = f"{counted(len(made), 'decision')} of {called} {'is' if len(made) == 1 else 'are'}"
-        raise InputError(f"{error}. The {kept} recorded all the same: repeat this to get the sheet") from None
+        kept = f"what was decided for {called} is recorded all the same: repeat this to get the sheet"
+        raise InputError(f"{error}; {kept}") from None
     if out is not None and not dry_run:
         say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in made)
     decided = f"{len(made) - again} {'would be ' if dry_run else ''}decided"
     decided += f", {again} decided before" if again else ""
     say(f"{decided}; {called}" + (NOTHING_DRAWN if dry_run else ""))
-    _note_typical(lacking)
-
-
-def _note_typical(lacking: dict[str, int]) -> None:
-    """Note that new users without an attribute count as typical."""
-    if lacking:
-        parts = [f"{counted(n, 'new user')} without {attribute}" for attribute, n in lacking.items()]
-        note(f"{listed(parts)}: typical values are assumed")
 
 
 # Telling
 
 
-@command()
+@command
 def tell(
     opened: Trial,
     sheet: Annotated[Path | None, typer.Argument(help="A sheet of outcomes: .csv, .xlsx or .json.")] = None,
     decision: Annotated[int | None, typer.Option(help="One decision, with --value.")] = None,
-    value: Annotated[list[str] | None, typer.Option(help="yield=5.2; repeatable.")] = None,
+    value: Annotated[Texts, typer.Option(help="yield=5.2; repeatable.")] = None,
     control: Control = None,
     ignore: Ignore = None,
     yes: Yes = False,
@@ -303,44 +261,43 @@ def tell(
 
     table = ui.read_sheet(sheet) if sheet is not None else None
 
-    def record(confirm: bool) -> tuple[list[Receipt], list[RecordedDecision], TrialState]:
-        """Receipts, decisions of the sheet without an outcome, and the trial after it."""
+    def record(confirm: bool) -> tuple[list[Receipt], Counts]:
         with opened.writing(dry_run=dry_run) as tx:
             if table is not None:
-                receipts = sheets.tell_sheet(tx, table, ignore=ignore or (), confirm=confirm)
-                return receipts, sheets.still_empty(tx, table, receipts, ignore or ()), tx.state
-            report = Report(int(decision or 0), ui.values(value), ui.values(control) if control else None)
-            return trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm)), [], tx.state
+                receipts = sheets.tell_sheet(tx, table, ignore or (), confirm=confirm)
+            else:
+                report = Report(int(decision or 0), ui.values(value), ui.values(control) if control else None)
+                receipts = trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm))
+            return receipts, tx.state.counts
 
-    receipts, empty, state = ui.confirming(record, yes)
-    results, pending = Counter(_result(r, dry_run) for r in receipts), state.counts.pending
-    text = ", ".join(f"{n} {result}" for result, n in results.items()) + _partial_text(receipts, state)
-    if empty:
-        plots = [f", plot {d.body.plot}" if d.body.plot else "" for d in empty]
-        named = [f"decision {d.decision} ({d.event.user}{plot})" for d, plot in zip(empty, plots, strict=True)]
-        has = "has" if len(empty) == 1 else "have"
-        text += f"; {counted(len(empty), 'row')} {has} no outcome yet: {listed(named, MOST_NAMED, ', ')}"
-    say(text + (NOTHING_WRITTEN if dry_run else ""))
+    receipts, counts = ui.confirming(record, yes)
+    results = Counter(_result(r, dry_run) for r in receipts)
+    say(", ".join(f"{n} {result}" for result, n in results.items()) + (NOTHING_WRITTEN if dry_run else ""))
     if waits := [r for r in receipts if r.waits_for]:
         what = f"{len(waits)} {'would be ' if dry_run else ''}recorded but not learned from yet"
         say(f"{what}: decision {waits[0].decision} waits for {', '.join(waits[0].waits_for)}")
-    if not dry_run and pending > len(empty):
-        others = counted(pending - len(empty), "other outcome" if empty else "outcome")
-        how = f"drimed trial decisions {opened.name} --state pending"
-        say(f"{others} of the trial {'is' if pending - len(empty) == 1 else 'are'} still to come: {how}")
+    for state, n in (("pending", counts.pending), ("partial", counts.partial)):
+        if n and not dry_run:
+            say(f"{_are(n)} {state}: drimed trial decisions {opened.name} --state {state}")
 
 
-@command()
+def _result(receipt: Receipt, dry_run: bool) -> str:
+    return f"would be {receipt.result}" if dry_run and receipt.result != "already recorded" else receipt.result
+
+
+def _are(n: int) -> str:
+    return f"{n} {'is' if n == 1 else 'are'}"
+
+
+@command
 def amend(
     opened: Trial,
-    amended: Annotated[list[str] | None, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")] = None,
+    amended: Annotated[Texts, typer.Argument(metavar="METRIC=VALUE", help="yield=5.2 cost=110")] = None,
     *,
     decision: ui.Number,
     reason: Why,
     control: Control = None,
-    saw: Annotated[
-        list[str] | None, typer.Option(help="A value as you read it: refused if it has changed since; repeatable.")
-    ] = None,
+    saw: Annotated[Texts, typer.Option(help="A value as you read it: refused if it has changed since.")] = None,
     yes: Yes = False,
     dry_run: Dry = False,
 ) -> None:
@@ -359,29 +316,11 @@ def amend(
     say(text + (NOTHING_WRITTEN if dry_run else ""))
 
 
-@command()
+@command
 def missing(opened: Trial, decision: ui.Number, reason: Why, dry_run: Dry = False) -> None:
     """Mark an outcome, or the rest of a partial one, as missing."""
     receipt = opened.mark_missing(decision, reason=reason, dry_run=dry_run)
     say(f"decision {decision}: {_result(receipt, dry_run)}" + (NOTHING_WRITTEN if dry_run else ""))
-
-
-def _result(receipt: Receipt, dry_run: bool) -> str:
-    return f"would be {receipt.result}" if dry_run and receipt.result != "already recorded" else receipt.result
-
-
-def _partial_text(receipts: Sequence[Receipt], state: TrialState) -> str:
-    """Values of partial outcomes that are still to come."""
-    from drimed.trial.spec import control_plot
-
-    parts, beside = [], state.spec.feedback == "difference"
-    for receipt in receipts:
-        if receipt.state == "partial":
-            lacking = [m for m in state.problem.metrics if m not in (receipt.outcome or {})]
-            lacking += [control_plot(m) for m in state.problem.metrics if beside and m not in (receipt.control or {})]
-            parts.append(f"decision {receipt.decision} has no {' and no '.join(lacking)} yet")
-    are = "is" if len(parts) == 1 else "are"
-    return f"; {len(parts)} {are} partial: {listed(parts, MOST_NAMED, ', ')}" if parts else ""
 
 
 # Changing
@@ -396,53 +335,48 @@ def _change(opened: Trial, change: str, **fields: Any) -> None:
     say(CHANGES[change].done)
 
 
-@command()
+@command
 def add_user(
     opened: Trial,
     user: UserName,
-    preference: Annotated[list[str] | None, typer.Option(help="metric=weight; repeatable.")] = None,
+    preference: Annotated[Texts, typer.Option(help="metric=weight; repeatable.")] = None,
     control: Annotated[str | None, typer.Option(help="Its control arm.")] = None,
-    arm: Annotated[list[str] | None, typer.Option(help="An arm that is possible for it; default: all.")] = None,
+    arm: Annotated[Texts, typer.Option(help="An arm that is possible for it; default: all.")] = None,
     group: Annotated[str | None, typer.Option(help="Its site, farm, clinic or other group.")] = None,
     attribute: Attributes = None,
     cohort: Cohort = None,
-    plot: Annotated[
-        list[str] | None, typer.Option(help="A plot with a decision of its own: A1, or A/A1 in block A; repeatable.")
-    ] = None,
+    plot: Annotated[Texts, typer.Option(help="A plot of its own: A1, or A/A1 in block A; repeatable.")] = None,
     yes: Yes = False,
 ) -> None:
     """Enrol a user."""
-    from drimed.trial import ask as trial_ask
     from drimed.trial import sheets
-    from drimed.trial.spec import tidy
 
     fields: dict[str, Any] = {"name": user, "control": control, "arms": arm, "group": group, "cohort": cohort}
     fields["attributes"] = sheets.covariate_values(opened.state(), ui.texts(attribute)) if attribute else None
-    fields["preference"] = ui.numbers(preference) if preference else None
+    fields["preference"] = ui.values(preference) if preference else None
     fields |= sheets.plots_of(plot or [])
     ui.confirming(lambda sure: _change(opened, "add_user", **fields, confirm=sure), yes)
-    _note_typical(dict(trial_ask.users_lacking(opened.state(), [tidy(user)])))
 
 
-@command()
+@command
 def add_arm(
     opened: Trial,
     arm: ArmName,
-    attribute: Annotated[list[str] | None, typer.Option(help="attribute=value; repeatable.")] = None,
-    sd: Annotated[list[str] | None, typer.Option(help="metric=deviation, where the noise is known.")] = None,
+    attribute: Annotated[Texts, typer.Option(help="attribute=value; repeatable.")] = None,
+    sd: Annotated[Texts, typer.Option(help="metric=deviation, where the noise is known.")] = None,
 ) -> None:
     """Add an arm. A changed arm is a new arm."""
-    attributes, noise = ui.numbers(attribute) if attribute else None, {"sd": ui.values(sd)} if sd else None
+    attributes, noise = ui.values(attribute) if attribute else None, {"sd": ui.values(sd)} if sd else None
     _change(opened, "add_arm", name=arm, attributes=attributes, noise=noise)
 
 
-@command()
+@command
 def retire_arm(opened: Trial, arm: ArmName, reason: Why) -> None:
     """Retire an arm: it is never given again."""
     _change(opened, "retire_arm", arm=arm, reason=reason)
 
 
-@command()
+@command
 def prefer(
     opened: Trial,
     user: UserName,
@@ -450,10 +384,10 @@ def prefer(
     reason: Why,
 ) -> None:
     """Change how a user weighs the metrics, from now on."""
-    _change(opened, "change_preference", user=user, preference=ui.numbers(weights), reason=reason)
+    _change(opened, "change_preference", user=user, preference=ui.values(weights), reason=reason)
 
 
-@command()
+@command
 def control(
     opened: Trial,
     user: UserName,
@@ -461,29 +395,29 @@ def control(
     reason: Why,
 ) -> None:
     """Compare a user with another control, from now on."""
-    shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else ui.numbers(arms)
+    shares = arms[0] if len(arms) == 1 and "=" not in arms[0] else ui.values(arms)
     _change(opened, "change_control", user=user, control=shares, reason=reason)
 
 
-@command()
+@command
 def pause(opened: Trial, reason: Why) -> None:
     """Pause decisions; outcomes are still taken."""
     _change(opened, "pause", reason=reason)
 
 
-@command()
+@command
 def resume(opened: Trial, reason: Why = "") -> None:
     """Resume decisions after a pause."""
     _change(opened, "resume", reason=reason)
 
 
-@command()
+@command
 def stop(opened: Trial, reason: Why) -> None:
     """Stop decisions for good; outcomes are still taken."""
     _change(opened, "stop", reason=reason)
 
 
-@command()
+@command
 def reveal(
     opened: Trial,
     reason: Why,
@@ -503,7 +437,7 @@ def reveal(
     say("The code is open for all decisions; the log has who opened it, and why.")
 
 
-@command()
+@command
 def rules(
     opened: Trial,
     file: Annotated[Path, typer.Argument(help="A .toml file with a section [stopping], such as the trial file.")],
@@ -519,32 +453,35 @@ def rules(
     say("The stopping rules were changed; they apply from the next look on.")
 
 
-@command()
+@command
 def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Evaluate the stopping rules: what each says, and how far it is from being met. The look is recorded."""
     from drimed.reports.analysis import then_of, until
     from drimed.trial.seasons import calendar
 
-    found = opened.look(dry_run=dry_run)
+    taken = opened.look(dry_run=dry_run)
     if as_json:
-        ui.say_json(found.plain(), indent=1)
+        ui.say_json(taken.plain(), indent=1)
         return
     state = opened.state()
     units = {metric: m.unit for metric, m in state.spec.metrics.items()}
-    say(f"{calendar(state).said(found.episode)}, {found.decisions} decisions, {found.outcomes} complete outcomes")
-    ui.show([_claim_row(claim, units.get(claim.on, state.spec.reward.unit)) for claim in found.claims])
-    for why in dict.fromkeys(claim.waits for claim in found.claims if claim.waits):
-        arms = list(dict.fromkeys(claim.arm for claim in found.claims if claim.waits == why))
-        say(f"no rule is met yet by {listed(arms)}: {why}")
-    for rule, kind in {claim.rule: claim.kind for claim in found.claims if claim.distance is not None}.items():
+    say(f"{calendar(state).said(taken.episode)}, {taken.decisions} decisions, {taken.outcomes} complete outcomes")
+    ui.show([_claim_row(claim, units.get(claim.on, state.spec.reward.unit)) for claim in taken.claims])
+    waiting: dict[str, list[str]] = {}  # reason -> arms
+    for claim in taken.claims:
+        if claim.waits and claim.arm not in waiting.setdefault(claim.waits, []):
+            waiting[claim.waits].append(claim.arm)
+    for reason, arms in waiting.items():
+        say(f"no rule is met yet by {listed(arms)}: {reason}")
+    for rule, kind in {claim.rule: claim.kind for claim in taken.claims if claim.distance is not None}.items():
         say(f"to go in {rule} is how far the range must still move")
         say(f"  until {until(kind, then_of(state.spec, rule))}")
-    for limit in found.limits:
-        say(f"{limit.limit}: {limit.reached} of at most {limit.of}" + (", all of them" if limit.met else ""))
-    for who in found.floor_ends:
+    for limit in taken.limits:
+        say(f"{limit.limit}: {limit.reached} of at most {limit.of}")
+    for who in taken.floor_ends:
         say(f"the floor ends for {who}")
-    if found.demands is not None:
-        say(f"the trial is {found.demands}: {found.reason}", "bold")
+    if taken.demands is not None:
+        say(f"the trial is {taken.demands}: {taken.reason}", "bold")
     if dry_run:
         say("Nothing was written.")
 
@@ -571,36 +508,36 @@ def status(name: ui.AnyName = None, as_json: AsJson = False, store: ui.Address =
 
     opened = open_store(store, create=False)
     trials = [Trial.open(n, opened) for n in ([name] if name else opened.names())]
-    found = [one.status() for one in trials]
+    statuses = [one.status() for one in trials]
     if as_json:
-        plain = [s.plain() for s in found]
+        plain = [s.plain() for s in statuses]
         ui.say_json(plain[0] if name else plain, indent=1)
         return
-    states = ("pending", "partial", "complete", "missing")
     ui.show([
         {"trial": s.name, "status": s.status, "model": s.model, "season": s.season or s.episode}
         | {"users": s.users, "decisions": s.decisions}
-        | {"outcomes": ", ".join(f"{getattr(s, c)} {c}" for c in states if getattr(s, c))}
-        for s in found
+        | {"outcomes": ", ".join(f"{getattr(s, c)} {c}" for c in STATES if getattr(s, c))}
+        for s in statuses
     ])  # fmt: skip
     if not name:
         return
-    (one,) = found
+    (one,) = statuses
     if wrong := withdrawn(trials[0]):
         say(wrong, "bold")
-    if one.rules_met:
-        say(f"stopping rules that are met: {', '.join(one.rules_met)}")
-    if one.floor_ended:
-        say(f"the floor has ended for {', '.join(one.floor_ended)}")
-    if one.halted:
-        say(f"{one.status}: {one.halted}")
-    if one.enrolment == "open":
-        say("enrolment is open: asking for a new user enrols it")
+    lines = {
+        f"stopping rules that are met: {', '.join(one.rules_met)}": one.rules_met,
+        f"the floor has ended for {', '.join(one.floor_ended)}": one.floor_ended,
+        f"{one.status}: {one.halted}": one.halted,
+        "enrolment is open: asking for a new user enrols it": one.enrolment == "open",
+    }
+    for line, applies in lines.items():
+        if applies:
+            say(line)
     for text in one.notes:
         note(text)
 
 
-@command(acts=False)
+@command
 def decisions(
     opened: Trial,
     user: Annotated[str, typer.Option(help="Only for this user.")] = "",
@@ -609,9 +546,7 @@ def decisions(
     arm: Annotated[str, typer.Option(help="Only this arm.")] = "",
     state: Annotated[str, typer.Option(help="pending, partial, complete, missing or amended.")] = "",
     before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="At most this many; default: 25 on the screen, all in a file.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many; default: 25, in a file all.")] = None,
     blinded: Annotated[bool, typer.Option("--blinded", help="Without the arms and all that tells them.")] = False,
     out: ui.Out = None,
     force: Force = False,
@@ -628,31 +563,30 @@ def decisions(
     if state and state not in SEARCHES:
         raise UnknownNameError("state", state, SEARCHES)
     with opened.reading() as (ledger, known):
-        wanted = Search(user, arm, state, plot, block)
-        most = queries.PAGE if out is None else known.counts.decisions
-        found = queries.search(ledger, known, wanted, before=before, limit=limit or max(1, most))
-        shown = [blinding.blinded_decision(known, d) for d in found.decisions] if blinded else found.decisions
-        shown = shown if out is None else shown[::-1]  # people fill in one season after the other
-        rows = sheets.decision_rows(known, shown)
+        most = queries.PAGE if out is None else max(1, known.counts.decisions)
+        page = queries.search(ledger, known, Search(user, arm, state, plot, block), before=before, limit=limit or most)
+    shown = [blinding.blinded_decision(known, d) for d in page.decisions] if blinded else page.decisions
     if out is None:
         columns = ["user", *sheets.places_of(shown), "arm", "code", "state", "reward"]
         hidden = set() if any(d.code for d in shown) else {"code"}
         hidden |= {"arm", "reward"} if blinded and not known.opened else set()
-        rows = [
+        ui.show([
             {"decision": d.id, "season": d.season or d.episode} | {c: getattr(d, c) for c in columns if c not in hidden}
             for d in shown
-        ]
-    ui.put(rows, out, [d.plain() for d in shown], sheets.headings(known, blinded=blinded), force=force)
+        ])  # fmt: skip
+    else:
+        shown = shown[::-1]  # people fill in one season after the other
+        columns = sheets.headings(known, blinded=blinded)
+        ui.put(sheets.decision_rows(known, shown), out, [d.plain() for d in shown], columns, force=force)
     if not shown:
         partial = known.counts.partial if state == "pending" else 0
-        are = "is" if partial == 1 else "are"
-        more = f"; {partial} {are} partial: drimed trial decisions {opened.name} --state partial" if partial else ""
+        more = f"; {_are(partial)} partial: drimed trial decisions {opened.name} --state partial" if partial else ""
         say(f"no such decisions{more}")
-    if found.before is not None:
-        say(f"older decisions: --before {found.before}")
+    if page.before is not None:
+        say(f"older decisions: --before {page.before}")
 
 
-@command(acts=False)
+@command
 def why(
     opened: Trial, decision: Annotated[int, typer.Argument(metavar="DECISION", help="The number of the decision.")]
 ) -> None:
@@ -673,11 +607,11 @@ def why(
         say(no_promise(wrong))
 
 
-@command(acts=False)
+@command
 def log(
     opened: Trial,
     user: Annotated[str | None, typer.Option(help="Only about this user.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="Only this kind; repeatable.")] = None,
+    kind: Annotated[Texts, typer.Option(help="Only this kind; repeatable.")] = None,
     decision: Annotated[int | None, typer.Option(help="All events about one decision.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many of the newest events.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, one event on each line, all of them.")] = False,
@@ -709,8 +643,7 @@ def log(
 
 def summary(event: Event) -> str:
     """An event in a few words."""
-    body, kind = event.body, event.kind
-    plot, block, propensity, name, date = (body.get(k) for k in ("plot", "block", "propensity", "name", "date"))
+    body, kind, plot, block = event.body, event.kind, event.body.get("plot"), event.body.get("block")
     values = body.get("preference") or (body.get("outcome") or {}).get("metrics") or {}
     if kind == "user":
         values = body["definition"].get("attributes") or {}
@@ -718,25 +651,26 @@ def summary(event: Event) -> str:
     parts = [
         body.get("arm"),
         plot is not None and f"plot {plot}" + (f" in block {block}" if block else ""),
-        propensity is not None and f"p = {propensity:.3g}",
-        *(f"{n} = {value}" if isinstance(value, str) else f"{n} = {value:g}" for n, value in values.items()),
-        *(f"(was {n} = {value:g})" for n, value in was.items()),
+        body.get("propensity") is not None and f"p = {body['propensity']:.3g}",
+        *(f"{name} = {value if isinstance(value, str) else f'{value:g}'}" for name, value in values.items()),
+        *(f"(was {name} = {value:g})" for name, value in was.items()),
     ]
-    if kind == "revealed":
-        parts.append(f"decision {body['decision']}" if "decision" in body else "all decisions")
-    if kind == "episode":
-        parts += [f"season {name}" if name is not None else f"episode {body['episode']}", date]
-    if kind == "look":
-        met = [rule["rule"] for rule in body["rules"] if any(claim["met"] for claim in rule["claims"])]
-        parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")
-        parts.append(body["demands"] and f"the trial is {body['demands']['kind']}")
-    if kind == "rules":
-        parts.append(f"stopping rules: {', '.join(body['stopping'].get('rules', {})) or 'none'}")
+    match kind:
+        case "revealed":
+            parts.append(f"decision {body['decision']}" if "decision" in body else "all decisions")
+        case "episode":
+            parts += [f"season {body.get('name') or body['episode']}", body.get("date")]
+        case "look":
+            met = [rule["rule"] for rule in body["rules"] if any(claim["met"] for claim in rule["claims"])]
+            parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")
+            parts.append(body["demands"] and f"the trial is {body['demands']['kind']}")
+        case "rules":
+            parts.append(f"stopping rules: {', '.join(body['stopping'].get('rules', {})) or 'none'}")
     parts.append(kind != "decision" and body.get("reason") and f"reason: {body['reason']}")
     return ", ".join(str(part) for part in parts if part)
 
 
-@command(acts=False)
+@command
 def export(
     opened: Trial,
     out: Annotated[Path, typer.Option(help="A .csv, .xlsx, .json or .parquet file.")],
@@ -750,7 +684,7 @@ def export(
     say(f"wrote {out}: {count} decisions; columns are explained in {out.with_suffix('.dictionary.csv')}")
 
 
-@command(acts=False)
+@command
 def report(
     opened: Trial,
     out: Annotated[Path | None, typer.Option(help="A folder; default: out/trial/NAME, written over.")] = None,
@@ -797,9 +731,7 @@ def anchor(
 def verify(
     name: ui.Name,
     expect: Annotated[str | None, typer.Option(help="A hash shown earlier: it must still be in the log.")] = None,
-    anchored: Annotated[
-        Path | None, typer.Option("--anchors", help="A file of `drimed trial anchor`: its hashes must be in the log.")
-    ] = None,
+    anchored: Annotated[Path | None, typer.Option("--anchors", help="A file of `drimed trial anchor`.")] = None,
     store: ui.Address = DEFAULT,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded

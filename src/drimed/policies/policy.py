@@ -133,7 +133,7 @@ class Policy:
                 guard = remembers.commit(state.guard, seen.fit, seen.offer, draw)
             if rounds and state.rule is not None:
                 memory = rounds.commit(state.rule, seen.fit, seen.offer, draw.action)
-        pulls = state.pulls + probability.one_hot(draw.action, state.pulls.shape[-1]).sum(-2)
+        pulls = state.pulls + (draw.action[..., None] == np.arange(state.pulls.shape[-1])).sum(-2)
         return State(state.evidence, pulls, guard, memory, state.round + draw.action.shape[-1])
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -244,15 +244,6 @@ def valid(kind: Any, value: Any, at: Path) -> Any:
         return kind.model_validate(value)
     except ValidationError as error:
         raise SpecError([Fault((*at, *f.path), f.message) for f in pydantic_faults(error, kind)]) from None
-
-
-def users_lacking(state: TrialState, users: Collection[str]) -> dict[str, int]:
-    """Numbers of these users by the attribute that they came without; a typical value is taken for it."""
-    counts: dict[str, int] = {}
-    for name, covariate in state.problem.covariates.attributes.items():
-        if covariate.roles and covariate.levels is None and not covariate.needed:
-            counts[name] = sum(name not in (state.profile(user).definition.attributes or {}) for user in users)
-    return {name: count for name, count in counts.items() if count}
 
 
 def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Definition]) -> None:

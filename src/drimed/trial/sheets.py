@@ -8,8 +8,7 @@ follow the name; another one than the trial file declares is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -17,10 +16,10 @@ from itertools import pairwise
 from typing import Any
 
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
-from drimed.records import PENDING, AskRequest, Decision, Fault, Receipt, Report, TellRequest
+from drimed.records import AskRequest, Decision, Fault, Receipt, Report, TellRequest
 from drimed.trial import ask, tables, tell
 from drimed.trial.ask import Place, places, resolve_user
-from drimed.trial.problem import Problem, alike, plot_key, shown
+from drimed.trial.problem import Problem, plot_key
 from drimed.trial.seasons import COLUMNS, UNNAMED, iso
 from drimed.trial.spec import (
     ATTRIBUTE,
@@ -45,12 +44,6 @@ from drimed.trial.transaction import Transaction
 SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 PLACES = ("plot", "block")  # columns that are written only where there are any
 CLOSE = 0.7  # the similarity of two names that were probably meant to be one
-USUAL_WORDS = {  # for the sheet's own columns: for hints, and never read as such
-    "user": ("farm", "farmer", "grower", "site", "field", "location", "clinic", "patient", "shop", "reader"),
-    "plot": ("parcel", "plot no", "plot no.", "plot number"),
-    "arm": ("treatment", "variant"),
-    "season": ("year",),
-}
 _NUMBER = re.compile(r"[+-]?[\d.,]+")
 
 Value = float | str
@@ -59,8 +52,7 @@ Plots = dict[str, list[str]] | list[str]
 
 # Units, as people write them: `Yield (t/ha)`, `yield [t ha-1]`, `yield, t/ha`, `rain_mm`
 
-_BRACKETS = re.compile(r"(.+?)\s*(?:\(([^()]+)\)|\[([^\[\]]+)\]|\{([^{}]+)\})")
-_SEPARATOR = re.compile(r"\s*[,;:/_]\s*|\s+")
+_BRACKETS, _AROUND = "([{", " ,;:/_()[]{}"  # that a unit is in, and characters between a name and a unit
 _INVERSE = re.compile(r"[\s·*×]*([^\W\d_]+)\^?-(\d+)")
 _PER = re.compile(r"\s*(?:/|\bper\b)\s*")
 _TIMES = re.compile(r"[\s·*×^]+")
@@ -99,17 +91,6 @@ def _with_slashes(unit: str) -> str:
     return _PER.sub("/", _INVERSE.sub(lambda m: "/" + m[1] + ("" if m[2] == "1" else m[2]), text))
 
 
-def _split_unit(heading: str) -> Iterator[tuple[str, str, bool]]:
-    """The ways to split a heading into a name and a unit, and whether that is in brackets."""
-    heading = tidy(heading)
-    if (match := _BRACKETS.fullmatch(heading)) is not None:
-        yield match[1], next(filter(None, match.groups()[1:])).strip(), True
-        return
-    for mark in _SEPARATOR.finditer(heading):
-        if mark.start() and mark.end() < len(heading):
-            yield heading[: mark.start()], heading[mark.end() :], False
-
-
 # Columns
 
 
@@ -129,12 +110,6 @@ class Column:
     def heading(self) -> str:
         """Its name where it is written."""
         return self.long if self.part == CONTROL else self.name
-
-    def __str__(self) -> str:
-        if self.part == CONTROL:
-            return f"the control plot's {self.long!r}"
-        kinds = {CONTEXT: "context field", SHEET: "the sheet's own column"}
-        return f"{kinds.get(self.part, self.part)} {self.name!r}"
 
 
 DECISION, USER, ARM, SEASON = (Column(SHEET, name) for name in ("decision", "user", "arm", "season"))
@@ -175,11 +150,11 @@ class Columns:
         """The meaning of a heading, and the unit in it; a unit without brackets must be declared."""
         if (column := self._by_heading.get(folded(heading))) is not None:
             return column, ""
-        for base, unit, bracketed in _split_unit(heading):
-            column = self._by_heading.get(folded(base))
-            if column is not None and column in self.units:
-                declared = self.units[column]
-                if same_unit(unit, declared) or (_is_unit(unit) and (declared or bracketed)):
+        for name, column in self._by_heading.items():
+            rest = tidy(heading)[len(name) :]
+            if column in self.units and folded(heading).startswith(name) and rest[:1] in _AROUND:
+                unit, declared = rest.strip(_AROUND), self.units[column]
+                if same_unit(unit, declared) or (_is_unit(unit) and (declared or rest.lstrip()[:1] in _BRACKETS)):
                     return column, unit
         return None, ""
 
@@ -199,19 +174,13 @@ class Columns:
                     f"values, or call the column {column.heading!r} if they are in {declared}"
                 )
             if again := next((other for other, known in meanings.items() if known == column), None):
-                raise InputError(f"columns {again!r} and {heading!r} are the same: {column}; leave one of them")
+                raise InputError(f"columns {again!r} and {heading!r} are both {column.long!r}; leave one of them")
             meanings[heading] = column
         return meanings
 
     def refuse(self, name: str) -> None:
         """Raise an unknown column."""
-        known, usual = {column.heading for column in self.all}, _usual_word(name)
-        raise UnknownNameError("column", name, known, meant=usual if usual in known else None)
-
-
-def _usual_word(heading: str) -> str | None:
-    """The sheet's own column for which people use this word."""
-    return next((own for own, words in USUAL_WORDS.items() if folded(heading) in words), None)
+        raise UnknownNameError("column", name, {column.heading for column in self.all})
 
 
 class Sheet:
@@ -238,28 +207,22 @@ class Sheet:
     def marks(self) -> Marks:
         """The decimal marks.
 
-        A number beside a column for people that has digits only is refused: 400,5 may have been one number.
+        Where commas separate cells, a number beside a column for people that has digits only is refused: 400,5 may
+        have been one number.
         """
         errors: dict[int, str] = {}
-        for row, left, right, decimal in self.split_numbers():
-            if right not in self.meanings or self.meanings[right].part == NOTE:
-                whole, _, digits = decimal.partition(",")
-                errors[row] = (
-                    f"{left} {whole} and {right} {digits!r}, or {left} {decimal} with a decimal comma? Write "
-                    f"{whole}.{digits}, or words in {right}"
-                )
+        for left, right in pairwise(self.table.names) if self.table.separator == "," else ():
+            is_free = right not in self.meanings or self.meanings[right].part == NOTE
+            if self.meanings.get(left) not in self.numeric or not is_free or folded(right) in self.ignored:
+                continue
+            for row in self.table.rows:
+                decimal = tables.decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")])
+                if decimal is not None:
+                    point = decimal.replace(",", ".")
+                    errors[row.number] = f"is {decimal} under {left} and {right} one number? Write {point}, or words"
         refuse(errors)
         names = [name for name, column in self.meanings.items() if column in self.numeric]
         return tables.marks(self.table.separator, (cell for name in names for cell in self.table.column(name)))
-
-    def split_numbers(self) -> Iterator[tuple[int, str, str, str]]:
-        """Whole numbers side by side where commas separate cells: row, both columns, and the one number it may be."""
-        for left, right in pairwise(self.table.names) if self.table.separator == "," else ():
-            if self.meanings.get(left) in self.numeric and folded(right) not in self.ignored:
-                for row in self.table.rows:
-                    decimal = tables.decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")])
-                    if decimal is not None:
-                        yield row.number, left, right, decimal
 
 
 # Sheets that ask
@@ -288,45 +251,39 @@ class AskSheet:
 
 
 def ask_sheet(
-    tx: Transaction, table: Table, request: AskRequest | None = None, *, ignore: Iterable[str] = ()
+    tx: Transaction, table: Table, request: AskRequest | None = None, ignore: Iterable[str] = ()
 ) -> list[Decision]:
     """Decide for the users of the sheet, or only for those of the request; faults have their rows.
 
     A column `season` (and `date`) is used where the request has none. Arms may stand beside decisions that were taken
     before, as in a sheet of decisions; they cannot be chosen.
     """
-    read, request = read_ask_sheet(tx.state, table, ignore), request or AskRequest()
-    of_sheet, known = read.request, tx.state.users
-    names = list(read.rows if request.users is None else [resolve_user(tx.state, user) for user in request.users])
+    sheet, request = read_ask_sheet(tx.state, table, ignore), request or AskRequest()
+    asked, known = sheet.request, tx.state.users
+    names = list(sheet.rows if request.users is None else [resolve_user(tx.state, user) for user in request.users])
     wanted = set(names)
     request = replace(
         request,
         users=names,
         # A season is opened with the contexts of all users, also where only some are asked for.
-        contexts={u: c for u, c in of_sheet.contexts.items() if u in wanted or u in known},
-        enrol={u: definition for u, definition in of_sheet.enrol.items() if u in wanted},
-        plots={u: plots for u, plots in of_sheet.plots.items() if u in wanted},
-        season=of_sheet.season if request.season is None else request.season,
-        date=of_sheet.date if request.date is None else request.date,
+        contexts={u: c for u, c in asked.contexts.items() if u in wanted or u in known},
+        enrol={u: definition for u, definition in asked.enrol.items() if u in wanted},
+        plots={u: plots for u, plots in asked.plots.items() if u in wanted},
+        season=asked.season if request.season is None else request.season,
+        date=asked.date if request.date is None else request.date,
     )
     try:
         decisions = ask.ask(tx, request)
     except DrimedError as error:
-        faults = [_at_row(fault, read, names) for fault in error.faults]
+        faults = [_at_row(fault, sheet, names) for fault in error.faults]
         if not faults or not all(f.row for f in faults):
             raise
-        kind = UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError
-        raise kind(faults) from None
+        raise (UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError)(faults) from None
     errors: dict[int, str] = {}
     for d in decisions:
-        row = read.row(d.user, d.plot)
-        if row.arm and not d.repeated:  # an arm that was drawn just now is not told
+        row = sheet.row(d.user, d.plot)
+        if row.arm and (not d.repeated or row.arm != tidy(d.arm)):  # an arm that was drawn just now is not told
             errors[row.number] = f"the sheet says arm {row.arm!r}, and the trial draws the arm: take the column out"
-        elif row.arm and row.arm != tidy(d.arm):
-            errors[row.number] = (
-                f"decision {d.id} for user {d.user!r} has arm {d.arm!r}, the sheet says {row.arm!r}; the trial draws "
-                "the arm: take the column out"
-            )
     refuse(errors)
     return decisions
 
@@ -357,9 +314,9 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
     for user, own in rows.items():
         values, plots = _user_of_rows(state, own, errors)
         of = {part: {n: v for (p, n), v in values.items() if p == part} for part in ("contexts", "attributes", "")}
-        definition: dict[str, Any] = {"attributes": of["attributes"], "cohort": of[""].get("cohort")}
+        definition: dict[str, Any] = of[""] | {"attributes": of["attributes"]}
         if user not in state.users:
-            definition |= {"group": of[""].get("group"), "blocks" if isinstance(plots, dict) else "plots": plots}
+            definition["blocks" if isinstance(plots, dict) else "plots"] = plots
         if of["contexts"]:
             contexts[user] = of["contexts"]
         if plots:
@@ -381,12 +338,8 @@ def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
             sheet.columns.refuse(name)
     needed = [USER, *(Column(CONTEXT, name) for name in state.problem.fields)]
     if table.rows and (absent := [repr(c.name) for c in needed if c not in present]):
-        noun = "column" if len(absent) == 1 else "columns"
-        other = next((n for n in table.names if _usual_word(n) == "user"), None) if "'user'" in absent else None
-        hint = f"; call {other!r} 'user' if decisions are for them" if other else ""
-        raise InputError(
-            f"the sheet has no {noun} {', '.join(absent)}; it has {', '.join(map(repr, table.names))}{hint}"
-        )
+        noun, there = "column" if len(absent) == 1 else "columns", ", ".join(map(repr, table.names))
+        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {there}")
 
 
 def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks) -> _AskRow:
@@ -426,49 +379,38 @@ def _same_in_all_rows(sheet: Sheet, name: str, errors: dict[int, str]) -> str | 
 def _user_of_rows(
     state: TrialState, own: Sequence[_AskRow], errors: dict[int, str]
 ) -> tuple[dict[tuple[str, str], Value], Plots]:
-    """The values and plots of one user, on which all of its rows agree."""
+    """The values of one user, on which all of its rows agree, and its plots, in blocks if any row has one."""
     values: dict[tuple[str, str], Value] = {}
-    plots: dict[str, str | None] = {}
-    user, first = own[0].user, own[0].number
+    user, in_blocks = own[0].user, any(row.block for row in own)
+    known = state.profile(user).definition.block_of() if user in state.users else {}
+    blocks: dict[str, list[str]] = {}
     for row in own:
         for key, value in row.values.items():
             if values.setdefault(key, value) != value:
                 errors[row.number] = f"{key[1]} of user {user!r} is {value!r} here and {values[key]!r} in another row"
+        block = row.block or known.get(row.plot or "") or ""  # that of a plot which the trial knows may be left out
         if row.plot is not None:
-            if row.plot in plots:
+            if any(row.plot in plots for plots in blocks.values()):
                 errors[row.number] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
-            plots[row.plot] = row.block
+            blocks.setdefault(block if in_blocks else "", []).append(row.plot)
         elif len(own) > 1:
             errors[row.number] = f"user {user!r} is in the sheet twice; only rows with a column 'plot' may share a user"
-    repeats = all(part != "contexts" for part, _ in values) and all(_was_decided(state, row) for row in own)
-    for name in () if repeats else state.problem.fields:
-        if ("contexts", name) not in values:
-            errors.setdefault(first, f"column {name!r} is empty")
-    if user in state.users and ("", "group") in values:
-        group = state.profile(user).group
-        if values["", "group"] != (group if group is None else tidy(group)):
-            where = "no group" if group is None else f"group {group!r}"
-            errors[first] = f"user {user!r} is in {where}, the sheet says {values['', 'group']!r}"
-    if not any(plots.values()):
-        return values, list(plots)
-    known = state.profile(user).definition.block_of() if user in state.users else {}
-    blocks: dict[str, list[str]] = {}
-    for row in own:
-        if row.plot is None:
-            continue
-        block = row.block or known.get(row.plot)  # that of a plot which the trial knows may be left out
-        if block is None:
+        if in_blocks and not block:
             errors.setdefault(row.number, f"column 'block' is missing or empty: other plots of user {user!r} have one")
-        else:
-            blocks.setdefault(block, []).append(row.plot)
-    return values, blocks
+    given = {name for part, name in values if part == "contexts"}
+    if given or not _was_decided(state, own):
+        for name in state.problem.fields:
+            if name not in given:
+                errors.setdefault(own[0].number, f"column {name!r} is empty")
+    return values, blocks if in_blocks else blocks.get("", [])
 
 
-def _was_decided(state: TrialState, row: _AskRow) -> bool:
-    """True if all that a row asks for was decided in the open season."""
-    if row.user not in state.users:
+def _was_decided(state: TrialState, own: Sequence[_AskRow]) -> bool:
+    """True if all that these rows of one user ask for was decided in the open season."""
+    user, plots = own[0].user, [row.plot for row in own if row.plot]
+    if user not in state.users:
         return False
-    keys = [plot_key(row.user, row.plot)] if row.plot else [place.key for place in places(state, row.user)]
+    keys = [plot_key(user, plot) for plot in plots] or [place.key for place in places(state, user)]
     return all(key in state.episode.asked for key in keys)
 
 
@@ -548,20 +490,22 @@ def _levels(state: TrialState, name: str) -> Collection[str]:
 
 
 def tell_sheet(
-    tx: Transaction, table: Table, *, ignore: Iterable[str] = (), confirm: bool = False, blinded: bool = False
+    tx: Transaction, table: Table, ignore: Iterable[str] = (), *, confirm: bool = False, blinded: bool = False
 ) -> list[Receipt]:
     """Record the outcomes of a sheet with a column `decision` and one for each metric, all or none.
 
     Empty cells are still to come, and rows without any outcome are passed over, so that the sheet of `ask` can be
     filled in bit by bit; a sheet without any outcome is refused. The columns that `ask` wrote may stay; a user, a plot,
-    an arm or a context that is not the decision's is an error: one column was sorted alone. A `blinded` person sends no
+    an arm or a season that is not the decision's is an error: one column was sorted alone. A `blinded` person sends no
     arms: it could be tried which one is not refused.
     """
-    sheet = _outcome_sheet(tx.state, table, ignore)
+    columns = Columns.of(tx.state.problem)
+    numeric = {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
+    sheet = Sheet(columns, table, numeric, ignore)
     if blinded and not tx.state.opened and ARM in sheet.meanings.values():
         raise InputError("a sheet of a blinded person has no column 'arm': leave it out")
     for name in sheet.unknown:
-        sheet.columns.refuse(name)
+        columns.refuse(name)
     reports: dict[int, Report] = {}  # by their row
     errors: dict[int, str] = {}
     first_rows: dict[int, int] = {}  # decision -> its row
@@ -571,10 +515,10 @@ def tell_sheet(
         except InputError as error:
             errors[row] = str(error)
             continue
-        if report is not None:
+        if report.outcome or report.control:
             reports[row] = report
-            if (before := first_rows.setdefault(report.decision, row)) != row:
-                errors[row] = f"decision {report.decision} has an outcome in row {before} too; tell each once"
+            if (first := first_rows.setdefault(report.decision, row)) != row:
+                errors[row] = f"decision {report.decision} has an outcome in row {first} too; tell each once"
     recorded = tell.recorded_decisions(tx, list(first_rows))
     for row, report in reports.items():
         if report.decision in recorded and (wrong := _mismatch(tx.state, sheet.rows[row], recorded[report.decision])):
@@ -583,27 +527,15 @@ def tell_sheet(
     if not reports:
         wanted = ", ".join(tx.state.problem.metrics)
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
-    rows = list(reports)
-    doubts = list(_split_decimals(tx.state, sheet, reports, recorded))
     try:
-        request = TellRequest(reports=list(reports.values()), confirm=confirm)
-        return tell.tell(tx, request, doubts=doubts)
+        return tell.tell(tx, TellRequest(reports=list(reports.values()), confirm=confirm))
     except BatchError as error:
-        raise type(error)(replace(f, path=f.path[2:], row=rows[int(f.path[1])]) for f in error.faults) from None
+        numbers = list(reports)
+        raise type(error)(replace(f, path=f.path[2:], row=numbers[int(f.path[1])]) for f in error.faults) from None
     except InputError as error:
         if len(reports) == 1:
-            refuse({rows[0]: str(error)})
+            refuse({next(iter(reports)): str(error)})
         raise
-
-
-def still_empty(
-    tx: Transaction, table: Table, receipts: Sequence[Receipt], ignore: Iterable[str] = ()
-) -> list[RecordedDecision]:
-    """The decisions of a sheet for which it has no outcome, and none is recorded or given up."""
-    sheet = _outcome_sheet(tx.state, table, ignore)
-    ids = {decision_number(cells, sheet.marks) for cells in sheet.rows.values()}
-    ids -= {receipt.decision for receipt in receipts}
-    return [d for d in tell.recorded_decisions(tx, sorted(ids)).values() if d.state == PENDING]
 
 
 def decision_number(cells: Cells, marks: Marks = POINT) -> int:
@@ -616,76 +548,28 @@ def decision_number(cells: Cells, marks: Marks = POINT) -> int:
     return int(which)
 
 
-def _outcome_sheet(state: TrialState, table: Table, ignore: Iterable[str]) -> Sheet:
-    columns = Columns.of(state.problem)
-    numeric = {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
-    return Sheet(columns, table, numeric, ignore)
-
-
-def _report(cells: Cells, marks: Marks) -> Report | None:
-    which = decision_number(cells, marks)
+def _report(cells: Cells, marks: Marks) -> Report:
     values: dict[str, dict[str, float | None]] = {METRIC: {}, CONTROL: {}}
     for column, cell in cells.items():
         if column.part in values and not is_missing(cell):
             values[column.part][column.name] = number(column.heading, cell, marks)
-    return Report(which, values[METRIC], values[CONTROL] or None) if any(values.values()) else None
-
-
-def _split_decimals(
-    state: TrialState, sheet: Sheet, reports: Mapping[int, Report], recorded: Mapping[int, RecordedDecision]
-) -> Iterator[Fault]:
-    """Whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
-    metrics = {name: column for name, column in sheet.meanings.items() if column.part in (METRIC, CONTROL)}
-    if any("." in str(cell) for name in metrics for cell in sheet.table.column(name)):
-        return
-    usual, rows = dict(zip(state.problem.metrics, state.usual, strict=True)), list(reports)
-    for row, left, right, decimal in sheet.split_numbers():
-        if row not in reports or left not in metrics or right not in metrics:
-            continue
-        report, metric = reports[row], metrics[left].name
-        before = recorded[report.decision].outcome if report.decision in recorded else None
-        if usual[metric].fractional and (before or {}).get("metrics") != report.outcome:  # it was not told before
-            whole, _, digits = decimal.partition(",")
-            two = f"{left} {whole} and {right} {digits}"
-            message = f"decision {report.decision}: {two}, or {left} {decimal}, a decimal comma?"
-            yield Fault(("reports", rows.index(row), "outcome", metric), message, severity="unlikely")
+    return Report(decision_number(cells, marks), values[METRIC], values[CONTROL] or None)
 
 
 def _mismatch(state: TrialState, cells: Cells, recorded: RecordedDecision) -> str | None:
-    """The difference of a row from its decision in the user, the place, the arm, the context or an attribute."""
-    sorted_alone, body, user = "was one column sorted without the others?", recorded.body, str(recorded.event.user)
-    own = {"user": user, "plot": body.plot, "block": body.block, "arm": body.arm}
-    own["season"] = state.seasons.get(body.episode, UNNAMED).name
-    for name, truth in (own | {"episode": str(body.episode)}).items():
+    """The difference of a row from its decision in the user, the place, the arm or the season."""
+    body = recorded.body
+    own = {"user": str(recorded.event.user), "plot": body.plot, "block": body.block, "arm": body.arm}
+    own |= {"season": state.seasons.get(body.episode, UNNAMED).name, "episode": str(body.episode)}
+    for name, truth in own.items():
         if (cell := cells.get(Column(SHEET, name))) is None:
             continue
         if truth is None:
             return f"unknown column {name!r}: decision {recorded.decision} has no {name}"
         if tidy(text(cell)) != tidy(truth):
-            return f"decision {recorded.decision} is for {name} {truth!r}, the sheet says {cell!r}; {sorted_alone}"
-    context = {} if body.context is None else state.context_of(body.context)
-    known = {CONTEXT: context, ATTRIBUTE: state.profile(user).definition.attributes or {}}
-    for column, cell in cells.items():
-        if column.part not in known or is_missing(cell):
-            continue
-        value = known[column.part].get(column.name)
-        if value is None or not _reads_as(cell, value):
-            had = f"{column.name} {shown(value)}" if value is not None else f"no {column.name}"
-            return (
-                f"decision {recorded.decision} is for user {user!r} with {had}, the sheet says {cell!r}; {sorted_alone}"
-            )
+            said = f"decision {recorded.decision} is for {name} {truth!r}, the sheet says {cell!r}"
+            return f"{said}; was one column sorted without the others?"
     return None
-
-
-def _reads_as(cell: Any, value: float | str) -> bool:
-    """True if a cell can be read as a recorded value, with either decimal mark."""
-    if isinstance(value, str):
-        return tidy(text(cell)) == tidy(value)
-    for mark in ".,":
-        with suppress(InputError):
-            if alike(number("", cell, Marks(comma=True, seen=frozenset(mark))), value):
-                return True
-    return False
 
 
 # Sheets to hand out
@@ -705,14 +589,15 @@ def decision_rows(state: TrialState, decisions: Iterable[Decision], *, fill_in: 
     return [
         {
             "decision": d.id,
-            "episode": d.episode,
-            **({"season": d.season} if seasons else {}),
+            **({"episode": d.episode} if fill_in else {"season": d.season or d.episode}),
+            **({"season": d.season} if fill_in and seasons else {}),
             "user": d.user,
             **{name: getattr(d, name) for name in present},
             **(d.context or {}),
             **({"arm": d.arm} if arms else {}),
             **({CODE: d.code} if coded else {}),
-            **({"propensity": d.propensity, "reason": d.reason} if reasons else {}),
+            **({"propensity": d.propensity} if arms else {}),
+            **({"reason": d.reason} if reasons else {}),
             **{m: (d.outcome or {}).get(m) for m in metrics},
             **{control_plot(m): (d.control or {}).get(m) for m in plots},
             **({NOTES.name: None} if fill_in and NOTES in free else {}),

@@ -65,12 +65,6 @@ class Spread:
         squares = self.squares - (value - self.mean) * (value - mean)
         return Spread(self.n - 1, mean, squares) if squares > LOST_SHARE * self.squares else Spread()
 
-    @property
-    def fractional(self) -> bool:
-        """Whether some of the values were certainly no whole numbers: their sum or that of their squares is none."""
-        sums = (self.n * self.mean, self.squares + self.n * self.mean**2)
-        return any(abs(s - round(s)) > LOST_SHARE * max(1.0, abs(s)) for s in sums)
-
     def is_far(self, value: float, deviations: float) -> bool:
         """Whether a value is more than so many standard deviations from the mean."""
         return self.n >= FEWEST and abs(value - self.mean) > deviations * sqrt(self.squares / (self.n - 1)) > 0
@@ -203,13 +197,14 @@ class TrialState:
     @staticmethod
     def start(created: Event, capacity: Capacity | None = None) -> TrialState:
         """A trial before its first decision."""
-        spec = TrialSpec.model_validate(created.body["spec"])
+        body = body_of(created, kinds.Created)
+        spec = TrialSpec.model_validate(body.spec)
         capacity = capacity or Capacity.holding(len(spec.arms), len(spec.users))
         problem = problem_of(created, spec, capacity)
         policy = build_policy(problem)
         empty = TrialState(
             created=created,
-            seed=created.body["seed"],
+            seed=body.seed,
             spec=spec,
             capacity=capacity,
             problem=problem,
@@ -364,7 +359,8 @@ class TrialState:
 
 def problem_of(created: Event, spec: TrialSpec, capacity: Capacity) -> Problem:
     """The arrays of a trial; arms that came later do not change the units of attributes."""
-    return Problem(spec, room=capacity.arms, users=capacity.users, founders=len(created.body["spec"]["arms"]))
+    founders = len(body_of(created, kinds.Created).spec["arms"])
+    return Problem(spec, room=capacity.arms, users=capacity.users, founders=founders)
 
 
 def as_vector(values: list[float] | None) -> FloatArray | None:

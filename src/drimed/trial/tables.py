@@ -69,7 +69,8 @@ class Table:
     @staticmethod
     def of(records: Iterable[Mapping[str, Any]]) -> Table:
         """A table of records in memory."""
-        rows = [Row(i, {k: v for k, v in r.items() if v is not None}) for i, r in enumerate(records, FIRST_ROW)]
+        filled = ({k: v for k, v in record.items() if v is not None} for record in records)
+        rows = [Row(number, cells) for number, cells in enumerate(filled, FIRST_ROW) if cells]
         return Table(list(dict.fromkeys(name for row in rows for name in row.cells)), rows)
 
     def column(self, name: str) -> Iterator[Any]:
@@ -111,7 +112,7 @@ def read(data: bytes | str, name: str = "") -> Table:
 
 
 def is_workbook(data: bytes) -> bool:
-    """True if a file begins like a workbook."""
+    """Test the first bytes of a file."""
     return data.startswith(b"PK\x03\x04")
 
 
@@ -166,6 +167,11 @@ def guarded(value: Any) -> Any:
     if isinstance(value, str):
         return f"'{value}" if value.lstrip()[:1] in FORMULA else value
     return "" if value is None else value
+
+
+def _unguarded(cell: Any) -> Any:
+    guards = isinstance(cell, str) and cell[:1] == "'" and cell[1:].lstrip()[:1] in FORMULA
+    return cell[1:] if guards else cell
 
 
 def decimal_by_comma(cells: Sequence[Any]) -> str | None:
@@ -254,58 +260,50 @@ def _table(lines: Lines, separator: str, assumed: str = "") -> Table:
         if wrong := _misfit(cells, names, separator, longer=len(cells) > len(heads), all_alike=all_alike):
             errors[number] = wrong
         filled = ((n, c) for n, c in zip(names, cells, strict=False) if c != "" and c is not None)
-        rows.append(Row(number, {n: _unguarded(c) if isinstance(c, str) else c for n, c in filled}))
+        rows.append(Row(number, {name: _unguarded(cell) for name, cell in filled}))
     refuse(errors)
     return Table(names, rows, separator, assumed, top)
 
 
-def _unguarded(cell: str) -> str:
-    return cell[1:] if cell[:1] == "'" and cell[1:].lstrip()[:1] in FORMULA else cell
-
-
 def _misfit(cells: list[Any], names: Sequence[str], separator: str, *, longer: bool, all_alike: bool) -> str | None:
     """The misfit of the cells of a row with the columns; None: they fit."""
-    shown = " | ".join(map(str, cells))[:MOST_SHOWN]
     beyond = [i for i, cell in enumerate(cells) if cell not in ("", None) and not (i < len(names) and names[i])]
-    hint, decimal = "", decimal_by_comma(cells) if separator == "," else None
+    decimal = decimal_by_comma(cells) if separator == "," else None
+    if beyond and beyond[-1] < len(names):
+        wrong = f"cell {beyond[0] + 1}, {str(cells[beyond[0]])[:40]!r}, has no name in the first row"
+    elif beyond:
+        wrong = f"expected {len(names)} cells, got {beyond[-1] + 1}"
+    elif longer and (decimal is not None or not all_alike):
+        wrong = f"expected {len(names)} cells, got {len(cells)}, of which the last is empty"
+    else:
+        return None
+    wrong += ": " + " | ".join(map(str, cells))[:MOST_SHOWN]
     if decimal is not None:
-        point = decimal.replace(",", ".")
-        hint = f"; if {decimal} is one number, write {point}, or separate cells by semicolons"
-    if any(i >= len(names) for i in beyond):
-        return f"expected {len(names)} cells, got {max(beyond) + 1}: {shown}{hint}"
-    if beyond:
-        return f"cell {beyond[0] + 1}, {str(cells[beyond[0]])[:40]!r}, has no name in the first row: {shown}{hint}"
-    if longer and (decimal is not None or not all_alike):
-        return f"expected {len(names)} cells, got {len(cells)}, of which the last is empty: {shown}{hint}"
-    return None
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A record of JSON, before a name that comes twice is lost."""
+        wrong += f"; if {decimal} is one number, write {decimal.replace(',', '.')}, or separate cells by semicolons"
+    return wrong
 
 
 def _json_table(text: str) -> Table:
     try:
-        data = json.loads(text, object_pairs_hook=_Pairs)
+        data = json.loads(text, object_pairs_hook=_record)
+    except InputError:
+        raise
     except json.JSONDecodeError as error:
         raise InputError(f"line {error.lineno}: not JSON: {error.msg}") from None
     except (ValueError, RecursionError):
         raise InputError("not JSON: a number has too many digits, or lists are nested too deeply") from None
-    if not isinstance(data, list) or not all(isinstance(row, _Pairs) for row in data):
+    if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
         raise InputError("expected a list of records: [{...}, {...}]")
-    rows: list[Row] = []
-    errors: dict[int, str] = {}
-    for i, row in enumerate(data, FIRST_ROW):
-        again = first_twice([tidy(name) for name, _ in row])
-        if again is not None:
-            errors[i] = f"two fields have the name {again!r}"
-        elif not all(is_whole(part) for pair in row for part in pair if isinstance(part, str)):
-            errors[i] = f"a text {_SURROGATE}"
-        filled = {tidy(k): "[...]" if isinstance(v, list) else v for k, v in row if v is not None}
-        if filled:
-            rows.append(Row(i, filled))
-    refuse(errors)
-    return Table(list(dict.fromkeys(name for row in rows for name in row.cells)), rows)
+    return Table.of(data)
+
+
+def _record(pairs: list[tuple[str, Any]]) -> Record:
+    """A record of JSON, from its fields before a name that comes twice is lost."""
+    if (again := first_twice([tidy(name) for name, _ in pairs])) is not None:
+        raise InputError(f"two fields of a record have the name {again!r}")
+    if not all(is_whole(part) for pair in pairs for part in pair if isinstance(part, str)):
+        raise InputError(f"a text {_SURROGATE}")
+    return {tidy(name): "[...]" if isinstance(value, list | dict) else value for name, value in pairs}
 
 
 # Workbooks
@@ -376,30 +374,24 @@ def save_workbook(
     names: Sequence[str], rows: Iterable[Mapping[str, Any]], out: IO[bytes], meanings: Mapping[str, str] | None = None
 ) -> int:
     """Write columns of these names row by row, and `meanings` of them on a second sheet; return the number of rows."""
-    book = _openpyxl().Workbook(write_only=True)
-    count = _fill(book.create_sheet(SHEET), chain([names], (map(row.get, names) for row in rows)))
-    if meanings:
-        _fill(book.create_sheet(DICTIONARY), [EXPLAINED, *meanings.items()])
-    book.save(out)
-    return count - 1
-
-
-def _fill(sheet: Any, rows: Iterable[Iterable[Any]]) -> int:
-    make = import_module("openpyxl.cell").WriteOnlyCell
-    count = 0
-    for count, cells in enumerate(rows, 1):
-        if count > MOST_ROWS:
+    book, make, count = _openpyxl().Workbook(write_only=True), import_module("openpyxl.cell").WriteOnlyCell, 0
+    sheet = book.create_sheet(SHEET)
+    for count, cells in enumerate(chain([names], (map(row.get, names) for row in rows))):
+        if count == MOST_ROWS:
             raise InputError(f"a sheet of a workbook has at most {MOST_ROWS:,} rows: write a .csv file")
         sheet.append([_cell(make(sheet), value) for value in cells])
+    if meanings:
+        sheet = book.create_sheet(DICTIONARY)
+        for cells in [EXPLAINED, *meanings.items()]:
+            sheet.append([_cell(make(sheet), value) for value in cells])
+    book.save(out)
     return count
 
 
 def _cell(cell: Any, value: Any) -> Any:
     if isinstance(value, str):
         if _NOT_XML.search(value) or len(value) > LONGEST_TEXT:
-            raise InputError(
-                f"{short(value)} has characters, or more of them, than a workbook holds: write a .csv file"
-            )
+            raise InputError(f"{short(value)} is longer than a workbook allows, or not XML: write a .csv file")
         cell.value, cell.data_type = value, "s"
         cell.quotePrefix = value[:1] in FORMULA  # it stays a text when it is edited
     elif isinstance(value, float):
@@ -428,12 +420,9 @@ def csv_text(rows: Sequence[Mapping[str, Any]], empty: Sequence[str] = ()) -> st
 
 def table_text(table: Table) -> str:
     """A table that was read, as CSV with every row in its place."""
-    rows = {row.number: row.cells for row in table.rows}
-    lines = ["\n"] * (table.top - 1) + [csv_lines([table.names])]
-    for number in range(table.top + 1, max(rows, default=0) + 1):
-        cells = rows.get(number)
-        lines.append("\n" if cells is None else csv_lines([map(cells.get, table.names)]))
-    return "".join(lines)
+    rows = {table.top: csv_lines([table.names])}
+    rows |= {row.number: csv_lines([map(row.cells.get, table.names)]) for row in table.rows}
+    return "".join(rows.get(number, "\n") for number in range(1, max(rows) + 1))
 
 
 def sheet(
