@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import BatchError, ConflictError, InputError, SpecError, UnconfirmedError
+from drimed.errors import BatchError, ConflictError, SpecError, UnconfirmedError
 from drimed.records import AskRequest, Decision, Fault
 from drimed.trial import sheets
 from drimed.trial.tables import read
@@ -68,13 +68,6 @@ def test_what_is_recorded_already_is_not_asked_about_again() -> None:
     verified(trial)
 
 
-def test_what_is_wrong_cannot_be_confirmed() -> None:
-    trial = rainy()
-    for confirm in (False, True):
-        words: dict[str, Any] = {"contexts": contexts(north=-9999.0) | {"west": {}}, "episode": 1, "confirm": confirm}
-        refused(trial, lambda words=words: trial.ask_many(**words), InputError, "context 'rain' is missing")  # type: ignore[misc]
-
-
 def joining() -> Trial:
     users = {"north": {"attributes": {"ph": 6.0, "depth": 1.0}}, "south": {"attributes": {"ph": 7.0, "depth": 3.0}}}
     return new(users=users, attributes={"ph": {"typical": 6.5, "spread": 0.5}}, enrolment="open")
@@ -109,11 +102,11 @@ def test_a_sheet_names_the_rows() -> None:
     verified(trial)
 
 
-def test_a_sheet_that_is_wrong_is_not_a_question() -> None:
-    trial = rainy()
-    rows = read("user,rain\nnorth,-9999\nsouth,\n")
+@pytest.mark.parametrize("confirm", [False, True])
+def test_a_sheet_that_is_wrong_is_not_a_question(confirm: bool) -> None:
+    trial, request = rainy(), AskRequest(episode=1, confirm=confirm)
     with nothing_written(trial), pytest.raises(BatchError) as error:
-        trial.decide(lambda tx: sheets.ask_sheet(tx, rows, AskRequest(episode=1)))
+        trial.decide(lambda tx: sheets.ask_sheet(tx, read("user,rain\nnorth,-9999\nsouth,\n"), request))
     assert not isinstance(error.value, UnconfirmedError)
 
 
@@ -144,11 +137,6 @@ def test_a_mistyped_plot_in_a_block_that_is_known_is_refused_whoever_confirms_it
     for plots in ({"north": {"A": ["11"]}}, {"north": ["11"]}, {"south": ["11"]}):
         ask = lambda plots=plots: trial.ask_many(list(plots), plots=plots, confirm=True)  # noqa: E731
         refused(trial, ask, ConflictError, "unknown plot '11'")
-
-
-def test_somebody_without_declared_plots_brings_them_with_the_request() -> None:
-    trial = new(users=BLOCKS)
-    assert [d.plot for d in trial.ask_many(["west"], plots={"west": {"A": ["7"]}})] == ["7"]
 
 
 def test_a_level_that_the_file_does_not_list_is_asked_about_once() -> None:

@@ -43,11 +43,6 @@ def test_an_episode_that_makes_no_sense_is_refused(
     refused(trial, lambda: trial.open_episode(**arguments), error, match)
 
 
-def test_arms_of_an_episode_are_checked_even_before_there_are_users() -> None:
-    trial = new(users={})
-    refused(trial, lambda: trial.open_episode(unavailable={"": ["nwe"]}), UnknownNameError, "unknown arm 'nwe'")
-
-
 # Contexts
 
 
@@ -139,15 +134,6 @@ def test_it_decides_what_opening_and_asking_decide() -> None:
     assert contents(one.state())["learned"] == contents(two.state())["learned"]
 
 
-def test_a_question_for_the_open_episode_opens_nothing() -> None:
-    trial = new()
-    first = trial.ask("north", episode=1)
-    with nothing_written(trial):
-        again = trial.ask("north", episode=1)
-    assert (again.id, again.repeated) == (first.id, True)
-    assert trial.ask("south", episode=1).episode == 1
-
-
 @pytest.mark.parametrize("paused", [False, True])
 @pytest.mark.parametrize(
     ("ask", "error", "match"),
@@ -205,8 +191,7 @@ def test_another_episode_than_this_or_the_next_is_refused(opened: int, wrong: in
 
 @pytest.mark.parametrize("wrong", ["1", 1.0, True])
 def test_an_episode_that_is_no_number_is_refused(wrong: Any) -> None:
-    trial = new()
-    refused(trial, lambda: trial.ask("north", episode=wrong), InputError, f"known by its number, got {wrong!r}")
+    refused(trial := new(), lambda: trial.ask("north", episode=wrong), InputError, f"its number, got {wrong!r}")
 
 
 @pytest.mark.parametrize("opened", [0, 2])

@@ -18,18 +18,8 @@ from drimed.trial import events as kinds
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.forging import (
-    NAME,
-    WHOLE,
-    Log,
-    chained,
-    changes,
-    could_be_written,
-    recorded,
-    shifted,
-    stored,
-    with_body,
-)
+from tests.trial import forging
+from tests.trial.forging import NAME, WHOLE, Log, chained, changes, could_be_written, shifted, stored, with_body
 
 SOME = 200  # single changes that are tried in one run; there are some 1,900
 # What an earlier version wrote, or another version of NumPy; a seed that was drawn; a file that newer rules refuse.
@@ -47,7 +37,7 @@ OTHER_VERSIONS = (
 
 @pytest.fixture(scope="module")
 def log() -> Log:
-    found = recorded(MemoryStore())
+    found = forging.recorded(MemoryStore())
     assert {e.kind for e in found} == set(kinds.KINDS)
     assert could_be_written(found)
     assert exact(found)
@@ -78,7 +68,6 @@ FORGED: dict[str, Callable[[Log], Log]] = {
         *log,
         with_body(log[-1], log[-1].body | {"outcome": values(9.0)}),
     ],
-    "an outcome that is learned twice": lambda log: [*log, log[-1]],
     "an outcome of a decision that does not exist": lambda log: [*log, replace(log[-1], decision=99)],
     "an outcome of somebody else's decision": lambda log: [*log, replace(log[-1], decision=5)],
     "an amendment without a reason": lambda log: changed(log, kinds.AMENDMENT, reason="  "),
@@ -92,12 +81,8 @@ FORGED: dict[str, Callable[[Log], Log]] = {
             text='{"outcome":{"metrics":{"yield":1.0},"control":null},"was":null,"late":false,"reason":"mine"}',
         ),
     ],
-    "a user who joins twice": lambda log: before_end(log, of_kind(log, kinds.USER)),
     "somebody who joins under a known name": lambda log: changed(log, kinds.USER, user="north"),
-    "a second beginning": lambda log: before_end(log, log[0]),
-    "an arm that is retired twice": lambda log: before_end(log, of_kind(log, kinds.RETIRED)),
     "a control that is retired": lambda log: changed(log, kinds.RETIRED, arm="old"),
-    "a trial that is paused after it was stopped": lambda log: [*log, of_kind(log, kinds.PAUSED)],
     "an episode after it was stopped": lambda log: [
         *log,
         with_body(of_kind(log, kinds.EPISODE), {"episode": 3, "contexts": {}, "unavailable": {}}),
@@ -118,10 +103,6 @@ def changed(log: Log, kind: str, user: str | None = None, **fields: object) -> L
     new = with_body(victim, victim.body | fields)
     new = new if user is None else replace(new, user=user)
     return [new if e is victim else e for e in log]
-
-
-def before_end(log: Log, event: Event) -> Log:
-    return [*log[:-1], event, log[-1]]
 
 
 @pytest.mark.parametrize("what", FORGED)

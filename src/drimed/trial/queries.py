@@ -24,6 +24,8 @@ from drimed.trial.store import OPEN, Ledger, Search
 
 PAGE = 25
 AT_ONCE = 1000  # decisions that are fetched together
+COUNTS = ("decisions", "pending", "partial", "complete", "missing", "amendments", "failures")
+RECORDED = ("episode", "arm", "propensity", "share", "unavailable", "plot", "block")  # of a decision, as callers get it
 
 
 def recorded_decisions(
@@ -46,28 +48,22 @@ def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = Fa
         effects = {arm: Interval(e, e - h, e + h) for arm, e, h in triples if h <= LARGEST}
     return Decision(
         id=event.decision or 0,
-        episode=body.episode,
         user=str(event.user),
-        arm=body.arm,
         probabilities=dict(zip(arms, body.probabilities, strict=False)),
-        propensity=body.propensity,
         reason=reason_text(body.reason, body.share),
-        share=body.share,
         effects=effects,
         context=None if body.context is None else state.context_of(body.context),
-        unavailable=body.unavailable,
         state_version=body.state,
         time=event.time,
         actor=event.actor,
         season=state.seasons.get(body.episode, UNNAMED).name,
-        plot=body.plot,
-        block=body.block,
         repeated=repeated,
         state=recorded.state,
         outcome=None if outcome is None else outcome["metrics"],
         control=None if outcome is None else outcome["control"],
         reward=None if outcome is None else state.reward(state.profiles[body.profile], outcome),
         amendments=recorded.amendments,
+        **{name: getattr(body, name) for name in RECORDED},
         code=None if state.spec.blinding is None else state.codes.get(body.arm),
     )
 
@@ -83,12 +79,7 @@ def status(state: TrialState) -> Status:
         users=len(state.users),
         arms=state.problem.arms,
         retired=list(state.retired),
-        decisions=counts.decisions,
-        pending=counts.pending,
-        partial=counts.partial,
-        complete=counts.complete,
-        missing=counts.missing,
-        amendments=counts.amendments,
+        **{name: getattr(counts, name) for name in COUNTS},
         policy=spec.policy.name,
         created=state.created.time,
         events=state.seq,
@@ -101,7 +92,6 @@ def status(state: TrialState) -> Status:
         rules_met=list(looked.met),
         floor_ended=[scope_label(*who.split(":", 1)) for who in looked.ended],
         halted=looked.halted,
-        failures=counts.failures,
     )
 
 
@@ -151,9 +141,8 @@ def alarms(state: TrialState) -> list[Alarm]:
     """Alarms that follow from the state alone."""
     if not state.counts.failures:
         return []
-    what = (
-        f"the model could not be computed {state.counts.failures} times: the control was given, or an outcome ignored"
-    )
+    n = state.counts.failures
+    what = f"the model could not be computed {n} times: the control was given, or an outcome ignored"
     return [Alarm(what, None, "look for extreme values among the outcomes, and report this as a fault of drimed")]
 
 
@@ -201,9 +190,8 @@ def pending(ledger: Ledger) -> dict[int, str]:
 def users(state: TrialState, *, limit: int, after: str | None = None) -> Page[Member]:
     """Some users as described last, in the order in which they joined."""
     page = page_of(list(state.users), limit, after)
-    fields = ("preference", "control", "arms", "group", "cohort", "attributes", "blocks", "plots")
-    members = ((name, state.profile(name).definition) for name in page.items)
-    return Page([Member(name, *(getattr(user, f) for f in fields)) for name, user in members], page.next)
+    definitions = {name: dict(state.profile(name).definition) for name in page.items}
+    return Page([Member(name=name, **definition) for name, definition in definitions.items()], page.next)
 
 
 def page_of(names: list[str], limit: int, after: str | None) -> Page[str]:

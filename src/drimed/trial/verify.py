@@ -25,7 +25,8 @@ from drimed.trial.stopping import look
 from drimed.trial.store import DecisionRow, Ledger, Snapshot, Store, checked
 
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
-ROUND_OFF_OF_ESTIMATES = 1e-5  # they are recorded with few digits, and the last one may be rounded otherwise
+# Estimates are recorded with few digits, and the last one may be rounded otherwise.
+ROUND_OFF_OF_ESTIMATES = {"estimate": 1e-5, "half": 1e-5}
 # The end of an exact range is searched for, and with millions of decisions in it the search itself loses digits.
 ROUND_OFF_OF_LOOKS = 1e-7
 MOST_FAULTS = 100
@@ -77,34 +78,35 @@ class _Replay:
             pass
         if (self.seq, self.hash) != (self.ledger.seq, self.ledger.hash):
             end = f"the log ends with event {self.seq}, its head is event {self.ledger.seq}"
-            self._break(f"{end}: the end was cut off or added")
+            self._fault(f"{end}: the end was cut off or added", chain=True)
         if expected_hash is not None and not self.expected:
-            self._break(f"no event has the hash {expected_hash}: the log was rewritten or cut off")
+            self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off", chain=True)
         self._compare_anchors(anchors, hashes)
         faults = [*self.broken, *self.faults][:MOST_FAULTS]
         counts = self.seq, self.decisions, self.exact, self.rounded
         ok = not faults and self.unchecked is None
         return Proof(ok, *counts, faults, self.hash, self.anchors, self.looks, self.unchecked)
 
-    def _fault(self, text: str) -> None:
-        if len(self.faults) < MOST_FAULTS:
-            self.faults.append(text)
-
-    def _break(self, text: str) -> None:
-        if len(self.broken) < MOST_FAULTS:
-            self.broken.append(text)
+    def _fault(self, text: str, *, chain: bool = False) -> None:
+        faults = self.broken if chain else self.faults
+        if len(faults) < MOST_FAULTS:
+            faults.append(text)
 
     def _chain(self, hashes: dict[int, str], expected_hash: str | None) -> Iterator[Event]:
         """Every event, in its place and unchanged; `hashes` gets those of the events that it names."""
         for event in self.ledger.events(until=LARGEST):
             if event.seq != self.seq + 1:
-                self._break(f"after event {self.seq} comes event {event.seq}: {event.seq - self.seq - 1} missing")
+                self._fault(
+                    f"after event {self.seq} comes event {event.seq}: {event.seq - self.seq - 1} missing", chain=True
+                )
             try:
                 holds = hash_after(self.hash, event) == event.hash
             except (TypeError, ValueError):  # SQLite takes bytes for text
                 holds = False
             if not holds:
-                self._break(f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place")
+                self._fault(
+                    f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place", chain=True
+                )
             self.seq, self.hash = event.seq, event.hash
             self.expected = self.expected or event.hash == expected_hash
             if event.seq in hashes:
@@ -129,7 +131,9 @@ class _Replay:
             best = max(right, key=lambda a: a.event)
             text += f"; nothing up to event {best.event} was (the anchor of {best.time} holds)"
         more = f" {len(wrong) - 1} later anchors differ too." if len(wrong) > 1 else ""
-        self._break(f"at {first.time} event {first.event} had the hash {first.hash[:12]}, and {text}.{more}")
+        self._fault(
+            f"at {first.time} event {first.event} had the hash {first.hash[:12]}, and {text}.{more}", chain=True
+        )
 
     def _replay(self, state: TrialState, events: Iterator[Event]) -> None:
         if state.spec.name != self.ledger.name:
@@ -192,21 +196,14 @@ class _Replay:
             body = body_of(event, Decided)
             profile = state.profiles[body.profile]
             mask = state.problem.available(profile, body.unavailable)
-            question = Question(profile, as_vector(body.context), body.unavailable, mask, body.plot, body.block)
-            questions.append(question)
+            context = as_vector(body.context)
+            questions.append(Question(profile, context, body.unavailable, mask, body.plot, body.block))
         for event, again in zip(events, decide(state, questions), strict=True):
             self.decisions += 1
-            data, recorded = again.to_json(), event.body
-            if data == recorded:
+            if again.to_json() == event.body:
                 self.exact += 1
-                continue
-            estimates = dict.fromkeys(("estimate", "half"), ROUND_OFF_OF_ESTIMATES)
-            off = [
-                n for n in {**data, **recorded} if not _close(data.get(n), recorded.get(n), estimates.get(n, ROUND_OFF))
-            ]
-            if off:
-                names = ", ".join(off)
-                self._fault(f"decision {event.decision} (event {event.seq}) is not reproduced: {names} differ")
+            elif off := _differences(again.to_json(), event.body, ROUND_OFF):
+                self._fault(f"decision {event.decision} (event {event.seq}) is not reproduced: {off} differ")
             else:
                 self.rounded += 1
 
@@ -214,11 +211,8 @@ class _Replay:
         """Repeat an interim analysis: it must be the same, and its numbers but for round-off."""
         again, self.data = look(self.ledger, state, body_of(event, LookTaken).cause, self.data)
         self.looks += 1
-        body = event.body
-        names = (name for name in {**again, **body} if name != "hash")
-        off = [name for name in names if not _close(again.get(name), body.get(name), ROUND_OFF_OF_LOOKS)]
-        if off:
-            self._fault(f"the look of event {event.seq} is not reproduced: {', '.join(off)} differ")
+        if off := _differences(again, event.body, ROUND_OFF_OF_LOOKS):
+            self._fault(f"the look of event {event.seq} is not reproduced: {off} differ")
 
     def _compare_snapshot(self, state: TrialState) -> None:
         self.replayed = state.seq
@@ -247,6 +241,13 @@ def _check_text(event: Event) -> None:
 
 def _text(error: Exception) -> str:
     return str(error) if isinstance(error, DrimedError) else repr(error)
+
+
+def _differences(again: dict[str, Any], recorded: dict[str, Any], within: float) -> str:
+    """The fields, but for the hash, that differ by more than round-off."""
+    names = (name for name in {**again, **recorded} if name != "hash")
+    tolerances = ((name, ROUND_OFF_OF_ESTIMATES.get(name, within)) for name in names)
+    return ", ".join(name for name, most in tolerances if not _close(again.get(name), recorded.get(name), most))
 
 
 def _close(one: Any, other: Any, within: float) -> bool:
