@@ -166,19 +166,6 @@ def test_tolerance_and_guardrails_of_a_field_trial_are_in_the_units_of_the_metri
     assert guard.guardrails == (Guardrail(metric=1, relative=0.05, absolute=20.0, better="lower"),)
 
 
-@pytest.mark.parametrize(
-    ("policy", "said"),
-    [
-        ({"name": "published_dri_med"}, "comes with a model of its own"),
-        ({"name": "solid"}, "keeps sums on features"),
-    ],
-)
-def test_a_policy_that_needs_the_papers_model_says_so(policy: dict[str, Any], said: str) -> None:
-    with pytest.raises(SpecError, match=said) as error:
-        spec_of(model={"kind": "field"}, policy=policy)
-    assert 'write [model] kind = "paper"' in str(error.value)
-
-
 def test_a_policy_of_the_field_in_a_paper_trial_is_told_which_model_to_write() -> None:
     with pytest.raises(SpecError, match=r'write \[model\] kind = "people"'):
         spec_of(policy={"name": "people_ts"})

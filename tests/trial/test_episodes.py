@@ -74,6 +74,8 @@ def test_the_context_of_one_question_does_not_stick() -> None:
         ({"rain": float("nan")}, "context 'rain' must be a finite number, got nan"),
         ({"rain": float("inf")}, "must be a finite number, got inf"),
         ({"rain": True}, "must be a finite number, got True"),
+        ({"rain": 1e200}, r"must be a number of at most 1e\+30, got 1e\+200"),
+        ({"rain": 10**400}, r"must be a number of at most 1e\+30"),
         ({"rain": "400"}, "must be a finite number, got '400'"),
         ({"rain": None}, "must be a finite number, got None"),
         ({}, "context 'rain' is missing"),

@@ -39,43 +39,6 @@ def fault_of(**changes: Any) -> tuple[str, str]:
 # Kinds
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "said"),
-    [
-        ({"noise": {"kind": "known", "sd": {"yield": 1.0}}}, "noise.kind", "learns the noise"),
-        ({"policy": {"name": "dri_med", "weighting": "none"}}, "policy.weighting", "finds it out by itself"),
-        ({"policy": {"name": "dri_med", "regularisation": 2.0}}, "policy.regularisation", "finds it out by itself"),
-        ({"policy": {"name": "published_dri_med"}}, "policy", "comes with a model of its own"),
-        ({"policy": {"name": "solid"}}, "policy", "keeps sums on features"),
-    ],
-)
-def test_what_only_the_papers_model_knows_is_refused_with_what_to_write(
-    changes: dict[str, Any], path: str, said: str
-) -> None:
-    found, message = fault_of(**changes)
-    assert found == path
-    assert said in message
-    assert 'write [model] kind = "paper"' in message
-
-
-@pytest.mark.parametrize(
-    ("changes", "path", "said"),
-    [
-        ({"model": {"kind": "paper", "seasons": False}}, "model.seasons", "no place for it"),
-        ({"model": {"kind": "paper", "discount": 0.9}}, "model.discount", "give it under [policy]"),
-        ({"model": PAPER, "attributes": {"ph": {}}}, "attributes.ph", "no place for it"),
-        ({"model": PAPER, "context": {"rain": {"affects": ["level"]}}}, "context.rain.affects", "no place for it"),
-        ({"model": {"kind": "fields"}}, "model.kind", "must be 'field', 'people' or 'paper', got 'fields'"),
-        ({"model": None}, "model", "must be a table of fields"),
-        ({"policy": {"name": "dri_med", "discount": 0.9}}, "policy.discount", "give it under [model]"),
-    ],
-)
-def test_what_a_model_has_no_place_for_is_refused(changes: dict[str, Any], path: str, said: str) -> None:
-    found, message = fault_of(**changes)
-    assert found == path
-    assert said in message
-
-
 def test_a_field_trial_with_control_plots_may_have_a_relative_tolerance_and_several_controls() -> None:
     spec = spec_of(feedback="difference", tolerance={"relative": 0.1}, users={"a": {}, "b": {"control": "new"}})
     assert spec.tolerance.absolute == 0.0
@@ -121,45 +84,6 @@ def test_a_missing_number_is_refused_unless_a_typical_value_was_declared() -> No
     assert [unit.covariates for unit in units] == [(0.0,), (1.0,)]
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "said"),
-    [
-        ({"users": users_of({"soil": "sand"}, {})}, "users.u1.attributes.soil", "attribute 'soil' is missing"),
-        ({"users": users_of({"soil": "sand"}, {"soil": 3.0})}, "users.u1.attributes.soil", "must be a text"),
-        (
-            {"users": users_of({"ph": "sour"}), "attributes": {"ph": {"typical": 6.0}}},
-            "users.u0.attributes.ph",
-            "must be a number",
-        ),
-        ({"users": users_of({"wet": True})}, "users.u0.attributes.wet", "must be a number, or a text"),
-        (
-            {"users": users_of({"ph": float("nan")})},
-            "users.u0.attributes.ph",
-            "must be a finite number, or left out if it is not known, got nan",
-        ),
-        ({"attributes": {"sex": {"levels": ["f", "m", "f"]}}, "users": {}}, "attributes.sex.levels", "must differ"),
-        ({"attributes": {"sex": {"levels": [], "spread": 2.0}}, "users": {}}, "attributes.sex.spread", "levels only"),
-        (
-            {"attributes": {"sex": {"levels": [], "affects": ["noise"]}}, "users": {}},
-            "attributes.sex.affects",
-            "not the noise",
-        ),
-        ({"context": {"sky": {"levels": []}}}, "context.sky.levels", "must not be empty"),
-        ({"context": {"rain": {"affects": ["levels"]}}}, "context.rain.affects.0", "must be 'level', 'effects' or"),
-        ({"context": {"rain": {"affects": ["level", "level"]}}}, "context.rain.affects", "must differ from each other"),
-        (
-            {"context": {"ph": {}}, "attributes": {"ph": {"typical": 6.0}}},
-            "attributes.ph",
-            "would be one column of a sheet",
-        ),
-    ],
-)
-def test_a_covariate_that_cannot_be_used_is_refused_at_its_place(changes: dict[str, Any], path: str, said: str) -> None:
-    found, message = fault_of(**changes)
-    assert found == path
-    assert said in message
-
-
 # Cohorts, blocks and plots
 
 
@@ -175,31 +99,77 @@ def test_a_user_takes_from_its_cohort_what_it_does_not_say_and_from_the_trial_wh
     assert (b.group, c.group) == ("clinic", None)
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "said"),
-    [
-        ({"users": {"a": {"cohort": "adult"}}, "cohorts": {"adults": {}}}, "users.a.cohort", "did you mean 'adults'?"),
-        ({"cohorts": {"adults": {"control": "od"}}}, "cohorts.adults.control", "did you mean 'old'?"),
-        ({"cohorts": {"adults": {"arms": ["new"]}}}, "cohorts.adults.arms", "the control must be among the arms"),
-        (
-            {"cohorts": {"adults": {"arms": ["old"]}}, "users": {"a": {"cohort": "adults", "control": "new"}}},
-            "users.a.control",
-            "the control must be among the arms",
-        ),
-        ({"cohorts": {"adults": {"attributes": {}}}}, "cohorts.adults.attributes", "unknown field 'attributes'"),
-        ({"users": {"a": {"plots": ["1"], "blocks": {"A": ["2"]}}}}, "users.a.plots", "not both"),
-        ({"users": {"a": {"plots": []}}}, "users.a.plots", "must not be empty"),
-        ({"users": {"a": {"blocks": {"A": ["1"], "B": []}}}}, "users.a.blocks.B", "must not be empty"),
-        ({"users": {"a": {"blocks": {"A": ["1"], "B": ["1"]}}}}, "users.a.blocks", "'1' comes twice"),
-        ({"users": {"a": {}, " a": {}}}, "users", "must have names that differ"),
-        ({"users": {"a": {"group": "\ud800"}}}, "users.a.group", "cannot be seen"),
-        ({"users": {"a": {"plots": ["1/2"]}}}, "users.a.plots.0", "must be a name"),
-        ({"users": {"a": {"plots": [1]}}}, "users.a.plots.0", "must be text in quotes"),
-    ],
-)
-def test_cohorts_and_plots_that_cannot_be_used_are_refused_at_their_place(
-    changes: dict[str, Any], path: str, said: str
-) -> None:
+FAULTS: list[tuple[dict[str, Any], str, str]] = [
+    # Fields that only the paper's model knows.
+    (
+        {"noise": {"kind": "known", "sd": {"yield": 1.0}}},
+        "noise.kind",
+        "learns the noise",
+    ),
+    ({"policy": {"name": "dri_med", "weighting": "none"}}, "policy.weighting", "finds it out by itself"),
+    ({"policy": {"name": "dri_med", "regularisation": 2.0}}, "policy.regularisation", "finds it out by itself"),
+    ({"policy": {"name": "published_dri_med"}}, "policy", "comes with a model of its own"),
+    ({"policy": {"name": "solid"}}, "policy", "keeps sums on features"),
+    # Fields that a model has no place for.
+    ({"model": {"kind": "paper", "seasons": False}}, "model.seasons", "no place for it"),
+    ({"model": {"kind": "paper", "discount": 0.9}}, "model.discount", "give it under [policy]"),
+    ({"model": PAPER, "attributes": {"ph": {}}}, "attributes.ph", "no place for it"),
+    ({"model": PAPER, "context": {"rain": {"affects": ["level"]}}}, "context.rain.affects", "no place for it"),
+    ({"model": {"kind": "fields"}}, "model.kind", "must be 'field', 'people' or 'paper', got 'fields'"),
+    ({"model": None}, "model", "must be a table of fields"),
+    ({"policy": {"name": "dri_med", "discount": 0.9}}, "policy.discount", "give it under [model]"),
+    # Attributes and context fields.
+    ({"users": users_of({"soil": "sand"}, {})}, "users.u1.attributes.soil", "attribute 'soil' is missing"),
+    ({"users": users_of({"soil": "sand"}, {"soil": 3.0})}, "users.u1.attributes.soil", "must be a text"),
+    (
+        {"users": users_of({"ph": "sour"}), "attributes": {"ph": {"typical": 6.0}}},
+        "users.u0.attributes.ph",
+        "must be a number",
+    ),
+    ({"users": users_of({"wet": True})}, "users.u0.attributes.wet", "must be a number, or a text"),
+    (
+        {"users": users_of({"ph": float("nan")})},
+        "users.u0.attributes.ph",
+        "must be a finite number, or left out",
+    ),
+    ({"attributes": {"sex": {"levels": ["f", "m", "f"]}}, "users": {}}, "attributes.sex.levels", "must differ"),
+    ({"attributes": {"sex": {"levels": [], "spread": 2.0}}, "users": {}}, "attributes.sex.spread", "levels only"),
+    (
+        {"attributes": {"sex": {"levels": [], "affects": ["noise"]}}, "users": {}},
+        "attributes.sex.affects",
+        "not the noise",
+    ),
+    ({"context": {"sky": {"levels": []}}}, "context.sky.levels", "must not be empty"),
+    ({"context": {"rain": {"affects": ["levels"]}}}, "context.rain.affects.0", "must be 'level', 'effects' or"),
+    ({"context": {"rain": {"affects": ["level", "level"]}}}, "context.rain.affects", "must differ from each other"),
+    (
+        {"context": {"ph": {}}, "attributes": {"ph": {"typical": 6.0}}},
+        "attributes.ph",
+        "would be one column of a sheet",
+    ),
+    # Cohorts and plots.
+    ({"users": {"a": {"cohort": "adult"}}, "cohorts": {"adults": {}}}, "users.a.cohort", "did you mean 'adults'?"),
+    ({"cohorts": {"adults": {"control": "od"}}}, "cohorts.adults.control", "did you mean 'old'?"),
+    ({"cohorts": {"adults": {"arms": ["new"]}}}, "cohorts.adults.arms", "the control must be among the arms"),
+    (
+        {"cohorts": {"adults": {"arms": ["old"]}}, "users": {"a": {"cohort": "adults", "control": "new"}}},
+        "users.a.control",
+        "the control must be among the arms",
+    ),
+    ({"cohorts": {"adults": {"attributes": {}}}}, "cohorts.adults.attributes", "unknown field 'attributes'"),
+    ({"users": {"a": {"plots": ["1"], "blocks": {"A": ["2"]}}}}, "users.a.plots", "not both"),
+    ({"users": {"a": {"plots": []}}}, "users.a.plots", "must not be empty"),
+    ({"users": {"a": {"blocks": {"A": ["1"], "B": []}}}}, "users.a.blocks.B", "must not be empty"),
+    ({"users": {"a": {"blocks": {"A": ["1"], "B": ["1"]}}}}, "users.a.blocks", "'1' comes twice"),
+    ({"users": {"a": {}, " a": {}}}, "users", "must have names that differ"),
+    ({"users": {"a": {"group": "\ud800"}}}, "users.a.group", "cannot be seen"),
+    ({"users": {"a": {"plots": ["1/2"]}}}, "users.a.plots.0", "must be a name"),
+    ({"users": {"a": {"plots": [1]}}}, "users.a.plots.0", "must be text in quotes"),
+]
+
+
+@pytest.mark.parametrize(("changes", "path", "said"), FAULTS)
+def test_what_cannot_be_used_is_refused_at_its_place(changes: dict[str, Any], path: str, said: str) -> None:
     found, message = fault_of(**changes)
     assert found == path
     assert said in message
