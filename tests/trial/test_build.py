@@ -112,13 +112,13 @@ BY_MODEL = {"kind": "superiority", "evidence": "model"}
         ({"users": {}}, "there are no users yet"),
         (
             UNSEASONED | KEPT | {"stopping": {"rules": {"r": BY_MODEL}}},
-            "r: a model without seasons takes a level",
+            "r: a model without seasons takes a shift",
         ),
         ({"model": {"kind": "field"}}, "set `[floors] control = 0.05`"),
         ({"model": {"kind": "field"}, "floors": {"arms": 0.05}}, "the control has no minimum probability"),
         (
             {"model": {"kind": "people", "seasons": False}, "stopping": {"rules": {"r": BY_MODEL}}},
-            "r: a model without seasons takes a level",
+            "r: a model without seasons takes a shift",
         ),
     ],
 )

@@ -2,14 +2,11 @@
 
 Mixed models see one coefficient for each arm and metric, and where a decision is taken. For the paper's model metrics
 are divided by their size (the plausible range) and preferences multiplied by it, so that rewards keep the user's unit
-while every coefficient is of size one.
+while every coefficient is of size one. Covariates are in the order of the file, attributes first; users, groups, blocks
+and levels are numbered in the order of their appearance, so that the numbers are a function of the log.
 
-Attributes come first, then context fields, each in the order of the file; attributes that the file does not declare
-follow in the order in which users have them. Users, groups, blocks and levels are numbered in the order of their
-appearance, so that the numbers are a function of the log.
-
-Shapes: K arms there is room for, of which some may be still to come, and which are unavailable until then; M metrics,
-d coefficients, r attributes of arms, n decisions at a time, D context fields.
+Shapes: K arms there is room for, unavailable until they are added; M metrics, d coefficients, r attributes of arms, n
+decisions at a time, D context fields.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isclose, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +54,7 @@ class Covariate:
     typical: float = 0.0
     spread: float = 1.0
     needed: bool = True  # whether a user must have it: there is no typical value to take instead
-    levels: tuple[str, ...] | None = None  # as declared; None: a number
+    levels: Sequence[str] | None = None  # as declared; None: a number
 
     def recorded(self, value: float) -> float | str:
         """A recorded number of a context, as it was given."""
@@ -81,9 +78,8 @@ class Covariates:
         self.attributes = {c.name: c for c in _attributes(spec)}
         default: list[Role] = ["noise"] if spec.kind == "paper" else ["level", "effects"]
         self.fields = {
-            name: Covariate(name, _roles(f.affects, default), f.typical, f.spread, levels=levels)
+            name: Covariate(name, _roles(f.affects, default), f.typical, f.spread, levels=f.levels)
             for name, f in spec.context.items()
-            for levels in [None if f.levels is None else tuple(f.levels)]
         }
         used = [c for c in (*self.attributes.values(), *self.fields.values()) if c.roles]
         # The numbers and the categories that the learner uses, and those of them that are attributes.
@@ -150,7 +146,7 @@ def _attributes(spec: TrialSpec) -> Iterator[Covariate]:
         roles, typical, spread = _roles(declared.affects, ("level", "effects")), declared.typical, declared.spread
         is_number = typical is not None or spread is not None
         if declared.levels is not None or (not is_number and any(isinstance(v, str) for v in values)):
-            yield Covariate(name, roles, levels=tuple(declared.levels or ()))
+            yield Covariate(name, roles, levels=declared.levels or ())
             continue
         numbers = np.array([v for v in values if not isinstance(v, str)])
         if typical is None:
@@ -306,12 +302,7 @@ class Profile:
     unit: IndexedUnit  # the same for all profiles of the user
 
 
-class _ArmView(NamedTuple):
-    """Maps and noise for users with one control arm, or for all users where outcomes are absolute."""
-
-    maps: FloatArray  # (K, M, d)
-    whitening: FloatArray | None  # (K, M, M); None: noise is learned
-    covariance: FloatArray | None  # (K, M, M)
+_ArmView = tuple[FloatArray, FloatArray | None, FloatArray | None]  # maps, whitening and covariance of the arms
 
 
 class Problem:
@@ -363,12 +354,12 @@ class Problem:
     def profile(self, name: str, user: User, slot: int, unit: IndexedUnit | None = None) -> Profile:
         """A user in numbers; one that has not joined yet is a typical one."""
         resolved = self.spec.resolved(user)
-        has_own = user.preference is not None or user.control is not None or user.arms is not None
-        wishes = None if has_own else self._wishes_of_cohort.get(user.cohort)
-        if wishes is None:
+        if (user.preference, user.control, user.arms) != (None, None, None):
             wishes = self._wishes(resolved)
-            if not has_own:
-                self._wishes_of_cohort[user.cohort] = wishes
+        elif (cohort := user.cohort) in self._wishes_of_cohort:
+            wishes = self._wishes_of_cohort[cohort]
+        else:
+            wishes = self._wishes_of_cohort[cohort] = self._wishes(resolved)
         if unit is None:
             numbers, categories = self.covariates.own
             unit = IndexedUnit(-1, -1, 0, (-1,) * len(categories), (0.0,) * len(numbers))
@@ -407,18 +398,17 @@ class Problem:
         Contexts of many simulated trials (..., D) make offers with their leading axes: (..., n, ...).
         """
         views = [self._view(int(profile.control.argmax()) if self._subtracts else None) for profile in profiles]
-        if all(view is views[0] for view in views):
-            views = views[:1]
+        views = views[:1] if all(view is views[0] for view in views) else views
         p = np.stack([profile.preference for profile in profiles])  # (n, M)
-        maps = np.stack([view.maps for view in views])  # (n or 1, K, M, d)
+        maps = np.stack([view[0] for view in views])  # (n or 1, K, M, d)
         context = np.stack([c for c in contexts if c is not None], axis=-2) if self.fields else None
         sigma = scale = whitening = None
-        if covariances := [view.covariance for view in views if view.covariance is not None]:
-            sigma, scale = self._noise(np.stack(covariances), p, context)
-            whitening = np.stack([view.whitening for view in views if view.whitening is not None])
-        everything, masks = np.ones(self.room, bool), None
-        if any(a is not None for a in available):
-            masks = np.stack([everything if a is None else a for a in available])
+        if self._covariance is not None:
+            whitening, covariance = (np.stack(arrays) for arrays in zip(*(view[1:] for view in views), strict=True))
+            sigma, scale = self._noise(covariance, p, context)
+        masks = None
+        if any(mask is not None for mask in available):
+            masks = np.stack([np.ones(self.room, bool) if mask is None else mask for mask in available])
         return Offer(
             features=np.matvec(np.swapaxes(maps, -1, -2), p[:, None, :]),
             control=np.stack([profile.control for profile in profiles]),
@@ -522,7 +512,7 @@ class Problem:
                 covariance = None if covariance is None else covariance + covariance[key]
             if covariance is not None:
                 whitening, covariance = whiten(covariance)
-            self._views[key] = _ArmView(maps, whitening, covariance)
+            self._views[key] = maps, whitening, covariance
         return self._views[key]
 
     def _noise(

@@ -18,7 +18,7 @@ from drimed.trial.events import Decided, body_of
 from drimed.trial.look_history import scope_label
 from drimed.trial.problem import Problem, build_policy
 from drimed.trial.seasons import UNNAMED
-from drimed.trial.spec import LARGEST, TrialSpec
+from drimed.trial.spec import LARGEST, SEASONLESS, TrialSpec
 from drimed.trial.state import RecordedDecision, TrialState, decision_number
 from drimed.trial.store import OPEN, Ledger, Search
 
@@ -120,11 +120,7 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
         texts.append("there are no users yet; add them before asking")
     on_model = [name for name, rule in spec.rules.items() if rule.evidence == "model"]
     if on_model and spec.confounds_seasons_with_arms:
-        texts.append(
-            f"{listed(on_model)}: a model without seasons takes a level that rises or falls for an effect of the arms "
-            "that are given more and more; leave `seasons = false` out of [model], or use "
-            'evidence = "propensities"'
-        )
+        texts.append(f"{listed(on_model)}: {SEASONLESS}")
     if spec.blinding is not None and spec.seed is not None:
         texts.append("codes and arms can be computed from the seed: leave `seed` out of the file of a blinded trial")
     for name, declared in spec.attributes.items():

@@ -42,6 +42,10 @@ LONGEST_LEVEL = 100  # characters of a category's level
 MOST_KEY_PARTS = 20  # of a TOML key with dots; tomllib takes time with the square of them
 MOST_LINES = 1000  # of one value, up to which the lines of faults are found
 PAPER = 'write [model] kind = "paper"'  # the remedy for a file that only the paper's model can follow
+SEASONLESS = (
+    "a model without seasons takes a shift from season to season for an effect of the arms that are given more and "
+    'more; leave `seasons = false` out of [model], or use evidence = "propensities"'
+)
 ARM, SHARES = "<arm>", "<shares>"  # the two ways to write a control, in paths of pydantic; no part of the file
 CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without those that are easily mistaken for each other
 CODE_LENGTH = 4  # about a million codes
@@ -542,22 +546,17 @@ def decode(data: bytes, name: str, *, assume: bool = True) -> tuple[str, str]:
     for start, what in _OTHER_FILES.items():
         if data.startswith(start):
             raise InputError(f"{name} is {what} and not a text; {SAVE}")
-    encoding = next((e for mark, e in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), None)
-    if encoding is None and assume and b"\x00" in data:
-        raise InputError(f"{name} is not a text: it has bytes that are zero; {SAVE}")
+    marked = next((e for mark, e in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), None)
+    encoding, assumed = marked or "UTF-8", ""
     try:
-        return data.decode(encoding or "UTF-8").removeprefix("\ufeff"), ""
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        wrong = f"{name} is not {encoding or 'UTF-8'}: byte {error.start} cannot be read; save it as UTF-8"
-        if encoding is not None or not assume:
-            raise InputError(wrong) from None
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is neither UTF-8 nor Windows-1252; {SAVE}") from None
-    if any(c < " " and c not in "\t\r\n" for c in text):
-        raise InputError(f"{name} is not a text: it has control characters; {SAVE}")
-    return text, "Windows-1252"
+        if marked or not assume:
+            raise InputError(f"{name} is not {encoding}: byte {error.start} cannot be read; save it as UTF-8") from None
+        text, assumed = data.decode("cp1252", errors="replace"), "Windows-1252"
+    if "\x00" in text if not assumed else any(c == "\ufffd" or (c < " " and c not in "\t\r\n") for c in text):
+        raise InputError(f"{name} is not a text in UTF-8 or Windows-1252; {SAVE}")
+    return text.removeprefix("\ufeff"), assumed
 
 
 def decode_utf(data: bytes, name: str) -> str:

@@ -33,6 +33,7 @@ from drimed.trial.spec import (
     NOTE_COLUMNS,
     OWN_COLUMNS,
     PAPER,
+    SEASONLESS,
     SHARES,
     TOO_LARGE,
     Arm,
@@ -70,7 +71,7 @@ _SENTENCES = {  # of pydantic's findings
     "literal_error": "must be {expected}",
     "dict_type": "must be a table of names and values",
     "model_type": "must be a table of fields",
-    "list_type": "must be a list in brackets",
+    "list_type": "must be a list in brackets, or a table under double brackets for each of them",
     "tuple_type": "must be a list of two numbers",
     "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
 }
@@ -85,7 +86,7 @@ def spec_faults(spec: TrialSpec) -> list[Fault]:
 
 def cross_faults(spec: TrialSpec) -> list[Fault]:
     """Faults of fields that do not fit together."""
-    faults = [*_metric_faults(spec), *_control_faults(spec, spec.control, ("control",)), *_noise_faults(spec)]
+    faults = [*_trial_faults(spec), *_noise_faults(spec)]
     for name, arm in spec.arms.items():
         faults += arm_faults(spec, name, arm)
     for name, cohort in spec.cohorts.items():
@@ -154,10 +155,6 @@ def _sentence(detail: ErrorDetails, kind: type[BaseModel]) -> Fault:
         text = detail["msg"].removeprefix("Value error, ")
     elif what == "float_type" and isinstance(detail["input"], int) and not isinstance(detail["input"], bool):
         text = TOO_LARGE
-    elif path == ("guardrails",):
-        text = "must be a list: one table under [[guardrails]] for each"
-    elif path == ("policy",):
-        text = 'must be a table with a name and settings, such as {name = "dri_med"}'
     else:
         text = _SENTENCES.get(what, detail["msg"][:1].lower() + detail["msg"][1:]).format(**context)
     return Fault(path, text if what == "missing" or ", got " in text else f"{text}, got {short(detail['input'])}")
@@ -317,20 +314,18 @@ def _control_faults(spec: TrialSpec, control: Control | None, at: Path) -> Itera
         yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
 
 
-def _metric_faults(spec: TrialSpec) -> Iterator[Fault]:
+def _trial_faults(spec: TrialSpec) -> Iterator[Fault]:
+    """Faults of the preference, the control, the tolerance and the guardrails of all users."""
     if spec.preference is not None:
         yield from preference_faults(spec, spec.preference, ("preference",))
+    yield from _control_faults(spec, spec.control, ("control",))
+    absolute = "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`"
     for i, rail in enumerate(spec.guardrails):
-        at: Path = ("guardrails", i)
-        yield from _unknown("metric", rail.metric, spec.metrics, (*at, "metric"))
+        yield from _unknown("metric", rail.metric, spec.metrics, ("guardrails", i, "metric"))
         if _cancels(spec) and not rail.absolute:
-            yield Fault(at, "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`")
+            yield Fault(("guardrails", i), absolute)
     if _cancels(spec) and not spec.tolerance.absolute and "tolerance" in spec.model_fields_set:
-        yield Fault(
-            ("tolerance",),
-            "with feedback 'difference' the control's level cancels, and a relative tolerance allows nothing: give "
-            "`absolute`, in the unit of the reward",
-        )
+        yield Fault(("tolerance",), absolute)
 
 
 def _cancels(spec: TrialSpec) -> bool:
@@ -361,11 +356,9 @@ def _noise_faults(spec: TrialSpec) -> Iterator[Fault]:
 def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: bool) -> Iterator[Fault]:
     if noise.sd is not None and noise.covariance is not None:
         yield Fault(at, "give sd or covariance, not both")
-    elif noise.sd is not None:
-        for metric in sorted(noise.sd):
-            yield from _unknown("metric", metric, spec.metrics, (*at, "sd"))
-        for metric in sorted(spec.metrics.keys() - noise.sd.keys()):
-            yield Fault((*at, "sd"), f"is missing metric {metric!r}")
+    elif noise.sd is not None and noise.sd.keys() != spec.metrics.keys():
+        expected, got = ", ".join(spec.metrics), ", ".join(noise.sd)
+        yield Fault((*at, "sd"), f"must have one for each metric: expected {expected}, got {got}")
     elif noise.covariance is not None:
         M, widths = len(spec.metrics), [len(row) for row in noise.covariance]
         if widths != [M] * M:
@@ -377,7 +370,7 @@ def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: 
         except DrimedError as error:
             text = str(error).split(": arm")[0].removeprefix("covariance ")
             yield Fault((*at, "covariance"), f"is no covariance matrix: {text}")
-    elif required:
+    elif required and noise.sd is None:
         yield Fault(at, "noise that is known needs sd (one for each metric) or covariance")
 
 
@@ -527,32 +520,19 @@ def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule,
         )
     elif rule.each == "user" and not users:
         yield Fault((*at, "each"), "there are no users in the file to divide alpha among: name them first")
-    for message in _evidence_faults(spec, rule):
-        yield Fault((*at, "evidence"), message)
-
-
-def _evidence_faults(spec: TrialSpec, rule: StoppingRule) -> Iterator[str]:
-    policy = make(spec.policy.name)
-    if rule.evidence == "model" and spec.kind == "paper":
-        yield (
-            'the paper\'s model has no ranges of a level of their own: write [model] kind = "field", or '
-            'evidence = "propensities"'
-        )
-    if rule.evidence == "model" and rule.then != "advise" and spec.confounds_seasons_with_arms:
-        yield (
-            f'a rule that ends in "{rule.then}" by the model needs a model with seasons, and [model] says seasons = '
-            "false: such a model takes a shift from season to season for an effect of arms, and the rule is met "
-            'wrongly; leave `seasons = false` out of [model], use evidence = "propensities" or then = "advise", or '
-            "give [stopping] seasons = 1 if there is one season"
+    at, policy = (*at, "evidence"), make(spec.policy.name)
+    if rule.evidence == "model":
+        if spec.kind == "paper":
+            yield Fault(at, 'the paper\'s model has no such ranges: write kind = "field", or evidence = "propensities"')
+        if rule.then != "advise" and spec.confounds_seasons_with_arms:
+            yield Fault(at, f'{SEASONLESS}; or write then = "advise", or [stopping] seasons = 1 if there is one season')
+    elif isinstance(policy, Policy) and policy.rule.randomisation == "sampled":
+        yield Fault(
+            at,
+            f"the policy {spec.policy.name!r} only samples, and its propensities are not known: take another policy, "
+            'such as dri_med, or evidence = "model"',
         )
     for metric in (spec.metrics if rule.metric is None else [rule.metric]) if rule.evidence == "exact" else ():
         if metric in spec.metrics and spec.metrics[metric].range is None:
-            yield (
-                f"exact ranges need the range of {metric!r}, outside of which no outcome can be; give it one, or "
-                'evidence = "propensities"'
-            )
-    if rule.evidence != "model" and isinstance(policy, Policy) and policy.rule.randomisation == "sampled":
-        yield (
-            f"the policy {spec.policy.name!r} only samples, and its propensities are not known: take another policy, "
-            'such as dri_med, or evidence = "model"'
-        )
+            text = f"exact ranges need the range of {metric!r}, outside of which no outcome can be"
+            yield Fault(at, f'{text}; give it one, or evidence = "propensities"')

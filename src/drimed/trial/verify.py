@@ -8,6 +8,7 @@ snapshot must follow from the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -116,29 +117,27 @@ class _Replay:
 
     def _compare_anchors(self, anchors: Sequence[Head], hashes: dict[int, str]) -> None:
         """Compare each anchor with its event; the first that differs says the most."""
-        wrong = [a for a in anchors if hashes.get(a.event) != a.hash]
+        wrong = sorted((a for a in anchors if hashes.get(a.event) != a.hash), key=lambda a: a.event)
         self.anchors = len(anchors) - len(wrong)
         if not wrong:
             return
-        first = min(wrong, key=lambda a: a.event)
+        first = wrong[0]
+        text = f"at {first.time} event {first.event} had the hash {first.hash[:12]}, and "
         if first.event > self.seq:
-            text = f"the log ends with event {self.seq}: what followed was cut off after that"
+            text += f"the log ends with event {self.seq}: what followed was cut off after that"
         else:
-            now = hashes[first.event][:12] or "none"
-            text = f"its hash is {now} now: something up to event {first.event} was changed after that"
-        right = [a for a in anchors if a.event < first.event]
-        if right:
-            best = max(right, key=lambda a: a.event)
-            text += f"; nothing up to event {best.event} was (the anchor of {best.time} holds)"
+            text += f"something up to event {first.event} was changed after that"
+        if before := [a for a in anchors if a.event < first.event]:
+            last = max(before, key=lambda a: a.event)
+            text += f"; nothing up to event {last.event} was (the anchor of {last.time} holds)"
         more = f" {len(wrong) - 1} later anchors differ too." if len(wrong) > 1 else ""
-        self._fault(
-            f"at {first.time} event {first.event} had the hash {first.hash[:12]}, and {text}.{more}", chain=True
-        )
+        self._fault(f"{text}.{more}", chain=True)
 
     def _replay(self, state: TrialState, events: Iterator[Event]) -> None:
         if state.spec.name != self.ledger.name:
             self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
-        self._allowed(state.created, lambda: check_start(state.created))
+        with self._allowed(state.created):
+            check_start(state.created)
         next(events)  # the first event is known
         self._compare_snapshot(state)
         for group in grouped(with_histories(self.ledger, events)):
@@ -156,11 +155,14 @@ class _Replay:
         """Check one event, or decisions that were taken together, and fold them in."""
         event = group[0][0]
         pairs = [(one, _recorded(state, past)) for one, past in group]
-        self._allowed(event, lambda: check_event(state, pairs))
+        with self._allowed(event):
+            check_event(state, pairs)
         for one, _ in group:
-            self._allowed(one, lambda one=one: _check_text(one))  # type: ignore[misc]
-        if event.request is not None:
-            self._allowed(event, lambda: self._check_once(state, event))
+            with self._allowed(one):
+                if to_json(body_of(one, EventBody).to_json()) != one.text:
+                    raise InputError("its text is not as this program writes it")
+        with self._allowed(event):
+            self._check_once(state, event)
         if event.kind == kinds.DECISION:
             self._redecide(state, [one for one, _ in group])
         elif event.kind == kinds.LOOK:
@@ -175,9 +177,10 @@ class _Replay:
                 self.rows[recorded.decision] = recorded.row
         return state
 
-    def _allowed(self, event: Event, check: Callable[[], None]) -> None:
+    @contextmanager
+    def _allowed(self, event: Event) -> Iterator[None]:
         try:
-            check()
+            yield
         except MissingModuleError:
             raise
         except Exception as error:  # whatever was written into the log must not stop its proof
@@ -185,8 +188,10 @@ class _Replay:
 
     def _check_once(self, state: TrialState, event: Event) -> None:
         """A request is answered once; a guard that keeps accounts of users takes several steps for their plots."""
+        if event.request is None:
+            return
         now = event.time, event.actor
-        before = self.requests.setdefault(str(event.request), (state.seq, *now))
+        before = self.requests.setdefault(event.request, (state.seq, *now))
         if before[0] != state.seq and not (state.remembers_users and before[1:] == now):
             raise ConflictError(f"request {event.request!r} was answered before")
 
@@ -232,11 +237,6 @@ def _recorded(state: TrialState, events: list[Event]) -> RecordedDecision | None
     if not events or events[0].kind != kinds.DECISION or events[0].seq > state.seq:
         return None
     return RecordedDecision.of(state, events)
-
-
-def _check_text(event: Event) -> None:
-    if to_json(body_of(event, EventBody).to_json()) != event.text:
-        raise InputError("its text is not as this program writes it")
 
 
 def _text(error: Exception) -> str:
