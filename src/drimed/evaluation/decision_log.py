@@ -7,7 +7,7 @@ than memory. Shapes: n decisions, K arms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
@@ -70,12 +70,14 @@ class Log:
 
     def rows(self, begin: int, end: int) -> Log:
         """Decisions begin, ..., end - 1 of this piece."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        arrays: dict[str, Any] = {
-            name: value[begin:end] for name, value in values.items() if isinstance(value, np.ndarray)
-        }
+        arrays = {name: array[begin:end] for name, array in self.arrays().items()}
         targets = {name: p[begin:end] for name, p in self.targets.items()}
         return replace(self, **arrays, targets=targets, start=self.start + begin)
+
+    def arrays(self) -> dict[str, Any]:
+        """Those with a row for each decision, by name."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
 
 def make_log(
@@ -146,11 +148,11 @@ class _Checker:
 
     first_row: int  # number of the first decision's row
 
-    def refuse(self, wrong: Any, message: Callable[[int, str], str]) -> None:
-        """Refuse a column with wrong rows; the message is made from the place of the first and its row."""
-        if wrong.any():
-            i = int(wrong.argmax())
-            raise InputError(message(i, f"row {self.first_row + i}"))
+    def require(self, kept: Any, rule: str, values: Any) -> None:
+        """Refuse a column with rows that break the rule, naming the value and the row of the first."""
+        if not kept.all():
+            i = int(kept.argmin())
+            raise InputError(f"{rule}, got {values[i]} in row {self.first_row + i} ({int((~kept).sum())} in all)")
 
     def numbers(self, name: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
         try:
@@ -161,18 +163,14 @@ class _Checker:
 
     def finite(self, name: str, value: Any, shape: tuple[int, ...]) -> FloatArray:
         array = self.numbers(name, value, shape)
-        bad = ~np.isfinite(array)
-        wrong, must = bad.any(tuple(range(1, bad.ndim))), f"{name} must be finite"
-        more = "drop or correct those decisions"
-        self.refuse(wrong, lambda i, row: f"{must}, got {array[i]} in {row} ({bad.sum()} in all); {more}")
+        self.require(np.isfinite(array).all(tuple(range(1, array.ndim))), f"{name} must be finite", array)
         return array
 
     def distributions(self, name: str, value: Any, shape: tuple[int, int]) -> FloatArray:
         p = self.finite(name, value, shape)
+        self.require((p >= 0).all(-1), f"{name} must not be negative", p.min(-1))
         total = p.sum(-1)
-        self.refuse((p < 0).any(-1), lambda i, row: f"{name} must not be negative, got {float(p[i].min())} in {row}")
-        off, must = np.abs(total - 1) > SUM_TOLERANCE, f"{name} must sum to 1 over the arms"
-        self.refuse(off, lambda i, row: f"{must}, got {float(total[i])} in {row}")
+        self.require(np.abs(total - 1) <= SUM_TOLERANCE, f"{name} must sum to 1 over the arms", total)
         return p
 
     def actions(self, value: Any, n: int, names: tuple[str, ...]) -> IntArray:
@@ -180,9 +178,8 @@ class _Checker:
         if array.dtype.kind not in "iu" and (array.dtype.kind != "f" or not (array == np.floor(array)).all()):
             raise InputError(f"action must be the index of an arm, got {array.dtype} data")
         a, K = array.astype(np.intp, copy=False), len(names)
-        must = f"action must be an arm from 0 to {K - 1}"
-        more = "give `arms` if the log has more of them"
-        self.refuse((a < 0) | (a >= K), lambda i, row: f"{must}, got {int(a[i])} in {row}; {more}")
+        rule = f"action must be an arm from 0 to {K - 1} (give `arms` if the log has more of them)"
+        self.require((a >= 0) & (a < K), rule, a)
         return a
 
     def propensity(self, value: Any, probabilities: FloatArray | None, action: IntArray) -> FloatArray:
@@ -193,17 +190,16 @@ class _Checker:
                 "write NaN where it is unknown"
             )
         p = self.numbers("propensity", logged if value is None else value, action.shape)
-        wrong, must = (p <= 0) | (p > 1 + SUM_TOLERANCE), "propensity must be above 0 and at most 1"  # NaN: unknown
-        self.refuse(wrong, lambda i, row: f"{must}, got {float(p[i])} in {row} ({int(wrong.sum())} such values)")
+        known = ~((p <= 0) | (p > 1 + SUM_TOLERANCE))  # NaN: unknown
+        self.require(known, "propensity must be above 0 and at most 1", p)
         if logged is not None:
-            off, both = np.abs(logged - p) > SUM_TOLERANCE, "propensity and probabilities disagree"
-            self.refuse(off, lambda i, row: f"{both} in {row}: {float(p[i])} and {float(logged[i])}")
+            rule = "propensity and the probability of the arm played must agree"
+            self.require(~(np.abs(logged - p) > SUM_TOLERANCE), rule, np.stack([p, logged], -1))
         return p
 
     def available(self, value: Any, shape: tuple[int, int], action: IntArray) -> BoolArray:
         array: BoolArray = _shaped("available", np.asarray(value, dtype=bool), shape)
-        missing = ~np.asarray(pick(array, action))
-        self.refuse(missing, lambda i, row: f"arm {int(action[i])} was played in {row} although it was not available")
+        self.require(np.asarray(pick(array, action)), "the arm played must be available", action)
         return array
 
 
@@ -256,7 +252,7 @@ def read_log(
         single, wide = (columns or Columns()).found_in(frame.collect_schema().names())
         if arms is None and not wide:
             occurring = frame.select(single["action"]).unique().collect(engine="streaming").to_series()
-            labels = {str(_label(v)) for v in occurring if v is not None and v == v}
+            labels = {_label(v) for v in occurring if v is not None and v == v}
             arms = sorted(labels, key=_numbers_first)
     names = tuple(str(arm) for arm in (next(iter(wide.values())) if arms is None else arms))
     if not names:
@@ -345,8 +341,7 @@ class LogStream:
         pieces = [piece for piece in self if len(piece)]
         if not pieces:
             raise InputError("the log is empty: there is nothing to evaluate")
-        names = [f.name for f in fields(Log) if isinstance(getattr(pieces[0], f.name), np.ndarray)]
-        joined: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in pieces]) for name in names}
+        joined = {name: np.concatenate([getattr(p, name) for p in pieces]) for name in pieces[0].arrays()}
         targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
         return replace(pieces[0], targets=targets, **joined)
 
@@ -381,12 +376,11 @@ class LogStream:
         if missing.any():
             raise InputError(f"action is missing in row {first + int(missing.to_numpy().argmax())}")
         labels = column.unique()
-        codes = pl.Series([index.get(str(_label(v)), -1) for v in labels], dtype=pl.Int64)
+        codes = pl.Series([index.get(_label(v), -1) for v in labels], dtype=pl.Int64)
         action = column.replace_strict(labels, codes, return_dtype=pl.Int64).to_numpy()
         if (action < 0).any():
             row = int((action < 0).argmax())
-            arm = str(_label(column[row]))
-            raise InputError(f"arm {arm!r} in row {first + row} is not one of {', '.join(self.arms)}")
+            raise InputError(f"arm {_label(column[row])!r} in row {first + row} is not one of {', '.join(self.arms)}")
         return action
 
 
@@ -407,9 +401,9 @@ def _users(column: pl.Series) -> NDArray[Any]:
     return np.array(column.cast(polars().String).fill_null(MISSING_USER).to_list(), dtype=str)
 
 
-def _label(value: Any) -> Any:
-    """Numbers of arms become floats where some are missing."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _label(value: Any) -> str:
+    """Name of an arm; numbers of arms become floats where some are missing."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _numbers_first(label: str) -> tuple[int, float, str]:

@@ -74,7 +74,7 @@ class TargetPolicy:
     @classmethod
     def logged(cls) -> TargetPolicy:
         """The policy that wrote the log, from its logged probabilities of all arms."""
-        needs = "target 'logged' needs the logged probabilities of all arms; this log has only that of the arm played"
+        needs = "target 'logged' needs the probabilities of all arms; this log has only that of the arm played"
         return cls("logged", lambda log: _needed(log.probabilities, needs))
 
     @classmethod
@@ -121,24 +121,19 @@ class TargetPolicy:
         >>> TargetPolicy.parse("arm=new").name
         'arm=new'
         """
-        match text.partition("="):
-            case ("control", "", _):
-                if control is None:
-                    raise InputError("target 'control' needs the name of the control arm; give it with --control NAME")
-                return cls.always(control, name="control")
-            case ("uniform", "", _):
-                return cls.uniform()
-            case ("logged", "", _):
-                return cls.logged()
-            case ("arm", _, arm) if arm:
-                return cls.always(arm)
-            case ("columns", _, prefix) if prefix:
-                return cls.columns(prefix)
+        if text == "control":
+            if control is None:
+                raise InputError("target 'control' needs the name of the control arm; give it with --control NAME")
+            return cls.always(control, name="control")
+        kind, _, name = text.partition("=")
+        if kind in ("arm", "columns") and name:
+            return cls.always(name) if kind == "arm" else cls.columns(name)
+        if text in ("uniform", "logged"):
+            return cls.uniform() if text == "uniform" else cls.logged()
         raise UnknownNameError("target policy", text, NAMED_TARGETS)
 
 
 def _needed(part: NDArray[Any] | None, message: str) -> NDArray[Any]:
-    """A part of a log, or an error."""
     if part is None:
         raise InputError(message)
     return part
@@ -226,6 +221,8 @@ class Sums:
         The value is NaN without weights; the standard error, by the delta method, is NaN where the terms do not vary,
         so that they say nothing about it.
         """
+        if not self.count:
+            return np.nan, np.nan
         base, correction, w = self.mean.reshape(-1, 3).T  # (targets,) each
         w, sign = np.where(w == 0, np.nan, w), np.array([1.0, -1.0])[: len(base)]
         value = float(sign @ (base + correction / w))
@@ -261,23 +258,17 @@ def unknown_propensity(log: Log) -> str | None:
 
 
 def missing_support(log: Log, target: FloatArray) -> str | None:
-    """The reason why weighting cannot answer for this target on this piece of a log, or None.
-
-    It tells what a piece can tell: an arm that the target plays where the log gave it no chance.
-    """
-    if log.available is None and log.probabilities is None:
-        return None
-    played = np.broadcast_to(target, (len(log), log.K)) > SUM_TOLERANCE  # (n, K)
-    if log.available is not None and (played & ~log.available).any():
-        row, arm = np.argwhere(played & ~log.available)[0]
-        return f"the target plays {log.arms[arm]!r} in row {log.row(int(row))}, where that arm was not available"
-    if log.probabilities is None or not (without := played & (log.probabilities <= 0)).any():
-        return None
-    row, arm = np.argwhere(without)[0]
-    return (
-        f"support is missing: the target plays {log.arms[arm]!r} in row {log.row(int(row))}, where the log gave it "
-        f"no chance (in {float(without.any(-1).mean()):.1%} of the decisions of this piece)"
-    )
+    """The reason why weighting cannot answer: the target plays an arm where this piece gave it no chance; or None."""
+    for part, why in ((log.available, "that arm was not available"), (log.probabilities, "the log gave it no chance")):
+        if part is not None:
+            without = (np.broadcast_to(target, part.shape) > SUM_TOLERANCE) & ~(part > 0)  # (n, K)
+            if without.any():
+                row, arm = np.argwhere(without)[0]
+                where = f"the target plays {log.arms[arm]!r} in row {log.row(int(row))}"
+                return (
+                    f"support is missing: {where}, where {why}, and in {without.any(-1).mean():.1%} of these decisions"
+                )
+    return None
 
 
 @final
@@ -314,8 +305,8 @@ class Weights:
 
     def as_dict(self) -> dict[str, float]:
         """For JSON."""
-        names = ("decisions", "effective_sample_size", "largest_weight", "mean_weight")
-        return dict(zip(names, (self.count, self.effective, self.largest, self.mean), strict=True))
+        names = {"decisions": self.count, "effective_sample_size": self.effective}
+        return names | {"largest_weight": self.largest, "mean_weight": self.mean}
 
 
 @final
@@ -347,11 +338,9 @@ class Overlap:
         if not never.any():
             return None
         names = ", ".join(repr(self.arms[k]) for k in np.flatnonzero(never))
-        share = self.wanted[never].sum() / self.wanted.sum()
-        return (
-            f"support is missing: the target plays {names} in {share:.1%} of decisions, and the log never did; "
-            "only a model (dm) can answer, by extrapolation"
-        )
+        share = f"{self.wanted[never].sum() / self.wanted.sum():.1%} of decisions"
+        only = "only a model (dm) can answer, by extrapolation"
+        return f"support is missing: the target plays {names} in {share}, and the log never did; {only}"
 
     def warnings(self) -> list[str]:
         """Reasons to distrust the estimates."""
@@ -425,15 +414,9 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; NaN becomes None."""
-        plain = {
-            "decisions": self.decisions,
-            "arms": list(self.arms),
-            "mean_reward": self.mean_reward,
-            "estimates": [asdict(e) for e in self.estimates],
-            "differences": [asdict(d) for d in self.differences],
-            "overlap": {name: None if o is None else o.as_dict() for name, o in self.overlaps.items()},
-            "warnings": self.warnings,
-        }
+        plain = asdict(replace(self, overlaps={}))
+        plain["overlap"] = {name: overlap and overlap.as_dict() for name, overlap in self.overlaps.items()}
+        del plain["overlaps"]
         return cast(dict[str, Any], _without_nan(plain))
 
 
@@ -461,7 +444,7 @@ class EvaluationPlan:
         if not self.targets or not self.estimators:
             raise ConfigError("give at least one target and one estimator")
         target_names = [target.name for target in self.targets]
-        for kind, names in (("targets", target_names), ("estimators", list(self.estimators))):
+        for kind, names in {"targets": target_names, "estimators": self.estimators}.items():
             if len(set(names)) < len(names):
                 raise ConfigError(f"{kind} must have different names, got {', '.join(names)}")
         for name in self.estimators:
@@ -535,42 +518,42 @@ class Evaluator:
         """Estimates from the decisions so far."""
         if not self._count:
             raise InputError("the log is empty: there is nothing to evaluate")
-        estimates, differences, warnings = list[Estimate](), list[Estimate](), dict[str, list[str]]()
-        overlaps = dict[str, Overlap | None]()
+        mean = self._rewards / self._count
+        result = Evaluation(self._count, self._arms, mean, estimates=[], overlaps={}, warnings={}, differences=[])
         for target, sums in self._targets.items():
             blocked = self._unknown or sums.unsupported
-            overlaps[target] = None if blocked else sums.overlap
+            result.overlaps[target] = None if blocked else sums.overlap
             blocked = blocked or sums.overlap.missing()
             mine = [self._estimate(target, name, sums, blocked) for name in self.plan.estimators]
-            warnings[target] = [] if blocked else sums.overlap.warnings()
-            constant = [e.estimator for e in mine if not e.refused and np.isnan(e.standard_error)]
-            if constant:
+            result.estimates.extend(mine)
+            result.warnings[target] = [] if blocked else sums.overlap.warnings()
+            if constant := [e.estimator for e in mine if not e.refused and np.isnan(e.standard_error)]:
                 same = "the decisions that count are all the same, or only one"
-                warnings[target].append(f"no interval for {', '.join(constant)}: {same}")
-            estimates += mine
-        answered = {(e.target, e.estimator) for e in estimates if not e.refused}
+                result.warnings[target].append(f"no interval for {', '.join(constant)}: {same}")
+        answered = {(e.target, e.estimator) for e in result.estimates if not e.refused}
         for target, sums in self._targets.items():
             for name in self.plan.estimators:
                 if name in sums.differences and {(target, name), (self.plan.against, name)} <= answered:
-                    difference = self._answer(target, name, *sums.differences[name].estimate())
-                    differences.append(replace(difference, against=self.plan.against))
-        mean = self._rewards / self._count
-        return Evaluation(self._count, self._arms, mean, estimates, overlaps, warnings, differences)
+                    difference = self._answer(target, name, sums.differences[name])
+                    result.differences.append(replace(difference, against=self.plan.against))
+        return result
 
     def _estimate(self, target: str, name: str, sums: _TargetSums, blocked: str | None) -> Estimate:
-        estimator, refused, anytime = ESTIMATORS[name], blocked, None
-        if not estimator.weighs or blocked is None:
-            refused = NEEDS_PREDICTIONS if estimator.predicts and not self._predicts else None
-        value, error = (np.nan, np.nan) if refused else sums.values[name].estimate()
-        if refused is None and np.isnan(value):
+        estimator, anytime = ESTIMATORS[name], None
+        refused = blocked if estimator.weighs else None
+        if refused is None and estimator.predicts and not self._predicts:
+            refused = NEEDS_PREDICTIONS
+        answer = self._answer(target, name, Sums() if refused else sums.values[name])
+        if refused is None and np.isnan(answer.value):
             refused = "no decision of the log counts for this target: its weights are all zero"
         if not refused and name == "ips" and self.plan.reward_range is not None:
             (least, most), (above, below) = self.plan.reward_range, sums.bounds.bound().tolist()
             size = most - least
             anytime = Interval(least + size * above, most - size * below, self.plan.level, "anytime")
-        return replace(self._answer(target, name, value, error), anytime=anytime, refused=refused)
+        return replace(answer, anytime=anytime, refused=refused)
 
-    def _answer(self, target: str, name: str, value: float, error: float) -> Estimate:
+    def _answer(self, target: str, name: str, sums: Sums) -> Estimate:
+        value, error = sums.estimate()
         half = float(ndtri((1 + self.plan.level) / 2)) * error
         return Estimate(target, name, value, error, Interval(value - half, value + half, self.plan.level, "normal"))
 
