@@ -145,7 +145,7 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"action": [0, 1]}, "columns must have one length"),
+        ({"action": [0, 1]}, "the log cannot be read: .*height of column"),
         ({"q_0": [1.0] * 3}, "arm '1' in row 2 is not one of 0"),
         ({"q_0": [1.0] * 3, "q_1": [1.0] * 3, "probability_0": [0.5] * 3}, "predictions of the log have a column for"),
         ({"reward": ["x", "y", "z"]}, "reward must be numbers, got 'x' in row 1"),

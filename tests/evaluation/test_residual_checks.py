@@ -289,8 +289,8 @@ def test_the_advice_is_what_the_trial_file_lacks() -> None:
     assert said("spread by arm", kind="field").startswith('set noise = "arm" in [model]')
     assert "arm" not in said("spread by arm", kind="field", arm_noise=True)
     sites = {"kind": "field", "terms": {"group", "group x arm"}}
-    assert "has a user level that stays the same" in said("user", **sites)
-    assert "has effects that vary by user that stay the same" in said("user x arm", **sites)
+    assert "has a user level, the same in all seasons" in said("user", **sites)
+    assert "has effects that vary by user, the same in all seasons" in said("user x arm", **sites)
     assert "add a user level" not in said("serial", **sites)
 
 

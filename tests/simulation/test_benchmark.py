@@ -81,7 +81,6 @@ def test_there_is_a_row_for_each_policy_and_drift_with_every_field(told: tuple[P
         assert row["regret_ci"][0] <= row["regret_mean"] <= row["regret_ci"][1]
         assert (row["runs_with_a_violation"] > 0) == (row["violations_per_10k"] > 0)
         assert (row["runs_with_an_expected_violation"] > 0) == (row["expected_violations_per_10k"] > 0)
-        assert row["runs_with_a_strict_violation"] >= row["runs_with_a_violation"]
 
 
 def test_differences_are_paired_over_instances(told: tuple[Path, dict[str, Any]]) -> None:
@@ -337,7 +336,7 @@ def test_suites_with_cells_of_their_own_run_and_continue(name: str, policies: st
         assert ("holds.0.95" in row["after"][0]) == row["policy"].startswith("field_med")
     page = (tmp_path / "index.html").read_text()
     assert "After so many seasons" in page
-    assert page.count("data:image/png;base64,") == (3 if name == "field" else 2)
+    assert page.count("data:image/png;base64,") == 2
 
 
 def test_sites_seasons_and_the_floor_are_to_choose() -> None:

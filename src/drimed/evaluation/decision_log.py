@@ -290,18 +290,15 @@ def _scan(source: Any) -> pl.LazyFrame:
     if isinstance(source, pl.LazyFrame):
         return source
     if hasattr(source, "to_numpy") and hasattr(source, "columns") and not hasattr(source, "lazy"):
-        source = {str(name): source[name].to_numpy() for name in source.columns}  # pandas
+        source = {name: source[name].to_numpy() for name in source.columns}  # pandas
+    if not isinstance(source, Mapping) and not hasattr(source, "__arrow_c_stream__"):
+        kinds = "a path, a Polars or pandas frame, a PyArrow table or a dictionary of arrays"
+        raise InputError(f"a log is {kinds}, got {type(source)}")
     if isinstance(source, Mapping):
-        source = {str(name): np.asarray(values) for name, values in source.items()}
-        lengths = {name: len(values) for name, values in source.items()}
-        if len(set(lengths.values())) > 1:
-            raise InputError(f"columns must have one length, got {lengths}")
-        return pl.LazyFrame({name: v.tolist() if v.dtype == object else v for name, v in source.items()})
-    if hasattr(source, "__arrow_c_stream__"):  # Polars and PyArrow tables
+        arrays = {str(name): np.asarray(values) for name, values in source.items()}
+        source = {name: v.tolist() if v.dtype == object else v for name, v in arrays.items()}
+    with _reading():
         return pl.DataFrame(source).lazy()
-    raise InputError(
-        f"a log is a path, a Polars or pandas frame, a PyArrow table or a dictionary of arrays, got {type(source)}"
-    )
 
 
 @contextmanager
@@ -341,7 +338,9 @@ class LogStream:
         pieces = [piece for piece in self if len(piece)]
         if not pieces:
             raise InputError("the log is empty: there is nothing to evaluate")
-        joined = {name: np.concatenate([getattr(p, name) for p in pieces]) for name in pieces[0].arrays()}
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(p, name) for p in pieces]) for name in pieces[0].arrays()
+        }
         targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
         return replace(pieces[0], targets=targets, **joined)
 

@@ -90,14 +90,9 @@ def running_predictions(
 
 
 def effect_scores(
-    *,
-    action: Any,
-    reward: Any,
-    probabilities: Any,
-    contrast: Any,
-    predictions: Any = None,
+    *, action: Any, reward: Any, probabilities: Any, contrast: Any, predictions: Any = None,
     reward_range: tuple[float, float] | None = None,
-) -> Scores:
+) -> Scores:  # fmt: skip
     """Scores of n decisions (..., n) with the logged probabilities of all arms (..., n, K).
 
     The contrast (..., n, K) may differ from decision to decision, as where users have different controls.
@@ -283,14 +278,12 @@ def recommend(
     Both are chosen `among` these available arms, (..., K); None: all. The chance of being best is against all of them.
     """
     p = best_probabilities(fit, offer, seed=seed, draws=draws)
-    possible = offer.available
-    if among is not None:
-        possible = among if possible is None else among & possible
     means = fit.mean(offer.features)  # (..., K)
+    possible: BoolArray = np.ones(means.shape, bool)
+    for some in (offer.available, among):
+        possible = possible if some is None else possible & some
     arm: IntArray = np.asarray(_masked(means, possible).argmax(-1))
-    other = np.arange(means.shape[-1]) != arm[..., None]
-    if possible is not None:
-        other = other & possible
+    other = possible & (np.arange(means.shape[-1]) != arm[..., None])
     gap = np.where(other, pick(means, arm)[..., None] - means, np.inf)
     runner_up = np.where(other.any(-1), gap.argmin(-1), arm)
     return Recommendation(arm, runner_up, gap.min(-1), np.asarray(pick(p, arm)))

@@ -174,15 +174,15 @@ def check_residuals(
         for name, (p, size) in (each.run(alpha / count) if each.count else {}).items():
             corrected = min(1.0, p * count)
             if corrected < alpha:
-                serious, text = not name.startswith(NOT_SERIOUS), _finding(name, size, residuals.decision)
-                results.append(Check(name, metric, corrected, True, serious, f"{metric}: {text}", advice(name, model)))
+                text = f"{metric}: {_finding(name, size, residuals.decision)}"
+                serious = not name.startswith(NOT_SERIOUS)
+                results.append(Check(name, metric, corrected, True, serious, text, advice(name, model)))
             elif not np.isnan(p):
                 results.append(Check(name, metric, corrected, False, False, "nothing found", ""))
     return tuple(sorted(results, key=lambda c: (not c.alarm, not c.serious, c.p_value)))
 
 
 def _finding(name: str, size: float, decision: IntArray | None) -> str:
-    """A finding in words."""
     if name not in FINDINGS:
         covariate, form = name.rsplit(": ", 1)
         return COVARIATE_FINDINGS[form].format(covariate)
@@ -215,14 +215,11 @@ class Fitted(NamedTuple):
     leverage: FloatArray | None = None  # (n,), where it was asked for
 
 
-Test = Callable[[FloatArray, Space], tuple[float, float]]  # residuals, what is taken out -> p-value, size
-
-
 class _Candidate(NamedTuple):
     """A test that can be made on what has been taken out so far."""
 
     name: str
-    test: Test
+    test: Callable[[FloatArray, Space], tuple[float, float]]  # residuals, what is taken out -> p-value, size
     adds: Space
 
 
@@ -565,50 +562,44 @@ def advice(name: str, model: ModelDescription) -> str:
         return ADVICE[name]
     if name in TERMS:
         return _about_terms(name, model)
+    if ": " in name:
+        covariate, form = name.rsplit(": ", 1)
+        return _about_covariate(covariate, form, model)
     if name == "arm":
         if model.arm_attributes and "arm" not in model.terms:
             return "give the arms effects of their own instead of attributes, or add the attribute that is missing"
         return "look for an arm that has changed in the course of the trial, or that was noted for another"
-    if name.startswith("spread by "):
-        way = 'declare what scales it as a context field with affects = ["noise"]'
-        if name == "spread by arm" and not model.arm_noise:
-            paper = model.kind == "paper"
-            way = "have the noise learned for each arm" if paper else 'set noise = "arm" in [model]'
-        return f"{way}, or use the logarithm"
     if name == "serial":
-        narrow = "outcomes of a user are not independent and ranges are too narrow"
+        way = 'use [model] kind = "field", where users have levels, or ask less often'
         if model.family("user") in model.terms:
-            same = "the model has a user level that stays the same, so ask less often, or look for one that drifts"
-            return f"{narrow}: {same}"
-        return f'{narrow}: use [model] kind = "field", where users have levels, or ask less often'
-    covariate, form = name.rsplit(": ", 1)
-    return _about_covariate(covariate, form, model)
+            way = "the model has a user level that stays the same, so ask less often, or look for one that drifts"
+        return f"outcomes of a user are not independent and ranges are too narrow: {way}"
+    way = 'declare what scales it as a context field with affects = ["noise"]'
+    if name == "spread by arm" and not model.arm_noise:
+        way = "have the noise learned for each arm" if model.kind == "paper" else 'set noise = "arm" in [model]'
+    return f"{way}, or use the logarithm"
 
 
 def _about_terms(name: str, model: ModelDescription) -> str:
     family, term = model.family(name), TERMS[name]
-    a_term = term if term.startswith("effects") else f"a {term}"
+    if family in model.terms and name == "trend":
+        first = "the model takes it for chance which season comes first"
+        return f"{first}: look at recent seasons alone, or add time as a covariate"
     if family in model.terms:
-        if name == "trend":
-            return (
-                "the model takes it for chance which season comes first: look at recent seasons alone, or add time as "
-                "a covariate"
-            )
-        if family.startswith(("user", "group")):
-            stay = "stay" if term.startswith("effects") else "stays"
-            return f"the model has {a_term} that {stay} the same in all seasons: look for one that has changed"
-        return f"the model has {a_term}, and it does not cover this: look at the outcomes first"
-    if model.kind == "paper":
-        way = 'use [model] kind = "field"'
-    elif not model.seasons and family.startswith("season"):
-        way = "remove seasons = false from [model]"
-    elif model.kind == "people" and family == "season":
-        way = "begin a new episode from time to time, and each will have one"
-    elif model.kind == "people" and family.startswith("season"):
-        way = 'that of people has none; [model] kind = "field" has'
-    else:
-        way = "look at the outcomes behind it"
-    plots = name in CONTROL_PLOTS and model.kind != "people" and not model.difference
+        a_term = term if term.startswith("effects") else f"a {term}"
+        lasts = family.startswith(("user", "group"))
+        more = "the same in all seasons: look for one that has changed" if lasts else "and it does not cover this"
+        return f"the model has {a_term}, {more}"
+    season, people = family.startswith("season"), model.kind == "people"
+    ways = {
+        'use [model] kind = "field"': model.kind == "paper",
+        "remove seasons = false from [model]": season and not model.seasons,
+        "begin a new episode from time to time, and each will have one": people and family == "season",
+        'that of people has none; [model] kind = "field" has': people and season,
+        "look at the outcomes behind it": True,
+    }
+    way = next(text for text, applies in ways.items() if applies)
+    plots = name in CONTROL_PLOTS and not people and not model.difference
     return f"the model has no {term}: {way}" + (", or use control plots" if plots else "")
 
 

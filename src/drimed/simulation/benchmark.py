@@ -7,8 +7,10 @@ mobile health.
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
@@ -148,10 +150,8 @@ class Benchmark:
             raise ConfigError(f"suite {self.suite.id} has no {min(self.changes)} to choose; `field` has")
         if not self.cells:
             raise ConfigError(f"suite {self.suite.id} has no cell under {', '.join(self.drifts)}")
-        texts = [spec.text for spec in self.specs]
-        for text in texts:
-            if texts.count(text) > 1:
-                raise ConfigError(f"policy {text!r} is listed twice")
+        if twice := [text for text, count in Counter(spec.text for spec in self.specs).items() if count > 1]:
+            raise ConfigError(f"policy {twice[0]!r} is listed twice")
 
     @property
     def cells(self) -> list[Cell]:
@@ -173,8 +173,7 @@ class Benchmark:
             (cell.label, spec.text): Run(
                 policy=spec.text, scenario=cell.scenario, tolerance=self.tolerance, seeds=seeds
             )
-            for cell in self.cells
-            for spec in self.specs
+            for cell, spec in product(self.cells, self.specs)
         }
 
 
@@ -197,17 +196,14 @@ class Measured:
         """The geometric mean of the policy's mean regrets."""
         return geometric_mean(self.mean_regret(cell, spec) for cell in self.bench.cells)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One for each policy and cell."""
-        return [self._row(cell, spec) for cell in self.bench.cells for spec in self.bench.specs]
-
-    def _row(self, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
+    def row(self, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
+        """The numbers of one policy in one cell."""
         record = self.record(cell, spec)
         regret = record.total("regret")
 
         def share(kind: str) -> float | None:
             """Of the runs with any violation; None where the expectation has no closed form."""
-            count = record.total(f"violations.{kind}")
+            count = record.total(f"violations.safe.{kind}")
             return None if np.isnan(count).any() else float((count > 0).mean())
 
         error = record.total("parameter_error").mean() if "parameter_error" in record.curves else np.nan
@@ -224,11 +220,8 @@ class Measured:
             "regret_ci": _interval(regret),
             "violations_per_10k": 1e4 * record.rate("violations.safe.realised"),
             "expected_violations_per_10k": None if np.isnan(expected) else 1e4 * expected,
-            "strict_violations_per_10k": 1e4 * record.rate("violations.strict.realised"),
-            "runs_with_a_violation": share("safe.realised"),
-            "runs_with_an_expected_violation": share("safe.expected"),
-            "runs_with_a_strict_violation": share("strict.realised"),
-            "runs_with_a_strict_expected_violation": share("strict.expected"),
+            "runs_with_a_violation": share("realised"),
+            "runs_with_an_expected_violation": share("expected"),
             "shortfall": float(record.total("shortfall").mean()),
             "parameter_error": None if np.isnan(error) else float(error),
             "microseconds_per_decision": record.microseconds_per_decision,
@@ -239,12 +232,11 @@ class Measured:
     def differences(self, reference: PolicySpec) -> list[dict[str, Any]]:
         """Each policy's regret minus the reference's on the same instances and noise, with a bootstrap interval."""
         rows = []
-        for cell in self.bench.cells:
-            for spec in self.bench.specs:
-                if spec is not reference:
-                    gap = self.record(cell, spec).total("regret") - self.record(cell, reference).total("regret")
-                    names = {"cell": cell.label, "policy": spec.text, "minus": reference.text}
-                    rows.append({**names, "mean": float(gap.mean()), "ci": _interval(gap)})
+        for cell, spec in product(self.bench.cells, self.bench.specs):
+            if spec is not reference:
+                gap = self.record(cell, spec).total("regret") - self.record(cell, reference).total("regret")
+                names = {"cell": cell.label, "policy": spec.text, "minus": reference.text}
+                rows.append({**names, "mean": float(gap.mean()), "ci": _interval(gap)})
         return rows
 
     def ratios(self) -> list[dict[str, Any]]:
@@ -271,11 +263,8 @@ class Measured:
 
     def by_axis(self) -> dict[str, list[Cell]]:
         """The cells in which a size was varied, for each size."""
-        axes: dict[str, list[Cell]] = {}
-        for cell in self.bench.cells:
-            if cell.axis:
-                axes.setdefault(cell.axis, []).append(cell)
-        return axes
+        varied = [cell for cell in self.bench.cells if cell.axis]
+        return {axis: [cell for cell in varied if cell.axis == axis] for axis in dict.fromkeys(c.axis for c in varied)}
 
 
 def by_season(record: RunRecord) -> dict[str, Any]:
@@ -314,11 +303,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def learner_text(learner: str) -> str:
-    """A learner's information, for readers.
-
-    >>> learner_text("reward, none noise")
-    'reward, a bound on the noise'
-    """
+    """A learner's information, for readers."""
     return learner.replace("none noise", "a bound on the noise")
 
 

@@ -13,6 +13,7 @@ import platform
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from drimed.simulation import reproduction as paper
 from drimed.simulation.benchmark import RATIO_TO_THE_BEST, SMALLEST_REGRET, Benchmark, Measured, learner_text
 from drimed.simulation.instances import authors_instance, quantile_control
 from drimed.simulation.reproduction import DRI_IMED, DRI_MED, DRIFTS, PUBLISHED, Contender, Records, Reproduction
-from drimed.simulation.runner import LOOK, Run, RunRecord
+from drimed.simulation.runner import Run, RunRecord
 from drimed.simulation.sweep import code_digest, sweep
 
 try:
@@ -72,7 +73,7 @@ def bench(benchmark: Benchmark, out: Path, **how: Any) -> dict[str, Any]:
     results: dict[str, Any] = {
         "suite": benchmark.suite.id,
         "about": benchmark.suite.about,
-        "rows": measured.rows(),
+        "rows": [measured.row(cell, spec) for cell, spec in product(benchmark.cells, benchmark.specs)],
         "differences": measured.differences(reference),
         "ratios": measured.ratios(),
         "growth": measured.growth(),
@@ -90,10 +91,6 @@ def bench(benchmark: Benchmark, out: Path, **how: Any) -> dict[str, Any]:
         grid.setdefault(row["learner"], {}).setdefault(row["policy"], {})[row["cell"]] = row
     with mpl.rc_context(STYLE):
         figures = {"curves": _curves(measured), "trade_off": _trade_off(measured)}
-        if measured.by_axis():
-            figures["growth"] = _growth(measured)
-        if any(f"{LOOK}holds.0.95" in record.curves for record in records.values()):
-            figures["seasons"] = _seasons(measured)
         _write(
             out, results, "bench.html", figures, cells=[cell.label for cell in benchmark.cells], grid=grid,
             learner_text=learner_text, by_season=any("after" in row for row in results["rows"]),
@@ -213,38 +210,6 @@ def _trade_off(measured: Measured) -> Figure:
     symbols = [ax.plot([], [], ls="", **_style(i))[0] for i in range(len(learners))]
     ax.legend(symbols, learners, loc="best", fontsize=8, title="Feedback and noise", title_fontsize=8)
     fig.legend(*ax.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=7)
-    return fig
-
-
-def _seasons(measured: Measured) -> Figure:
-    """Coverage and width of 95 % ranges, season by season, in the first cell."""
-    cell = measured.bench.cells[0]
-    fig, axes = _panels(f"{measured.bench.suite.id}, {cell.label}: ranges of effects by site", 1, 2, (9.5, 3.9))
-    for i, spec in enumerate(measured.bench.specs):
-        record = measured.record(cell, spec)
-        for ax, name in zip(axes, ("holds.0.95", "width.0.95"), strict=True):
-            if LOOK + name in record.curves:
-                mean = record.curve(LOOK + name).mean(0)
-                ax.plot(record.episodes, mean, lw=1.4, markevery=0.2, label=spec.text, **_style(i))
-    axes[0].axhline(0.95, color="grey", lw=1, ls="--", zorder=0)
-    axes[0].set(xlabel="Season", ylabel="Share of 95 % ranges that hold")
-    axes[1].set(xlabel="Season", ylabel="Width of a 95 % range", yscale="log")
-    _legend_below(fig, columns=1, size=8)
-    return fig
-
-
-def _growth(measured: Measured) -> Figure:
-    varied = measured.by_axis()
-    fig, axes = _panels("Growth of regret, one size varied at a time", 1, len(varied), (3.3 * len(varied), 3.6))
-    for ax, (name, cells) in zip(axes, varied.items(), strict=True):
-        values = [cell.value for cell in cells]
-        for i, spec in enumerate(measured.bench.specs):
-            ax.plot(values, [measured.mean_regret(cell, spec) for cell in cells], label=spec.text, **_style(i))
-        ax.set(xscale="log", yscale="log", xlabel=name)
-        ax.set_xticks(values, [f"{value:g}" for value in values])
-        ax.set_xticks([], minor=True)
-    axes[0].set_ylabel("Mean regret")
-    _legend_below(fig, columns=5, size=8)
     return fig
 
 

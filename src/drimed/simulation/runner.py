@@ -1,9 +1,8 @@
 """Runs: one policy in a batch of worlds, judged block by block. The functions that decide here are the live ones.
 
-Four thresholds that a decision should not fall below, for user h with control mean mu_0:
+Three thresholds that a decision should not fall below, for user h with control mean mu_0:
 
     safe       mu_0 - rel |mu_0| - abs      the promise, right for either sign of mu_0
-    strict     mu_0 - rel |mu_0|            the same without the absolute part
     equation   (1 - rel) mu_0               the paper's Eq. (2); above mu_0 itself when mu_0 < 0
     published  (1 - rel) mean_h mu_0        the one number that the authors' code compares every user with,
                                             from the Dirichlet means instead of the drawn preferences (I-3, I-4)
@@ -51,13 +50,55 @@ LIKELY, CERTAIN = 0.95, 0.99  # levels at which an arm is called better
 Z_LIKELY = float(ndtri(0.5 + LIKELY / 2))
 
 
+@dataclass(frozen=True)
+class RunRecord(Record):
+    """Results of a run: metrics after some episodes, per seed.
+
+    Metrics are summed from the first episode on, over all users; parameter_error and looks are taken as they are.
+    """
+
+    curves: dict[str, FloatArray]  # (S, T)
+    episodes: IntArray  # (T,), numbers of finished episodes
+    allocation: FloatArray  # (S, H, K), share of pulls
+    decisions: int  # per seed
+    seconds: FloatArray  # (S,), each seed's share of the wall time, environment included
+
+    shared: ClassVar[tuple[str, ...]] = ("episodes", "decisions")
+
+    def curve(self, name: str) -> FloatArray:
+        """A metric after each of `episodes`: (S, T)."""
+        if name not in self.curves:
+            raise InputError(f"no metric {name!r}; there are {', '.join(sorted(self.curves))}")
+        return self.curves[name]
+
+    def total(self, name: str) -> FloatArray:
+        """A metric over the whole run: (S,)."""
+        return self.curve(name)[:, -1]
+
+    def rate(self, name: str) -> float:
+        """A count per decision, over all seeds."""
+        return float(self.total(name).mean()) / self.decisions
+
+    def windows(self, name: str) -> FloatArray:
+        """A count per decision between one stored episode and the next: (S, T)."""
+        users = self.decisions / self.episodes[-1]
+        return np.diff(self.curve(name), axis=-1, prepend=0.0) / (np.diff(self.episodes, prepend=0) * users)
+
+    @property
+    def microseconds_per_decision(self) -> float:
+        """Wall time of one decision, averaged over the batch."""
+        return 1e6 * float(self.seconds.mean()) / self.decisions
+
+
 @dataclass(frozen=True, kw_only=True)
-class Run(Task["RunRecord"]):
+class Run(Task[RunRecord]):
     """One policy in one scenario: everything that a result depends on, besides the code."""
 
     policy: str  # as on the command line: dri_med:guard=certain+confidence=anytime
     scenario: Scenario
     tolerance: Tolerance = field(default_factory=Tolerance)  # beyond it is a violation
+
+    record_type: ClassVar[type[Record]] = RunRecord
 
     def described(self) -> Any:
         """The run as plain data."""
@@ -71,11 +112,6 @@ class Run(Task["RunRecord"]):
     def label(self) -> str:
         """Policy and drift."""
         return f"{self.policy}, {self.scenario.drift}"
-
-    @property
-    def record_type(self) -> type[RunRecord]:
-        """Of its result."""
-        return RunRecord
 
     @property
     def block_size(self) -> int:
@@ -117,46 +153,6 @@ def policy_digest(text: str) -> str:
     if not foreign:
         return code_digest()
     return hashlib.sha256(b"".join([code_digest().encode(), *foreign])).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class RunRecord(Record):
-    """Results of a run: metrics after some episodes, per seed.
-
-    Metrics are summed from the first episode on, over all users; parameter_error and looks are taken as they are.
-    """
-
-    curves: dict[str, FloatArray]  # (S, T)
-    episodes: IntArray  # (T,), numbers of finished episodes
-    allocation: FloatArray  # (S, H, K), share of pulls
-    decisions: int  # per seed
-    seconds: FloatArray  # (S,), each seed's share of the wall time, environment included
-
-    shared: ClassVar[tuple[str, ...]] = ("episodes", "decisions")
-
-    def curve(self, name: str) -> FloatArray:
-        """A metric after each of `episodes`: (S, T)."""
-        if name not in self.curves:
-            raise InputError(f"no metric {name!r}; there are {', '.join(sorted(self.curves))}")
-        return self.curves[name]
-
-    def total(self, name: str) -> FloatArray:
-        """A metric over the whole run: (S,)."""
-        return self.curve(name)[:, -1]
-
-    def rate(self, name: str) -> float:
-        """A count per decision, over all seeds."""
-        return float(self.total(name).mean()) / self.decisions
-
-    def windows(self, name: str) -> FloatArray:
-        """A count per decision between one stored episode and the next: (S, T)."""
-        users = self.decisions / self.episodes[-1]
-        return np.diff(self.curve(name), axis=-1, prepend=0.0) / (np.diff(self.episodes, prepend=0) * users)
-
-    @property
-    def microseconds_per_decision(self) -> float:
-        """Wall time of one decision, averaged over the batch."""
-        return 1e6 * float(self.seconds.mean()) / self.decisions
 
 
 @dataclass(slots=True)
@@ -299,11 +295,10 @@ class Judge:
         return counts.swapaxes(0, 1)
 
     def _thresholds(self, mu0: FloatArray) -> dict[str, FloatArray]:
-        tolerance = self.tolerance
-        own = {"safe": mu0 - tolerance.allowed(mu0), "strict": mu0 - tolerance.relative * np.abs(mu0)}
+        safe = {"safe": mu0 - self.tolerance.allowed(mu0)}
         if not isinstance(self.world, World):
-            return own
-        return own | {"equation": (1 - tolerance.relative) * mu0, "published": self._published[1]}
+            return safe
+        return safe | {"equation": (1 - self.tolerance.relative) * mu0, "published": self._published[1]}
 
     @cached_property
     def _published(self) -> tuple[IntArray, FloatArray]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -78,14 +78,11 @@ class Task(Generic[R]):
 
     seeds: tuple[int, ...] = (0,)
 
+    record_type: ClassVar[type[Record]]  # of its result
+
     @property
     def label(self) -> str:
         """Beside a progress bar."""
-        raise NotImplementedError
-
-    @property
-    def record_type(self) -> type[R]:
-        """Of its result."""
         raise NotImplementedError
 
     @property
@@ -167,7 +164,7 @@ def sweep(
         _make_writable(store)
         for key, block in blocks.items():
             if (path := store / f"{key}.npz").exists():
-                done(key, load(block.record_type, path), stored=True)
+                done(key, cast(R, load(block.record_type, path)), stored=True)
     missing = {key: block for key, block in blocks.items() if key not in records}
     processes = (os.cpu_count() or 1) if jobs == -1 else jobs
     for key, record in _compute(_batches(missing, BATCHES_PER_PROCESS * processes), processes, cluster):

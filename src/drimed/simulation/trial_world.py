@@ -175,9 +175,7 @@ class TrialWorld:
         s, n, M = self.setting, len(self.site[season]), len(self.setting.noise)
         if self.past is not None:
             left = self.past.repeats if len(self.past.repeats) else np.zeros((1, M))
-            at = per_seed(self.seeds, f"noise {season}", lambda rng: rng.integers(len(left), size=(2, n))).astype(
-                np.intp
-            )
+            at = per_seed(self.seeds, f"noise {season}", lambda rng: rng.integers(len(left), size=(2, n)))
             return left[at[:, 0]], left[at[:, 1]]
         z = per_seed(self.seeds, f"noise {season}", lambda rng: rng.standard_normal((2, n, M + 1)))
         own, shared = (1.0, 0.0) if M == 1 else (np.sqrt(1 - s.correlation), np.sqrt(s.correlation))
@@ -300,17 +298,18 @@ class FieldWorld:
     def truth(self) -> TrialWorld:
         """Effects and outcomes; the control has random effects as any other arm."""
         s, sd = self.setting, self.setting.deviations
-        by_metric = np.ones(s.metrics)
+        sizes: dict[str, Any] = {
+            "level": s.level, "spread": sd.arm, "noise": sd.residual, "site": sd.site, "season": sd.season,
+            "block": sd.block, "site_arm": sd.site_arm, "season_arm": sd.season_arm, "trend": s.trend,
+            "covariates": 0.0, "covariate_effects": 0.0,
+        }  # fmt: skip
         effects = np.zeros((s.arms, s.metrics))
         effects[-1] += s.advantage
         effects[1:] -= s.shortfall
         setting = TrialSetting(
-            seasons=s.seasons, level=s.level * by_metric, effects=effects, spread=sd.arm * by_metric,
-            noise=sd.residual * by_metric, site=sd.site * by_metric, season=sd.season * by_metric,
-            block=sd.block * by_metric, site_arm=sd.site_arm * by_metric, season_arm=sd.season_arm * by_metric,
-            covariates=0 * by_metric, covariate_effects=0 * by_metric, trend=s.trend * by_metric,
-            fading=np.zeros(effects.shape), bounds=np.tile([-np.inf, np.inf], (s.metrics, 1)),
-            correlation=s.correlation,
+            seasons=s.seasons, effects=effects, fading=np.zeros(effects.shape), correlation=s.correlation,
+            bounds=np.tile([-np.inf, np.inf], (s.metrics, 1)),
+            **{name: np.full(s.metrics, size) for name, size in sizes.items()},  # type: ignore[arg-type]
         )  # fmt: skip
         site = np.repeat(np.arange(s.sites), s.plots)
         return TrialWorld(

@@ -9,7 +9,7 @@ stage), K arms, D context coordinates; arrays are (n, H, S, ...), so that the sl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Protocol, Self, final
 
@@ -184,7 +184,7 @@ class Block:
 AnyBlock = Block | Stage  # consecutive episodes of all worlds of a batch
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class World:
     """S worlds: one instance for each seed, or one for all of them."""
 
@@ -193,6 +193,18 @@ class World:
     controls: Sequence[FloatArray]  # (H, K) for each instance
     setting: Setting
     drifts: Sequence[str | Drift] = ()  # one per seed, where they differ; else the setting's
+
+    theta: FloatArray = field(init=False)  # (S, d)
+    maps: FloatArray = field(init=False)  # (S, K, M, d)
+    whitening: FloatArray = field(init=False)  # (S, K, M, M), at noise scale 1
+    control: FloatArray = field(init=False)  # (H, S, K)
+    preferences: FloatArray = field(init=False)  # (H, S, M)
+    features: FloatArray = field(init=False)  # (H, S, K, d)
+    sigma: FloatArray = field(init=False)  # (H, S, K), of the reward at noise scale 1
+    users: IntArray = field(init=False)  # (H,), their numbers
+    first_rows: IntArray = field(init=False)  # (S, 1), of each member's first arm in the following tables of all arms
+    mean_rows: FloatArray = field(init=False)  # (rows, M), mean outcomes, unless theta turns
+    noise_roots: FloatArray = field(init=False)  # (rows, M, M), a root of each covariance, for drawing noise
 
     at_once: ClassVar[bool] = False
 
@@ -207,6 +219,19 @@ class World:
             raise ShapeError(f"all instances must have the shape {self.shape}")
         for control in self.controls:
             checks.probabilities("control", checks.shaped("control", control, (self.shape.H, self.shape.K)))
+        whitening, covariances = zip(*(whiten(i.covariances) for i in self.instances), strict=True)
+        self.theta = self._per_seed([i.theta for i in self.instances])
+        self.maps = self._per_seed([i.maps for i in self.instances])
+        self.whitening = self._per_seed(whitening)
+        self.control = np.ascontiguousarray(self._per_seed(self.controls).swapaxes(0, 1))
+        preferences = self._per_seed([i.preferences for i in self.instances])
+        self.preferences = np.ascontiguousarray(preferences.swapaxes(0, 1))
+        self.features = np.matvec(self.maps.swapaxes(-1, -2), self.preferences[..., None, :])
+        self.sigma = np.sqrt(quadratic(self._per_seed(covariances), self.preferences))
+        self.users = np.arange(self.shape.H)
+        self.first_rows = self.shape.K * (np.arange(self.batch)[:, None] % len(self.instances))
+        self.mean_rows = np.concatenate([np.matvec(i.maps, i.theta) for i in self.instances])
+        self.noise_roots = np.asarray(np.linalg.inv(np.concatenate(whitening)), np.float64)
 
     @property
     def shape(self) -> Shape:
@@ -223,65 +248,8 @@ class World:
         """L."""
         return self.setting.episodes
 
-    @cached_property
-    def theta(self) -> FloatArray:
-        """(S, d)."""
-        return self._per_seed([i.theta for i in self.instances])
-
-    @cached_property
-    def maps(self) -> FloatArray:
-        """(S, K, M, d)."""
-        return self._per_seed([i.maps for i in self.instances])
-
-    @cached_property
-    def whitening(self) -> FloatArray:
-        """(S, K, M, M), at noise scale 1."""
-        return self._per_seed([whitening for whitening, _ in self._noise])
-
-    @cached_property
-    def control(self) -> FloatArray:
-        """(H, S, K)."""
-        return self._per_user(self.controls)
-
-    @cached_property
-    def preferences(self) -> FloatArray:
-        """(H, S, M)."""
-        return self._per_user([i.preferences for i in self.instances])
-
-    @cached_property
-    def features(self) -> FloatArray:
-        """(H, S, K, d)."""
-        return np.matvec(np.swapaxes(self.maps, -1, -2), self.preferences[..., None, :])
-
-    @cached_property
-    def users(self) -> IntArray:
-        """Their numbers: (H,)."""
-        return np.arange(self.shape.H)
-
-    @cached_property
-    def first_rows(self) -> IntArray:
-        """The row of each member's first arm in tables of the arms of all instances: (S, 1)."""
-        return self.shape.K * (np.arange(self.batch)[:, None] % len(self.instances))
-
-    @cached_property
-    def mean_rows(self) -> FloatArray:
-        """Mean outcomes of all arms, unless theta turns: (rows, M)."""
-        return np.concatenate([np.matvec(i.maps, i.theta) for i in self.instances])
-
-    @cached_property
-    def noise_roots(self) -> FloatArray:
-        """A root of each covariance, for drawing noise: (rows, M, M)."""
-        return np.asarray(np.linalg.inv(np.concatenate([whitening for whitening, _ in self._noise])), np.float64)
-
-    @cached_property
-    def _noise(self) -> list[tuple[FloatArray, FloatArray]]:
-        return [whiten(i.covariances) for i in self.instances]
-
     def _per_seed(self, arrays: Sequence[FloatArray]) -> FloatArray:
         return np.broadcast_to(arrays[0], (self.batch, *arrays[0].shape)) if len(arrays) == 1 else np.stack(arrays)
-
-    def _per_user(self, arrays: Sequence[FloatArray]) -> FloatArray:
-        return np.ascontiguousarray(np.swapaxes(self._per_seed(arrays), 0, 1))
 
     def blocks(self, episodes_per_block: int | None = None) -> Iterator[Block]:
         """The whole run, block by block; the cut into blocks changes nothing."""
@@ -291,8 +259,6 @@ class World:
         drifts = self.drifts or [setting.drift]
         by_drift = {drift: levels(drift, self.episodes, setting.magnitude) for drift in drifts}
         f = np.stack([by_drift[drift] for drift in drifts], -1)[:, None, :, None]  # (L, 1, S or 1, 1)
-        covariances = self._per_seed([covariance for _, covariance in self._noise])
-        sigma_at_1 = np.sqrt(quadratic(covariances, self.preferences))  # (H, S, K), at noise scale 1
         for start in range(0, self.episodes, size):
             episode = np.arange(start, min(start + size, self.episodes))
             contexts = setting.context_noise * draw.contexts(len(episode))  # (n, H, S, D)
@@ -308,7 +274,7 @@ class World:
             yield Block(
                 start=start,
                 scale=scale,
-                sigma=np.sqrt(scale)[..., None] * sigma_at_1,
+                sigma=np.sqrt(scale)[..., None] * self.sigma,
                 contexts=contexts,
                 noise=draw.noise(len(episode)),
                 theta=np.broadcast_to(theta, (len(episode), *theta.shape[1:])),
