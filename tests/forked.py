@@ -5,16 +5,23 @@ A client passes its arguments, folder, environment and standard streams to the s
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import pkgutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+
+from drimed.cli.console import console
+from drimed.cli.main import main
+from tests.trial import workers
 
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
@@ -43,12 +50,13 @@ def commands(folder: Path) -> Iterator[Path]:
 
 
 def serve(address: str) -> None:
-    """Import everything but the command line, whose width depends on the environment; then fork for every client."""
+    """Import everything and load the kernels; then fork for every client."""
     import drimed
 
     for module in pkgutil.walk_packages(drimed.__path__, "drimed."):
-        if not module.name.startswith("drimed.cli"):
-            import_module(module.name)
+        import_module(module.name)
+    workers.warm()
+    gc.freeze()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
@@ -76,10 +84,17 @@ def _answer(client: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["drimed", *arguments]
-    from drimed.cli.main import main
-
-    main()
-    sys.exit()
+    console.width = int(environment.get("COLUMNS", 80))
+    code: object = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    # What ends its workers is done; to take the whole interpreter down would take longer than most commands.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 if __name__ == "__main__":
