@@ -91,7 +91,7 @@ def test_arms_with_attributes_or_maps_may_join_too() -> None:
             "the control must be among the arms of the user or cohort; 'old'",
         ),
         (lambda t: t.add_user("east", 3), SpecError, "users.east: must be a table of fields, got 3"),
-        (lambda t: t.add_arm("new"), ConflictError, "a changed arm is a new arm with a new name"),
+        (lambda t: t.add_arm("new"), ConflictError, "a changed arm needs a new name"),
         (lambda t: t.add_arm("a;b"), SpecError, "must be a name"),
         (lambda t: t.add_arm("fourth", {"abuot": ""}), SpecError, "arms.fourth.abuot: unknown field 'abuot'"),
         (lambda t: t.add_arm("fourth", {"attributes": {"dose": 1.0}}), SpecError, "this one attributes"),

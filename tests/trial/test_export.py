@@ -13,7 +13,7 @@ from drimed.errors import InputError
 from drimed.evaluation.decision_log import read_log
 from drimed.records import AskRequest
 from drimed.trial import sheets, tables
-from drimed.trial.export import MEANING, records, write
+from drimed.trial.export import meanings, records, write
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports.worlds import PAPER as FOUND
@@ -44,7 +44,7 @@ def test_json_has_every_decision_and_every_column_is_explained(tmp_path: Path) -
     assert rows[-1]["state"] == "pending"
     told = (tmp_path / "d.dictionary.csv").read_text(encoding="utf-8")
     for name in rows[0]:
-        assert name in MEANING or any(name.startswith(m[:-1]) for m in MEANING if m.endswith("*")), name
+        assert name in meanings() or any(name.startswith(m[:-1]) for m in meanings() if m.endswith("*")), name
         assert "metric_*" in told
 
 

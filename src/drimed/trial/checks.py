@@ -118,11 +118,7 @@ def _check_columns(event: Event) -> None:
         raise ConflictError(f"no event of kind {event.kind!r} can follow here")
     if not event.actor:
         raise InputError(f"actor must be a name, got {event.actor!r}")
-    try:
-        zoned = datetime.fromisoformat(event.time).tzinfo is not None
-    except (TypeError, ValueError):
-        zoned = False
-    if not zoned:
+    if datetime.fromisoformat(event.time).tzinfo is None:
         raise InputError(f"time needs a UTC offset, as in 2026-05-01T10:00:00+00:00, got {event.time!r}")
     has = event.decision is not None, event.user is not None
     if has != (kind.has_decision, kind.has_user):
@@ -176,11 +172,8 @@ def _check_rules(state: TrialState, body: kinds.RulesChanged) -> None:
         raise ConflictError("these are the stopping rules that the trial has", ("stopping",))
     exact = next((name for name, rule in new.rules.items() if rule.evidence == "exact"), None)
     if exact is not None and state.balances:
-        raise InputError(
-            "exact ranges need decisions that are drawn one by one, and this trial spreads those of a season evenly: "
-            'use evidence = "propensities", or name an exact rule in the file of a new trial',
-            ("stopping", "rules", exact, "evidence"),
-        )
+        text = "exact ranges need decisions that are drawn one by one, and this trial spreads those of a season evenly"
+        raise InputError(f'{text}: use evidence = "propensities"', ("stopping", "rules", exact, "evidence"))
     spec = state.spec.model_copy(update={"stopping": new})
     raise_if_any(stopping_faults(spec, {name: state.profile(name).definition for name in state.users}))
 
@@ -200,19 +193,15 @@ def check_room(state: TrialState, more: int) -> None:
     """A trial has at most as many decisions as its file allows."""
     most, n = None if state.spec.stopping is None else state.spec.stopping.decisions, state.counts.decisions
     if most is not None and n + more > most:
-        raise ConflictError(
-            f"trial {state.spec.name!r} may have {most} decisions and has {n}: {most - n} are left, and {more} were "
-            "asked for; ask for fewer users",
-            ("users",),
-        )
+        text = f"trial {state.spec.name!r} may have {most} decisions and has {n}: {most - n} are left"
+        raise ConflictError(f"{text}, and {more} were asked for; ask for fewer users", ("users",))
 
 
 def check_block(user: str, plot: str, block: str | None, own: Mapping[str, str | None]) -> None:
     """A plot stays in its block."""
     if plot in own and own[plot] != block:
-        raise ConflictError(
-            f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}", ("plots", user, plot)
-        )
+        text = f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}"
+        raise ConflictError(text, ("plots", user, plot))
 
 
 def check_known_users(state: TrialState, users: Iterable[str], at: Path, *, by_name: bool = True) -> None:
@@ -307,10 +296,8 @@ def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | ki
         raise ConflictError(f"it has {body.was} as the earlier outcome, and {recorded.outcome} was recorded")
     if isinstance(body, kinds.OutcomeMissing):
         if state.state_of(recorded.outcome, missing=True) != MISSING:
-            raise ConflictError(
-                f"decision {number} has its whole outcome; nothing of it is missing; if that is not its own, "
-                "take it back first: amend it with empty values"
-            )
+            text = f"decision {number} has its whole outcome; nothing of it is missing"
+            raise ConflictError(f"{text}; if that is not its own, amend it with empty values first")
         if recorded.marked_missing:
             raise ConflictError(f"decision {number} was marked as missing already")
         return
@@ -333,11 +320,9 @@ def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | ki
             if name not in new:
                 raise ConflictError(f"values of decision {number} were taken back: that is an amendment")
             if new[name] != value:
-                raise ConflictError(
-                    f"decision {number} already has {name} = {value!r}, and {new[name]!r} is another value; if the "
-                    f"first was wrong, amend it with `drimed trial amend ... --decision {number}`",
-                    (field, name),
-                )
+                text = f"decision {number} already has {name} = {value!r}, and {new[name]!r} is another value"
+                remedy = f"if the first was wrong, amend it with `drimed trial amend ... --decision {number}`"
+                raise ConflictError(f"{text}; {remedy}", (field, name))
 
 
 def _check_values(state: TrialState, outcome: Values) -> None:
@@ -389,9 +374,7 @@ def _recorded_part(kind: type[P], data: dict[str, Any]) -> P:
 
 def _check_arm(state: TrialState, body: kinds.ArmAdded) -> None:
     if body.arm in state.spec.arms:
-        raise ConflictError(
-            f"there is an arm {body.arm!r} already; a changed arm is a new arm with a new name", ("name",)
-        )
+        raise ConflictError(f"there is an arm {body.arm!r} already; a changed arm needs a new name", ("name",))
     arm = _recorded_part(Arm, body.definition)
     if body.noise is not None:
         if list(body.noise) != [body.arm]:

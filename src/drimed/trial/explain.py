@@ -178,9 +178,8 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
         texts = [f"{d.arm} is estimated to bring {against(own)}{most}."]
     if best is not None and is_beaten:
         best_one = others[best]
-        texts.append(
-            f"{best} is estimated best: {'it is the control' if _is_control(best_one) else against(best_one)}."
-        )
+        which = "it is the control" if _is_control(best_one) else against(best_one)
+        texts.append(f"{best} is estimated best: {which}.")
         if own is not None and own.high > best_one.estimate:
             texts.append(f"The range of {d.arm} reaches beyond that: it may still be better.")
     elif (own is None or _is_control(own)) and not all(map(_is_control, others.values())):

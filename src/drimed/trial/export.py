@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,29 +28,6 @@ from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
 FORMS = (".csv", SUFFIX, ".json", ".parquet")
-MEANING = {
-    "decision": "number of the decision, from 1",
-    "episode": "number of its season, from 1",
-    "season": "name of the season; empty: it has none",
-    "date": "when the season began, as given; empty: it was not",
-    "user": "the user it was for",
-    "group": "the user's site, clinic or other group; a user that has none is a group of its own",
-    "plot": "the plot it was for, where the user has several; names are unique within a user",
-    "block": "the block of that plot; names are unique within a user",
-    "time": "when it was taken (UTC)",
-    "attribute_*": "attribute of the user: a number in the unit of the trial file, or a level",
-    "context_*": "context it was taken in, in the unit of the trial file",
-    "action": "the arm that was given",
-    "propensity": "probability that this arm had when it was drawn; empty: the policy's draw has no closed form",
-    "probability_*": "probability of each arm",
-    "reason": "whether the guard changed the policy's proposal, and why",
-    "effect_*": "each arm's reward against this user's control, as estimated at that moment; empty: nothing was known",
-    "state": "pending, partial, complete or missing",
-    "metric_*": "outcome; empty: not there",
-    "control.*": "outcome of the control plot, where there is one",
-    "reward": "the worth of the outcome to the user, with the preference of that moment; empty: not known in full",
-    "amendments": "how often the outcome was amended",
-}
 
 
 def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
@@ -183,6 +161,11 @@ def write(trial: Trial, path: Path, *, whole: bool = False, force: bool = False)
     return count
 
 
+def meanings() -> dict[str, str]:
+    """The meaning of each column; a star stands for a name of the trial."""
+    return tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+
+
 def data_dictionary(state: TrialState) -> str:
     """The meaning of each column, as a sheet."""
     spec, rows = state.spec, []
@@ -192,7 +175,7 @@ def data_dictionary(state: TrialState) -> str:
         "metric_*": spec.metrics,
         "control.*": spec.metrics if spec.feedback == "difference" else {},
     }
-    for column, meaning in MEANING.items():
+    for column, meaning in meanings().items():
         unit = spec.reward.unit if column in ("reward", "effect_*") else ""
         rows.append({"column": column, "meaning": f"{meaning}; in {unit}" if unit else meaning})
         for name, part in declared.get(column, {}).items():

@@ -380,10 +380,7 @@ class Problem:
         missing = (profile.control > 0) & ~mask
         if missing.any():
             arm = self.arms[int(np.argmax(missing))]
-            raise ConflictError(
-                f"arm {arm!r} is the control of user {profile.user!r} and cannot be unavailable to it: give the user "
-                "another control first"
-            )
+            raise ConflictError(f"arm {arm!r} is the control of user {profile.user!r}: give it another control first")
         return mask
 
     def offer(
@@ -590,9 +587,7 @@ def _implied_settings(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
             for rail in spec.guardrails
         )
     elif spec.guardrails:
-        raise ConfigError(
-            f'the guard of {spec.policy.name!r} has no guardrails; use guard = "expected" or "certain", or dri_med'
-        )
+        raise ConfigError(f'the guard of {spec.policy.name!r} has no guardrails; use guard = "expected" or "certain"')
     return {name: value for name, value in implied.items() if name in plain.settings}
 
 

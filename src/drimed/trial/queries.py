@@ -101,18 +101,12 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
     if traits.protects == "discourages":
         texts.append('this guard only discourages decisions below the control; guard = "certain" excludes them')
     elif traits.protects == "nothing":
-        texts.append(
-            f"policy {spec.policy.name!r} does not protect users: its decisions may fall below the control; dri_med "
-            'protects them, or give guard = "expected"'
-        )
+        texts.append(f'policy {spec.policy.name!r} does not protect users; dri_med does, or give guard = "expected"')
     elif traits.tolerance is not None and traits.protects != "sum" and (note := traits.tolerance.note()) is not None:
         texts.append(note)
     if traits.protects == "every arm" and next(iter(spec.arms.values())).kind == "own effects":
-        texts.append(
-            "guard 'certain' with arms that teach nothing about each other: an arm that was never given cannot be "
-            "certified unless the tolerance covers most of the metrics' range, and the trial may stay on the control; "
-            'describe the arms by attributes, or use guard = "expected"'
-        )
+        text = "guard 'certain' cannot certify an arm that was never given, where arms have no attributes in common"
+        texts.append(f'{text}: the trial may stay on the control; describe the arms, or use guard = "expected"')
     has_floor = spec.floors is not None and spec.floors.control > 0
     if spec.kind == "field" and traits.tolerance is not None and not has_floor and not users:  # fixed once it has begun
         texts.append("the control has no minimum probability; set `[floors] control = 0.05`")
@@ -126,10 +120,8 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
     for name, declared in spec.attributes.items():
         scaled = declared.levels is not None or (declared.typical is not None and declared.spread is not None)
         if not scaled and not any(name in (user.attributes or {}) for user in spec.users.values()):
-            texts.append(
-                f"attribute {name!r} has no typical value or spread, and no user in the file to take them from: its "
-                "values are used as they are; declare both, or its levels if it is a category"
-            )
+            text = f"attribute {name!r} has no typical value or spread, and no user in the file to take them from"
+            texts.append(f"{text}: declare both, or its levels if it is a category")
     return texts
 
 

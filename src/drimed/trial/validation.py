@@ -246,11 +246,8 @@ def preference_faults(spec: TrialSpec, preference: Mapping[str, float], at: Path
             yield from _unknown("metric", name, spec.metrics, (*at, name))
         elif "better" in metric.model_fields_set and (weight < 0 if metric.better == "higher" else weight > 0):
             other = "higher" if metric.better == "lower" else "lower"
-            yield Fault(
-                (*at, name),
-                f"[metrics.{name}] says that {metric.better} is better, and a weight of {weight:g} seeks the opposite: "
-                f'write {-weight:g}, or better = "{other}"',
-            )
+            text = f"[metrics.{name}] says {metric.better} is better, and a weight of {weight:g} seeks the opposite"
+            yield Fault((*at, name), f'{text}: write {-weight:g}, or better = "{other}"')
     if not any(preference.values()):
         yield Fault(at, "must give at least one metric a weight other than zero")
 
@@ -283,11 +280,8 @@ def control_plot_faults(
     if not _cancels(spec) or (traits.weighting, traits.feedback) != ("learned", "vector"):
         return
     if control is not None and first is not None and _support(control) != _support(first):
-        yield Fault(
-            at,
-            f"with feedback 'difference' and noise that is learned, all users must have one control, {first!r}, got "
-            f'{control!r}; or give the noise, or learn from the reward alone: [policy] feedback = "reward"',
-        )
+        text = f"all users must have one control, {first!r}, got {control!r}: the noise of differences to it is learned"
+        yield Fault(at, f'{text}; give the noise, or [policy] feedback = "reward"')
 
 
 def _default_faults(spec: TrialSpec, own: Cohort, resolved: Cohort, at: Path) -> Iterator[Fault]:
@@ -461,11 +455,8 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
     """Faults of a policy that does not fit the trial, once both are sound on their own."""
     problem = Problem(spec)
     if (d := problem.shape.d) > MOST_COEFFICIENTS:
-        yield Fault(
-            ("arms",),
-            f"a trial learns at most {MOST_COEFFICIENTS} coefficients, these arms and metrics need {d}: describe the "
-            "arms by fewer attributes or narrower maps, or have fewer of them",
-        )
+        text = f"a trial learns at most {MOST_COEFFICIENTS} coefficients, these arms and metrics need {d}"
+        yield Fault(("arms",), f"{text}: have fewer of them, fewer attributes or narrower maps")
         return
     try:
         policy = build_policy(problem)
@@ -513,11 +504,8 @@ def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule,
     if rule.each == "group" and not groups:
         yield Fault((*at, "each"), "no user and no cohort has a group: give them groups, or leave `each` out")
     if rule.each == "user" and spec.enrols:
-        yield Fault(
-            (*at, "each"),
-            "with open enrolment the number of users is not known, and alpha cannot be divided among them: write "
-            'each = "group", or leave `each` out',
-        )
+        text = "with open enrolment the number of users is not known, and alpha cannot be divided among them"
+        yield Fault((*at, "each"), f'{text}: write each = "group", or leave `each` out')
     elif rule.each == "user" and not users:
         yield Fault((*at, "each"), "there are no users in the file to divide alpha among: name them first")
     at, policy = (*at, "evidence"), make(spec.policy.name)
@@ -527,11 +515,8 @@ def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule,
         if rule.then != "advise" and spec.confounds_seasons_with_arms:
             yield Fault(at, f'{SEASONLESS}; or write then = "advise", or [stopping] seasons = 1 if there is one season')
     elif isinstance(policy, Policy) and policy.rule.randomisation == "sampled":
-        yield Fault(
-            at,
-            f"the policy {spec.policy.name!r} only samples, and its propensities are not known: take another policy, "
-            'such as dri_med, or evidence = "model"',
-        )
+        text = f"the policy {spec.policy.name!r} only samples, and its propensities are not known"
+        yield Fault(at, f'{text}: take another, such as dri_med, or evidence = "model"')
     for metric in (spec.metrics if rule.metric is None else [rule.metric]) if rule.evidence == "exact" else ():
         if metric in spec.metrics and spec.metrics[metric].range is None:
             text = f"exact ranges need the range of {metric!r}, outside of which no outcome can be"
