@@ -128,9 +128,6 @@ def visible(text: str) -> str:
     >>> visible("north\\x1b[31m\\u202e")
     'north\\\\x1b[31m\\\\u202e'
     """
-    if text.isprintable():
-        return text
     acting = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of Unicode
-    return "".join(
-        c.encode("unicode_escape").decode() if c != "\n" and unicodedata.category(c) in acting else c for c in text
-    )
+    seen = (c if c == "\n" or unicodedata.category(c) not in acting else ascii(c)[1:-1] for c in text)
+    return text if text.isprintable() else "".join(seen)

@@ -135,13 +135,10 @@ def _check_columns(event: Event) -> None:
 def _check_looks(state: TrialState, event: Event) -> None:
     """A pause or stop that a look demands comes right after it, and decisions wait for a look that is due."""
     looked = state.looked
-    if looked.demands is not None and (event.kind, event.body.get("reason")) != looked.demands:
-        raise ConflictError(f"the look before it demands that the trial is {looked.demands[0]}: {looked.demands[1]}")
-    if (
-        looked.demands is None
-        and looked.last == state.seq
-        and event.kind not in LOOK_FOR.get(looked.cause, kinds.KINDS)
-    ):
+    if looked.demands is not None:
+        if (event.kind, event.body.get("reason")) != looked.demands:
+            raise ConflictError("the look before it demands that the trial is {}: {}".format(*looked.demands))
+    elif looked.last == state.seq and event.kind not in LOOK_FOR.get(looked.cause, kinds.KINDS):
         raise ConflictError(f"the look before it was taken for {' or '.join(LOOK_FOR[looked.cause])}")
     if event.kind in (kinds.EPISODE, kinds.DECISION):
         cause = due(state, opens=event.kind == kinds.EPISODE)
@@ -219,12 +216,8 @@ def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
     if state.episode.number < 1:
         raise ConflictError("no episode is open")
     # Arms that were unavailable for all users of the request.
-    extra = {
-        arm
-        for e, b in zip(events, bodies, strict=True)
-        for arm in b.unavailable
-        if arm not in state.excluded(str(e.user))
-    }
+    pairs = zip(events, bodies, strict=True)
+    extra = {arm for e, b in pairs for arm in b.unavailable if arm not in state.excluded(str(e.user))}
     taken: set[str] = set()
     for i, (event, body) in enumerate(zip(events, bodies, strict=True)):
         user = str(event.user)
@@ -419,14 +412,10 @@ def _unlikely_value(user: str, name: str, value: Any, declared: Attribute | Cont
     """Doubts about a number that is known before a decision, by its typical value and spread in the file."""
     if not isinstance(value, int | float):
         return
-    reason = _unlikely_anywhere(value)
-    if (
-        declared.typical is not None
-        and declared.spread is not None
-        and declared.model_fields_set & {"typical", "spread"}
-    ):
-        far = f"is far from {declared.typical:g}, which is typical by the trial file, with a spread of"
-        reason = f"{far} {declared.spread:g}" if abs(value - declared.typical) > FAR * declared.spread else None
+    reason, typical, spread = _unlikely_anywhere(value), declared.typical, declared.spread
+    if typical is not None and spread is not None and declared.model_fields_set & {"typical", "spread"}:
+        far = f"is far from {typical:g}, which is typical by the trial file, with a spread of {spread:g}"
+        reason = far if abs(value - typical) > FAR * spread else None
     if reason is not None:
         yield Fault(at, f"user {user!r}: {name} {value:g} {reason}{_hint(value)}", severity="unlikely")
 

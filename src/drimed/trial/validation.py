@@ -184,22 +184,20 @@ def name_faults(name: str, at: Path) -> Iterator[Fault]:
 
 def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
     """Metrics, context fields and attributes are columns of one sheet: each needs a name of its own."""
-    places: dict[str, dict[str, Path]] = {
-        part: {name: (part, name) for name in getattr(spec, part)} for part in ("metrics", "context", "attributes")
-    }
+    parts = ("metrics", "context", "attributes")
+    places: dict[tuple[str, str], Path] = {(part, name): (part, name) for part in parts for name in getattr(spec, part)}
     for user, definition in spec.users.items():
         for name in definition.attributes or ():
-            places["attributes"].setdefault(name, ("users", user, "attributes", name))
+            places.setdefault(("attributes", name), ("users", user, "attributes", name))
     columns: dict[str, str] = {}
-    for part, names in places.items():
-        for name, at in names.items():
-            key = folded(name)
-            coded = key == CODE and spec.blinding is not None
-            if key in (*OWN_COLUMNS, *NOTE_COLUMNS) or key.startswith(tuple(f"{p}." for p in COLUMN_PARTS)) or coded:
-                yield Fault(at, f"{name!r} is what sheets call a column of their own: choose another name")
-            elif key in columns:
-                yield Fault(at, f"{name!r} and {columns[key]} would be one column of a sheet: choose another name")
-            columns.setdefault(key, f"{part}.{name}")
+    own = (*OWN_COLUMNS, *NOTE_COLUMNS, *(() if spec.blinding is None else (CODE,)))
+    for (part, name), at in places.items():
+        key = folded(name)
+        if key in own or key.startswith(tuple(f"{p}." for p in COLUMN_PARTS)):
+            yield Fault(at, f"{name!r} is what sheets call a column of their own: choose another name")
+        elif key in columns:
+            yield Fault(at, f"{name!r} and {columns[key]} would be one column of a sheet: choose another name")
+        columns.setdefault(key, f"{part}.{name}")
 
 
 def _code_faults(spec: TrialSpec) -> Iterator[Fault]:
@@ -393,11 +391,9 @@ def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
     if spec.model.balanced and spec.has_exact_rule:
         text = "an exact stopping rule needs decisions that are drawn one by one"
         yield Fault(("model", "balanced"), f'{text}: leave it out, or use evidence = "propensities"')
-    declared: list[tuple[Path, Attribute | ContextField]] = [
-        *((("attributes", name), attribute) for name, attribute in spec.attributes.items()),
-        *((("context", name), field) for name, field in spec.context.items()),
-    ]
-    for at, covariate in declared:
+    declared: dict[Path, Attribute | ContextField] = {("attributes", name): a for name, a in spec.attributes.items()}
+    declared |= {("context", name): field for name, field in spec.context.items()}
+    for at, covariate in declared.items():
         if covariate.levels is not None:
             for field in sorted({"typical", "spread"} & covariate.model_fields_set):
                 yield Fault((*at, field), "belongs to a number; a category has levels only")

@@ -84,8 +84,7 @@ class _Replay:
             self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off", chain=True)
         self._compare_anchors(anchors, hashes)
         faults = [*self.broken, *self.faults][:MOST_FAULTS]
-        counts = self.seq, self.decisions, self.exact, self.rounded
-        ok = not faults and self.unchecked is None
+        ok, counts = not faults and self.unchecked is None, (self.seq, self.decisions, self.exact, self.rounded)
         return Proof(ok, *counts, faults, self.hash, self.anchors, self.looks, self.unchecked)
 
     def _fault(self, text: str, *, chain: bool = False) -> None:
@@ -97,17 +96,15 @@ class _Replay:
         """Every event, in its place and unchanged; `hashes` gets those of the events that it names."""
         for event in self.ledger.events(until=LARGEST):
             if event.seq != self.seq + 1:
-                self._fault(
-                    f"after event {self.seq} comes event {event.seq}: {event.seq - self.seq - 1} missing", chain=True
-                )
+                gap = f"after event {self.seq} comes event {event.seq}: {event.seq - self.seq - 1} missing"
+                self._fault(gap, chain=True)
             try:
                 holds = hash_after(self.hash, event) == event.hash
             except (TypeError, ValueError):  # SQLite takes bytes for text
                 holds = False
             if not holds:
-                self._fault(
-                    f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place", chain=True
-                )
+                text = f"event {event.seq} ({event.kind}) is not what was recorded, or not in its place"
+                self._fault(text, chain=True)
             self.seq, self.hash = event.seq, event.hash
             self.expected = self.expected or event.hash == expected_hash
             if event.seq in hashes:
