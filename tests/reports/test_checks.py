@@ -12,14 +12,7 @@ import pytest
 from drimed.formatting import short
 from drimed.records import Report
 from drimed.reports.analysis import Analysis, analyse
-from drimed.reports.checks import (
-    RATE,
-    Checks,
-    _floor_advice,
-    agreement,
-    check,
-    describe_checks,
-)
+from drimed.reports.checks import RATE, Checks, _floor_advice, agreement, check, describe_checks
 from drimed.reports.page import report
 from drimed.reports.wording import summary
 from drimed.trial.dataset import load_dataset

@@ -11,15 +11,7 @@ import pytest
 from drimed.errors import InputError
 from drimed.records import Report
 from drimed.reports.analysis import analyse
-from drimed.reports.effects import (
-    EVERYBODY,
-    REWARD,
-    evidence,
-    fit_now,
-    inference_learner,
-    own_effects,
-    usable,
-)
+from drimed.reports.effects import EVERYBODY, REWARD, evidence, fit_now, inference_learner, own_effects, usable
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports.worlds import (

@@ -39,16 +39,11 @@ def verdicts(page: str) -> dict[str, str]:
 def test_the_page_stands_alone_and_shows_everything(tmp_path: Path) -> None:
     page = write_report(worlds.play(worlds.PAPER, 8), tmp_path / "r").read_text(encoding="utf-8")
     assert not re.search(r"(src|action)=|href=.(?!#)|<script|<link|@import|url\((?!#)", page)
-    for heading in (
-        "In short",
-        "Effects against control",
-        "The best arm for each user so far",
-        "Was anybody worse off?",
-        "Who got what",
-        "Do the assumptions hold?",
-        "Data",
-        "What would be decided next",
-    ):
+    headings = (
+        "In short", "Effects against control", "The best arm for each user so far", "Was anybody worse off?",
+        "Who got what", "Do the assumptions hold?", "Data", "What would be decided next",
+    )  # fmt: skip
+    for heading in headings:
         assert f">{heading}</h2>" in page
     on = ["effects-chart", "effects-chart-2", "effects-chart-3"]  # the reward, yield, cost
     assert re.findall(CHARTS, page) == [*on, "over-time-chart", "reward-chart", "allocation-chart"]

@@ -138,14 +138,13 @@ def variants(spec: TrialSpec) -> list[Design]:
 def tolerating(spec: TrialSpec, times: float) -> TrialSpec:
     """The trial with so many times the tolerance."""
     t = spec.tolerance
-    wider = t.model_copy(update={"relative": min(times * t.relative, 0.99), "absolute": times * t.absolute})
-    return spec.model_copy(update={"tolerance": wider})
+    wider = {"relative": min(times * t.relative, 0.99), "absolute": times * t.absolute}
+    return spec.model_copy(update={"tolerance": t.model_copy(update=wider)})
 
 
 def with_floor(spec: TrialSpec, control: float) -> TrialSpec:
     """The trial with another floor of the control."""
-    floors = (spec.floors or Floors()).model_copy(update={"control": control})
-    return spec.model_copy(update={"floors": floors})
+    return spec.model_copy(update={"floors": (spec.floors or Floors()).model_copy(update={"control": control})})
 
 
 @dataclass(frozen=True)
@@ -206,18 +205,17 @@ def find(what: str, goal: Goal, plan: Plan, scenario: str, store: Path | None, *
         raise InputError(f"--find is one of seasons, {', '.join(TRIED)}, got {what!r}")
     tried: list[tuple[float, Number]] = []
     for value in LENGTHS if what == "seasons" else TRIED[what]:
-        change = tolerating if what == "tolerance" else with_floor
-        changed = plan.spec if what == "seasons" else change(plan.spec, value)
-        seasons = int(value) if what == "seasons" else plan.seasons
-        only = replace(
-            plan, scenarios={scenario: plan.scenarios[scenario]}, designs=(Design(OWN, changed),), seasons=seasons
-        )
+        changed, seasons = plan.spec, plan.seasons
+        if what == "seasons":
+            seasons = int(value)
+        else:
+            changed = (tolerating if what == "tolerance" else with_floor)(plan.spec, value)
+        worlds = {scenario: plan.scenarios[scenario]}
+        only = replace(plan, scenarios=worlds, designs=(Design(OWN, changed),), seasons=seasons)
         (record,) = only.run(store, **how).values()
         if goal.claim != PROPENSITIES and not record.estimates:
-            raise InputError(
-                f"this policy estimates no effects, and has no power {goal.claim}; ask for "
-                f'"power {PROPENSITIES} {goal.share:g}"'
-            )
+            ask = f'ask for "power {PROPENSITIES} {goal.share:g}"'
+            raise InputError(f"this policy estimates no effects, and has no power {goal.claim}; {ask}")
         if not (record.meant > 0).any():
             raise InputError(f"in scenario {scenario!r} no arm is better: there is no power to find; name another one")
         powers = record.power_by_look(goal.claim)
@@ -236,14 +234,14 @@ def quick(spec: TrialSpec, given: dict[str, Scenario] | None = None) -> tuple[Re
     `given` are the scenarios of the file.
     """
     try:
-        known = {n: s for n, s in (given or {}).items() if not s.history} or scenarios.usual(spec)
-        plan = Plan(spec, known, (own(spec),), trials=QUICK_TRIALS)
-        plan = replace(plan, scenarios={plan.main: known[plan.main]})
-        trials = plan.simulated(plan.main)
+        worlds = {n: s for n, s in (given or {}).items() if not s.history} or scenarios.usual(spec)
+        plan = Plan(spec, worlds, (own(spec),), trials=QUICK_TRIALS)
+        name = plan.main
+        plan = replace(plan, scenarios={name: worlds[name]})
+        trials = plan.simulated(name)
     except DrimedError as error:
         return None, [f"not rehearsed: {error}"]
-    name, seasons = plan.main, trials.setting.seasons
-    size = max(map(len, trials.places)) * len(spec.arms) * len(spec.metrics)
+    seasons, size = trials.setting.seasons, max(map(len, trials.places)) * len(spec.arms) * len(spec.metrics)
     if size > QUICK_LARGEST or seasons > 2 * scenarios.SEASONS:
         return None, []
     record = plan.run(None, jobs=1)[name, OWN]

@@ -134,7 +134,7 @@ def as_json(results: Results) -> dict[str, Any]:
     def design(scenario: str, name: str) -> dict[str, Any]:
         record = results.records[scenario, name]
         return {
-            "trials": record.trials,
+            "trials": len(record.control),
             "measures": pairs(results.measured[scenario, name]),
             "looks": (record.looks + 1).tolist(),
             "power by look": {c: [[n.value, n.error] for n in record.power_by_look(c)] for c in numbers.CLAIMS},
@@ -175,23 +175,19 @@ def _tables(results: Results) -> list[Table]:
     plan, names, measured = results.plan, list(results.plan.scenarios), results.measured
     tables = []
     if (past := plan.history) is not None:
-        title = (
-            f"Standard deviations estimated from the past: {counted(len(past.seasons), 'season')}, "
-            f"{counted(len(past.sites), 'site')}"
-        )
-        by_metric = [
-            [metric, *(short(float(v[m])) for v in past.components.values())] for m, metric in enumerate(past.metrics)
-        ]
-        tables.append(Table(title, ["metric", *(k.replace("_", " x ") for k in past.components)], by_metric))
-
+        size = f"{counted(len(past.seasons), 'season')}, {counted(len(past.sites), 'site')}"
+        kinds, values = zip(*past.components.items(), strict=True)
+        rows = [[metric, *(short(float(v[m])) for v in values)] for m, metric in enumerate(past.metrics)]
+        columns = ["metric", *(kind.replace("_", " x ") for kind in kinds)]
+        tables.append(Table(f"Standard deviations estimated from the past: {size}", columns, rows))
     unit, designs = plan.spec.reward.unit, [d.name for d in plan.designs]
-    kinds = {k: n for s in names for k, n in measured[s, OWN].items()}
-    rows = [[numbers.with_unit(k, n, unit), *(_text(measured[s, OWN].get(k)) for s in names)] for k, n in kinds.items()]
+    shown = {k: n for s in names for k, n in measured[s, OWN].items()}
+    rows = [[numbers.with_unit(k, n, unit), *(_text(measured[s, OWN].get(k)) for s in names)] for k, n in shown.items()]
     tables.append(Table("This trial, by scenario (± standard error of the simulation)", ["", *names], rows))
     compared = [k.format(claim=results.own[plan.main].first_claim) for k in BESIDE]
     for s in names if len(designs) > 1 else ():
         rows = [[d, *(_text(measured[s, d].get(k)) for k in compared)] for d in designs]
-        columns = ["", *(numbers.with_unit(k, kinds.get(k), unit) for k in compared)]
+        columns = ["", *(numbers.with_unit(k, shown.get(k), unit) for k in compared)]
         tables.append(Table(f"Designs side by side: {s}", columns, rows))
     best = {s: results.best_by_user(s) for s in names}
     rows = [[who, *(best[s][who].text() for s in names)] for who in best[names[0]]]

@@ -68,11 +68,6 @@ class Record(sweep.Record):
     shared: ClassVar[tuple[str, ...]] = ("looks",)
 
     @property
-    def trials(self) -> int:
-        """S."""
-        return len(self.control)
-
-    @property
     def estimates(self) -> bool:
         """Whether the policy estimates effects: the published algorithms do not."""
         return not bool(np.isnan(self.estimate).any())
@@ -124,7 +119,7 @@ class Number:
     def of(values: Any, kind: str = SHARE) -> Number:
         """The mean of one number for each trial: (S,). A share of 0 or 1 has the error of one trial more or less."""
         x = np.asarray(values, np.float64)
-        error = float(x.std(ddof=1)) / len(x) ** 0.5 if len(x) > 1 else float("nan")
+        error = _standard_error(x)
         if error == 0.0 and kind == SHARE and x[0] in (0.0, 1.0):
             error = 1.0 / (len(x) + 1)
         return Number(float(x.mean()), error, kind)
@@ -133,11 +128,8 @@ class Number:
     def ratio(top: FloatArray, bottom: FloatArray) -> Number | None:
         """Of two expectations: (S,) each; None where the second is zero."""
         b = float(bottom.mean())
-        if not abs(b) > 0:
-            return None
-        r = float(top.mean()) / b
-        off = (top - r * bottom) / b
-        return Number(r, float(off.std(ddof=1)) / len(off) ** 0.5 if len(off) > 1 else float("nan"))
+        r = float(top.mean()) / b if b else 0.0
+        return Number(r, _standard_error((top - r * bottom) / b)) if b else None
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -157,6 +149,10 @@ class Number:
         return f"{value} (± {error})" + (f" {unit}" if unit and self.kind == REWARD else "")
 
 
+def _standard_error(x: FloatArray) -> float:
+    return float(x.std(ddof=1)) / len(x) ** 0.5 if len(x) > 1 else float("nan")
+
+
 Measures = dict[str, Number | None]
 
 
@@ -170,7 +166,7 @@ def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
     out: Measures = {
         "seasons": Number.of(r.played, PLAIN),
         "share of control": Number.of(np.nanmean(r.control, 1)),
-        "share of control in the last season": Number.of(r.control[np.arange(r.trials), r.played - 1]),
+        "share of control in the last season": Number.of(pick(r.control, r.played - 1)),
         "trials that stand on the control": Number.of(np.nanmin(r.control, 1) >= FROZEN),
         "decisions that the guard changed": Number.of(np.nanmean(r.changed, 1)),
         "gain against the control": Number.of(np.nanmean(_difference(r.given, r.controls), 1), REWARD),

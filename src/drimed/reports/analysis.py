@@ -17,10 +17,9 @@ from drimed.reports import effects as estimation
 from drimed.reports.benefit import Benefit, benefit
 from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
 from drimed.trial import ask, queries
-from drimed.trial import events as kinds
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import REWARD, fitted_model, may_get
-from drimed.trial.events import DECISION, now
+from drimed.trial.events import DECISION, RULES, now
 from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
 from drimed.trial.spec import Stopping, StoppingRule, TrialSpec
@@ -239,7 +238,7 @@ class StoppingHistory:
 
 def stopping_history(ledger: Ledger, state: TrialState) -> StoppingHistory | None:
     """All looks and changes up to a state; None for a trial that never had rules."""
-    changes = list(ledger.events(kinds=[kinds.RULES], until=state.seq))
+    changes = list(ledger.events(kinds=[RULES], until=state.seq))
     if state.spec.stopping is None and not changes:
         return None
     decided = next(ledger.events(kinds=[DECISION], until=state.seq, limit=1), None)
