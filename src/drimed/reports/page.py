@@ -78,7 +78,7 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "summary": summary(a),
         "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
         "level": _level(a),
-        "by_site": _by_site(a, words, view),
+        "by_site": _by_site(a, words, view.users),
         "undecided": undecided(a, words),
         "recommendations": [r for r in a.recommendations if r.user in some] if a.has_estimates() else [],
         "nothing_yet": NOTHING_YET if all(r.alone for r in a.recommendations) else "",
@@ -227,46 +227,44 @@ def _recommendation_row(r: Recommendation) -> dict[str, Any]:
     return row | {"p_best": r.p_best}
 
 
-def _row(a: Analysis, words: Words, effect: Effect, label: str) -> EffectRow:
-    state = a.data.state
-    users = {user: state.profile(user).definition for user in state.users}
-    good = None if effect.on == REWARD else better_direction(state.spec, users, effect.on)
-    judged = a.checks.withdrawn is None and (a.variation is None or a.can_be_judged(effect))
-    judged = judged or effect.source != MODEL
-    note, retired = words.source(a.source(effect)), effect.arm in state.retired
-    return EffectRow(label, effect, good, judged=judged, note=note, retired=retired)
-
-
 def _effects(a: Analysis, words: Words, who: str, on: str, place: int) -> Chart | None:
-    """The effects on a measure; of many arms, those that were given most."""
-    state = a.data.state
-    order, arms = list(groups(state)) if who == GROUPED else [who], state.problem.arms
+    """The effects on a measure for all users, a group or a user, or for all groups."""
+    order, arms = list(groups(a.data.state)) if who == GROUPED else [who], a.data.state.problem.arms
     known = [x for x in a.effects if x.is_known and not x.is_control] if a.data.has_outcome.any() else []
     shown = [x for x in known if x.who in order and x.on == on]
     shown.sort(key=lambda x: (order.index(x.who), arms.index(x.arm), SOURCES.index(x.source)))
-    compared = list(dict.fromkeys(x.arm for x in shown))
-    left_out = ""
+    return _forest(a, words, f"effects-chart-{place + 1}" if place else "effects-chart", shown, on, who, who == GROUPED)
+
+
+def _by_site(a: Analysis, words: Words, users: Sequence[str]) -> Chart | None:
+    """The effects on the reward for each user, where they are not too many."""
+    some = set(users)
+    own = [x for x in a.own_effects if x.who in some and x.is_known and not x.is_control]
+    if a.variation is None or len(users) < 2 or len(own) > MOST_ROWS:
+        return None
+    return _forest(a, words, "site-effects-chart", own, REWARD, f"each {words.user}", True)
+
+
+def _forest(
+    a: Analysis, words: Words, id: str, effects: Sequence[Effect], on: str, whom: str, named: bool
+) -> Chart | None:
+    """Effects on a measure; of many arms, those that were given most. `named`: each row says whom it is about."""
+    state, unit = a.data.state, units(a.data.state)[on]
+    compared, left_out = list(dict.fromkeys(x.arm for x in effects)), ""
     if len(compared) > MOST_LOOKS:
         some = {arm for arm in sorted(compared, key=lambda arm: -a.times[arm])[:MOST_LOOKS] if a.times[arm]}
         left_out = f" ({len(some)} of {counted(len(compared), 'arm')}, those given most)"
-        shown = [x for x in shown if x.arm in some]
-    rows = [_row(a, words, x, (f"{x.who}: " if who == GROUPED else "") + x.arm) for x in shown]
-    id = f"effects-chart-{place + 1}" if place else "effects-chart"
-    unit = units(state)[on]
-    title = f"Effects on {measured(on, unit)} against control: {who}{words.scope}{left_out}"
+        effects = [x for x in effects if x.arm in some]
+    users = {user: state.profile(user).definition for user in state.users}
+    better = None if on == REWARD else better_direction(state.spec, users, on)
+    rows = []
+    for x in effects:
+        judged = a.checks.withdrawn is None and (a.variation is None or a.can_be_judged(x))
+        label, note = f"{x.who}: {x.arm}" if named else x.arm, words.source(a.source(x))
+        judged, retired = judged or x.source != MODEL, x.arm in state.retired
+        rows.append(EffectRow(label, x, better, judged=judged, note=note, retired=retired))
+    title = f"Effects on {measured(on, unit)} against control: {whom}{words.scope}{left_out}"
     return draw.forest(id, title, rows, on=on, unit=unit, promise=a.promise)
-
-
-def _by_site(a: Analysis, words: Words, view: PageView) -> Chart | None:
-    """The effects on the reward for each user, where they are not too many."""
-    some = set(view.users)
-    own = [x for x in a.own_effects if x.who in some and x.is_known and not x.is_control]
-    if a.variation is None or len(some) < 2 or len(own) > MOST_ROWS:
-        return None
-    unit = a.data.state.spec.reward.unit
-    title = f"Effects on {measured(REWARD, unit)} against control: each {words.user}{words.scope}"
-    rows = [_row(a, words, x, f"{x.who}: {x.arm}") for x in own]
-    return draw.forest("site-effects-chart", title, rows, on=REWARD, unit=unit, promise=a.promise)
 
 
 def _level(a: Analysis) -> str:
