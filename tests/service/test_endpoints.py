@@ -334,17 +334,16 @@ def test_a_fault_of_the_service_tells_nothing_but_its_id(
 def test_the_checks_say_which_promise_does_not_hold(
     http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from drimed.reports import checks as reports_checks
-
     ok(http.post(f"{T}/ask", json={}))
     events = ok(http.get(T))["events"]
     assert ok(http.get(f"{T}/checks")) == {"withdrawn": None, "alarms": [], "events": events}
-    monkeypatch.setattr(reports_checks, "_withdrawn", lambda *_: "The promise does not hold.")
+    monkeypatch.setattr("drimed.trial.estimates.serious_fault", lambda _: "outcomes drift")
     monkeypatch.setattr(Analyses, "wait", lambda _: 0.0)
     ok(http.post(f"{T}/episodes", json={"number": 2}))  # a new state of the log is analysed again
-    assert ok(http.get(f"{T}/checks"))["withdrawn"] == "The promise does not hold."
+    withdrawn = ok(http.get(f"{T}/checks"))["withdrawn"]
+    assert withdrawn.endswith("because the model is wrong: outcomes drift.")
     with Client(running.address) as client:
-        assert client.checks("small").withdrawn == "The promise does not hold."
+        assert client.checks("small").withdrawn == withdrawn
 
 
 def test_an_export_begins_at_once_and_is_sent_piece_by_piece(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
