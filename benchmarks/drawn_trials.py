@@ -105,9 +105,9 @@ def drawn(number: int) -> Deviations:
 
 def measured_in(size: Deviations, seeds: range, seasons: int, variances: str) -> list[dict[str, Any]]:
     """Results after some seasons in fields with these deviations; the policy is told the variances, or learns them."""
-    policy = make("field_med", relative=TOLERANCE.relative, absolute=TOLERANCE.absolute, ties="shared")
+    policy = make("dri_field", relative=TOLERANCE.relative, absolute=TOLERANCE.absolute)
     if not isinstance(policy, Policy):
-        raise TypeError("field_med is learner x rule x guard")
+        raise TypeError("dri_field is learner x rule x guard")
     if variances != LEARNED:
         policy = replace(policy, learner=Known(deviations=size, correlation=0.0, from_start=variances == KNOWN))
     setting = FieldSetting(seasons=seasons, deviations=size, floor=FLOOR)

@@ -48,11 +48,11 @@ def run(size: Size) -> Part:
         part.rows.append(rows[name].with_goal(at_most=at_most))
 
     mixed, paper = (
-        PolicyPairs(make("field_med", relative=0.0, absolute=1.0), SITES, decisions // SITES),
+        PolicyPairs(make("dri_field", relative=0.0, absolute=1.0), SITES, decisions // SITES),
         PolicyPairs(make("dri_med", weighting="learned", relative=0.0, absolute=1.0), SITES, decisions // SITES),
     )
     beside("sites: mixed / paper, policy alone", mixed, paper, None)
-    crowd, group = (PolicyPairs(make("people_med", relative=0.0, absolute=1.0), n, PER_PERSON) for n in (many, few))
+    crowd, group = (PolicyPairs(make("dri_people", relative=0.0, absolute=1.0), n, PER_PERSON) for n in (many, few))
     beside(f"people: {many:,} / {few}, policy alone", crowd, group, MOST_GROWTH)
     with tempfile.TemporaryDirectory(prefix="drimed-bench-") as folder:
         addresses = {kind: f"sqlite:///{Path(folder) / kind}.db" for kind in ("field", "paper")}

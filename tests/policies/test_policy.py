@@ -115,14 +115,14 @@ def test_too_few_uniforms_are_refused() -> None:
 
 
 def test_people_are_drawn_for_one_by_one_and_so_is_what_is_only_sampled() -> None:
-    for name in ("people_med", "field_ts", "dri_med", "field_med"):
+    for name in ("dri_people", "dri_med", "dri_field"):
         policy = make(name)
         assert isinstance(policy, Policy)
-        assert policy.balances == (name == "field_med")
+        assert policy.balances == (name == "dri_field")
 
 
 def test_blocks_are_told_apart_by_the_unit_of_an_offer() -> None:
-    policy = make("field_med", guard="off")
+    policy = make("dri_field", guard="off")
     assert isinstance(policy, Policy)
     world = FieldWorld(FieldSetting(seasons=1, arms=2), range(2))
     stage = next(world.blocks())

@@ -176,8 +176,8 @@ def test_each_drift_is_stored_by_itself_and_used_again(tmp_path: Path) -> None:
 
 RIVALS = "drimed.competitors.field_learners"
 PROMISE = "relative=0+absolute=6"
-GUARDED = f"field_med:{PROMISE}"
-FIELD_POLICIES = (GUARDED, "field_ts", f"field_med:learner={RIVALS}:KNOWN+{PROMISE}",
+GUARDED = f"dri_field:{PROMISE}"
+FIELD_POLICIES = (GUARDED, "dri_field:guard=off", f"dri_field:learner={RIVALS}:KNOWN+{PROMISE}",
                   f"dri_med:learner={RIVALS}:ALONE+{PROMISE}", f"lin_ts:learner={RIVALS}:SITES+v=24")  # fmt: skip
 
 
@@ -279,7 +279,7 @@ def test_a_cell_in_which_a_policy_has_no_regret_has_no_ratios(tmp_path: Path) ->
 def test_whoever_is_told_variances_after_the_first_season_begins_on_the_control() -> None:
     world = field()
     for from_start in (True, False):
-        policy = make("field_med", learner=replace(KNOWN, from_start=from_start), relative=0, absolute=6)
+        policy = make("dri_field", learner=replace(KNOWN, from_start=from_start), relative=0, absolute=6)
         first = simulate(policy, world).curve("control")[:, 0] / (world.shape.H * world.setting.plots)
         assert bool((first == 1.0).all()) is not from_start
 
@@ -320,7 +320,10 @@ def test_regressions_apart_are_those_of_each_user_alone() -> None:
 
 @pytest.mark.parametrize(
     ("name", "policies"),
-    [("field", f"control,{GUARDED},lin_ts:learner={RIVALS}:SITES+v=24"), ("mhealth", "uniform,people_ts:covariates=2")],
+    [
+        ("field", f"control,{GUARDED},lin_ts:learner={RIVALS}:SITES+v=24"),
+        ("mhealth", "uniform,dri_people:guard=off+covariates=2"),
+    ],
 )
 def test_suites_with_cells_of_their_own_run_and_continue(name: str, policies: str, tmp_path: Path) -> None:
     plan, told = small_field(name, policies), list[bool]()
@@ -333,7 +336,7 @@ def test_suites_with_cells_of_their_own_run_and_continue(name: str, policies: st
     for row in written["rows"]:
         assert [look["seasons"] for look in row["after"]] == [3]
         assert row["stage_regret"] >= 0
-        assert ("holds.0.95" in row["after"][0]) == row["policy"].startswith("field_med")
+        assert ("holds.0.95" in row["after"][0]) == row["policy"].startswith("dri_field")
     page = (tmp_path / "index.html").read_text()
     assert "After so many seasons" in page
     assert page.count("data:image/png;base64,") == 2
@@ -358,7 +361,7 @@ def test_fields_keep_the_control_as_the_template_of_a_trial_does() -> None:
     assert {cell.floor for cell in cells if isinstance(cell, FieldSetting)} == {floors.control} == {FLOOR}
 
 
-@pytest.mark.parametrize("text", ["field_med", "people_med"])
+@pytest.mark.parametrize("text", ["dri_field", "dri_people"])
 def test_the_model_of_the_field_plays_the_papers_worlds_too(text: str) -> None:
     from tests.worlds import world
 

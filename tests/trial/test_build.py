@@ -168,7 +168,7 @@ def test_tolerance_and_guardrails_of_a_field_trial_are_in_the_units_of_the_metri
 
 def test_a_policy_of_the_field_in_a_paper_trial_is_told_which_model_to_write() -> None:
     with pytest.raises(SpecError, match=r'write \[model\] kind = "people"'):
-        spec_of(policy={"name": "people_ts"})
+        spec_of(policy={"name": "dri_people"})
 
 
 def test_an_attribute_without_any_scale_is_noted() -> None:
@@ -180,3 +180,19 @@ def test_an_attribute_without_any_scale_is_noted() -> None:
 
 def test_a_control_that_nothing_keeps_is_not_held_against_a_trial_that_has_begun() -> None:
     assert notes(spec_of(model={"kind": "field"}), users=1) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "promise"), [("people", None, "alike"), ("field", None, "each"), ("people", "each", "each")]
+)
+def test_the_promise_is_to_users_alike_where_people_come(kind: str, declared: str | None, promise: str) -> None:
+    tolerance = {"absolute": 0.1} | ({} if declared is None else {"for": declared})
+    spec = spec_of(model={"kind": kind}, tolerance=tolerance)
+    assert field_of(spec).promise == spec.promise == promise
+    assert TrialSpec.read(spec.plain()) == spec
+    assert any("each person" in note for note in notes(spec)) == (kind == "people" and promise == "each")
+
+
+def test_the_papers_model_promises_to_no_single_user() -> None:
+    with pytest.raises(SpecError, match="the paper's model has no place for it"):
+        spec_of(tolerance={"absolute": 0.1, "for": "each"})

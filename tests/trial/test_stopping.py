@@ -432,7 +432,7 @@ def test_rules_that_cannot_be_are_refused_with_their_place(stopping: Any, field:
     ("change", "message"),
     [
         ({"floors": {"control": 0.1, "until": "q"}}, "unknown stopping rule 'q'"),
-        ({"policy": {"name": "field_ts"}, "floors": None}, "only samples"),
+        ({"policy": {"name": "lin_ts"}, "floors": None}, "only samples"),
         ({"enrolment": "open"}, "with open enrolment"),
     ],
 )

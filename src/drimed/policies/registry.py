@@ -283,12 +283,10 @@ def _named(name: str, row: dict[str, Any]) -> Entry:
         wanted = settings.get("learner")
         own = _TABLE["learners"].get(wanted, learner) if isinstance(wanted, str) else learner
         named = {"learner": own["model"]} if "model" in own else {}
-        rule = settings.get("rule", row["rule"])
-        tuned: dict[str, Any] = {}
-        if isinstance(rule, str) and rule in RULES:
-            tuned = _TABLE["rules"][rule].get("settings", {}) | own.get("rules", {}).get(rule, {})
+        rule = settings.get("rule", own.get("instead", {}).get(row["rule"], row["rule"]))
+        tuned = _TABLE["rules"][rule].get("settings", {}) if isinstance(rule, str) and rule in RULES else {}
         defaults = own["settings"] | tuned | row.get("settings", {})
-        return compose(named | settings, rule=row["rule"], guard=row.get("guard", "off"), defaults=defaults)
+        return compose(named | settings, rule=rule, guard=row.get("guard", "off"), defaults=defaults)
 
     def published(**settings: Any) -> AnyPolicy:
         PublishedDri = load("drimed.policies.published:PublishedDri")

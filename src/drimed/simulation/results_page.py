@@ -35,7 +35,7 @@ try:
 except ImportError as error:
     raise MissingExtraError(str(error.name), "sim") from error
 
-REFERENCES = ("dri_med", "field_med", "people_med")  # others are compared with the first of these that takes part
+REFERENCES = ("dri_med", "dri_field", "dri_people")  # others are compared with the first of these that takes part
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = COLOURS
 MARKERS = "osv^DXP*<>dh8p"

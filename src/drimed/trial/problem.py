@@ -554,6 +554,7 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
     numbers, categories = Covariates(spec).counted
     learner = {
         "learner": spec.kind,
+        "promise": spec.promise,
         "covariates": tuple(c.roles for c in numbers),
         "categories": tuple(c.roles for c in categories),
         "attributes": len(next(iter(spec.arms.values())).attributes or ()),

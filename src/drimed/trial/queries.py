@@ -110,6 +110,12 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
     has_floor = spec.floors is not None and spec.floors.control > 0
     if spec.kind == "field" and traits.tolerance is not None and not has_floor and not users:  # fixed once it has begun
         texts.append("the control has no minimum probability; set `[floors] control = 0.05`")
+    if spec.kind == "people" and spec.promise == "each" and traits.tolerance is not None:
+        texts.append(
+            'the promise is to each person (`for = "each"`): one outcome cannot tell their own effect from noise, so '
+            "that the trial stays on the control unless people come back many times; leave `for` out to promise it to "
+            "people alike"
+        )
     if not spec.users and not users and not spec.enrols:
         texts.append("there are no users yet; add them before asking")
     on_model = [name for name, rule in spec.rules.items() if rule.evidence == "model"]

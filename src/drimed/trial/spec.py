@@ -216,7 +216,7 @@ Range = Annotated[tuple[Finite, Finite], AfterValidator(_ordered)]
 class Part(BaseModel):
     """A section of the file. An unknown field is an error, and a number in quotes is not a number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
 
 
 class Metric(Part):
@@ -277,6 +277,8 @@ class Tolerance(Part):
 
     relative: Share = 0.1
     absolute: NotNegative = 0.0
+    # To units like this one, with the same attributes, group and history, or to each itself; None: alike for people.
+    promise: Literal["alike", "each"] | None = Field(None, alias="for")
 
 
 class Guardrail(Part):
@@ -439,7 +441,7 @@ class TrialSpec(Part):
     attributes: Named[Attribute] = Field(default_factory=dict)
     preference: Named[Finite] | None = None  # of users that give none
     control: Control | None = None  # of users that give none
-    tolerance: Tolerance = Field(default_factory=Tolerance)
+    tolerance: Tolerance = Field(default_factory=lambda: Tolerance.model_validate({}))
     guardrails: list[Guardrail] = Field(default_factory=list)
     floors: Floors | None = None
     blinding: Blinding | None = None  # None: there are no codes
@@ -472,6 +474,11 @@ class TrialSpec(Part):
     def kind(self) -> str:
         """Of the model: field, people or paper."""
         return self.model.kind
+
+    @property
+    def promise(self) -> str:
+        """To whom the tolerance holds: units `alike`, or `each` unit."""
+        return self.tolerance.promise or ("alike" if self.kind == "people" else "each")
 
     @cached_property
     def enrols(self) -> bool:

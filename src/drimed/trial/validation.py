@@ -370,6 +370,7 @@ def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
     """Fields that the other kind of model has; and covariates."""
     if spec.kind == "paper":
         paths: list[Path] = [("model", name) for name in spec.model.model_dump(exclude={"kind"}, exclude_defaults=True)]
+        paths += [("tolerance", "for")] if spec.tolerance.promise is not None else []
         paths += [("attributes", name) for name in spec.attributes]
         paths += [("users", name, "attributes") for name, user in spec.users.items() if user.attributes]
         paths += [("context", name, "levels") for name, field in spec.context.items() if field.levels is not None]

@@ -300,4 +300,4 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int, cluster: str, *,
     )
 
 
-PEOPLE = Field(kind="people")
+PEOPLE = Field(kind="people", promise="alike")

@@ -16,7 +16,7 @@ from scipy.special import chdtri, ndtri, stdtr
 
 from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
-from drimed.numerics.arrays import FloatArray
+from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.numerics.quadratic_forms import eigen
 from drimed.policies.rules.base import Ask, Randomisation, shared, tied
 
@@ -31,7 +31,8 @@ class Thompson:
 
     An arm that is best in hardly any point has the probability that it beats the leader instead, which is larger than
     that of being best and falls off as the posterior does: no arm's probability is zero. Arms that tie in all points
-    share theirs. A penalty is taken from an arm's reward, in standard deviations of its distance to the leader.
+    share theirs. Of two arms the probability is exact. A penalty is taken from an arm's reward, in deviations of its
+    distance to the leader.
     """
 
     points: int = 256
@@ -44,34 +45,39 @@ class Thompson:
             raise ConfigError(f"points must be an even number, at least 2, got {self.points}")
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        x, K = offer.features, offer.features.shape[-2]
-        mean = fit.mean(x)
-        _, gap, distance = fit.behind_leader(x, ask.mask)
-        if ask.penalty is not None:
-            mean = mean - ask.penalty * np.sqrt(distance)
+        x, K, mask = offer.features, offer.features.shape[-2], ask.mask
+        leader, gap, distance = fit.behind_leader(x, mask)
+        nu = np.minimum(fit.freedom, NORMAL_FREEDOM)[..., None]
+        scale = np.sqrt(distance * (nu - LEAST_FREEDOM) / nu)  # Student's distribution with the variances of V^-1
+        penalty = 0.0 if ask.penalty is None else ask.penalty
+        beats = np.where(distance > 0, stdtr(nu, -gap / np.where(distance > 0, scale, 1.0) - penalty), 0.0)
+        if K == 2:
+            p = np.where(np.arange(2) == leader[..., None], 1 - beats[..., ::-1], beats)
+        else:
+            best = self._best(fit, x, nu, penalty * np.sqrt(distance), mask)
+            p = np.maximum(best, np.minimum(beats, 1 / self.points))
+        if mask is not None:
+            p = np.where(mask, p, 0.0)
+        return p / p.sum(-1, keepdims=True)
+
+    def _best(self, fit: Fit, x: FloatArray, nu: FloatArray, penalty: FloatArray, mask: BoolArray | None) -> FloatArray:
+        """The share of points in which each allowed arm is best: (..., K)."""
         values, vectors = eigen(np.matmul(np.matmul(x, fit.V_inv), np.swapaxes(x, -1, -2)), "the arms' mean rewards")
         root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-        normal, uniform = quasi_random_points(self.points, K)
+        normal, uniform = quasi_random_points(self.points, x.shape[-2])
         draws = np.matmul(normal, np.swapaxes(root, -1, -2))  # (..., s, K)
-        nu = np.minimum(fit.freedom, NORMAL_FREEDOM)[..., None]
-        if (nu < NORMAL_FREEDOM).any():  # Student's distribution with the variances of V^-1
-            draws = draws * np.sqrt((nu - LEAST_FREEDOM) / chdtri(nu, uniform))[..., None]
-        rewards = mean[..., None, :] + draws
-        mask = None if ask.mask is None else ask.mask[..., None, :]
-        p = shared(tied(rewards, mask)).mean(-2)
-        z = gap / np.sqrt(np.where(distance > 0, distance, 1.0))
-        tail = np.where(distance > 0, stdtr(nu, -z), 0.0)
-        p = np.maximum(p, np.minimum(tail, 1 / self.points))
-        if ask.mask is not None:
-            p = np.where(ask.mask, p, 0.0)
-        return p / p.sum(-1, keepdims=True)
+        if (nu < NORMAL_FREEDOM).any():
+            draws *= np.sqrt((nu - LEAST_FREEDOM) / chdtri(nu, uniform))[..., None]
+        draws += (fit.mean(x) - penalty)[..., None, :]
+        return shared(tied(draws, None if mask is None else mask[..., None, :])).mean(-2)
 
 
 @cache
 def quasi_random_points(count: int, dimensions: int) -> tuple[FloatArray, FloatArray]:
     """Antithetic pairs of standard normal points, and a uniform number for each pair: (count, K) and (count,).
 
-    An additive recurrence on the generalised golden ratio (Roberts 2018), which fills the cube evenly.
+    An additive recurrence on the generalised golden ratio (Roberts 2018), which fills the cube evenly, scaled so that
+    the points' covariance is exactly the identity.
     """
     ratio = 1.5
     for _ in range(64):
@@ -79,4 +85,6 @@ def quasi_random_points(count: int, dimensions: int) -> tuple[FloatArray, FloatA
     steps = ratio ** -np.arange(1.0, dimensions + 2)
     cube = (0.5 + np.outer(np.arange(1, count // 2 + 1), steps)) % 1.0
     half = ndtri(cube[:, :dimensions])
+    if count > 2 * dimensions:
+        half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
     return np.concatenate([half, -half]), np.tile(cube[:, dimensions], 2)

@@ -30,13 +30,19 @@ from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial.estimates import REWARD, seasons_before
 from drimed.trial.explain import arms_without_outcomes, both_ends, explain, possible_arms, shortfall
-from drimed.trial.spec import Cohort, control_plot
+from drimed.trial.queries import Found
+from drimed.trial.spec import Cohort, TrialSpec, control_plot
 from drimed.trial.state import TrialState
-from drimed.trial.store import SEARCHES, Ledger, Search
+from drimed.trial.store import SEARCHES, Search
+from drimed.trial.trial import Trial
 
 TRIALS = 30  # on a page of all trials
 USERS = 20  # on a page of the overview's tables
 PLAN_USERS = 100  # on a page of the plan
+PROMISED_TO = {
+    "alike": "It is a promise to users alike: those with the same attributes, group and history.",
+    "each": "It is a promise to each user, about the user's own effects.",
+}
 MOST_NAMES = 300  # that a list to choose from holds
 MOST_CHANGES = 50
 KEPT = ("who", "on", "by", "users")  # choices of a reader, in the address of the overview
@@ -116,7 +122,7 @@ def local_address(text: str) -> str:
 @routes.page("/trials/{trial}", READ)
 async def overview(visit: Visit) -> Response:
     """The findings of a trial on one page."""
-    status = queries.status(await visit.state())
+    status = queries.status(await visit.service.read(visit.trial, lambda trial: trial.state()))
     analysed = await visit.service.analyses.get(visit.trial, status.hash)
     analysis = None if analysed is None else analysed.analysis
     more = {"a": None} if analysis is None else await visit.service.run(lambda: _findings(visit, analysis))
@@ -160,7 +166,7 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
 @routes.page("/trials/{trial}/plan", READ)
 async def plan(visit: Visit) -> Response:
     """The trial file as it stands, without the seed, and what is promised."""
-    state = await visit.state()
+    state = await visit.service.read(visit.trial, lambda trial: trial.state())
     spec, (names, page, pages) = state.spec, visit.part(list(state.users), PLAN_USERS, "users")
     text = json.dumps(unseeded(spec.plain()), indent=2, ensure_ascii=False)
     return visit.page(
@@ -197,6 +203,8 @@ def promise(state: TrialState) -> list[str]:
             by = shortfall(limit.relative, limit.absolute, what, unit)
             may = f"may be {way} that of the control by at most {by}" if by else f"may not be {way} that of the control"
             sentences.append(f"The expected {what} of a decision {may}.")
+    if spec.kind != "paper":
+        sentences.append(PROMISED_TO[spec.promise])
     if spec.floors is not None and spec.floors.control:
         sentences.append(f"The control has a probability of at least {percent(spec.floors.control)} in each decision.")
     if traits.confidence == "anytime":
@@ -271,10 +279,14 @@ async def log(visit: Visit) -> Response:
     state = visit.query("state") if visit.query("state") in SEARCHES else ""
     wanted = Search(user, visit.query("arm"), state, plot, block)
 
-    known, found = await visit.look(lambda ledger, known: (known, queries.search(ledger, known, wanted, before=before)))
+    def look(trial: Trial) -> tuple[Status, TrialSpec, Found]:
+        with trial.reading() as (ledger, known):
+            return queries.status(known), known.spec, queries.search(ledger, known, wanted, before=before)
+
+    status, spec, found = await visit.service.read(visit.trial, look)
     places = list(sheets.PLACES) if plot or block else sheets.places_of(found.decisions)
     return visit.page(
-        "log.html", s=queries.status(known), tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=known.spec,
+        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec,
         later=before is not None, places=places,
     )  # fmt: skip
 
@@ -282,12 +294,13 @@ async def log(visit: Visit) -> Response:
 async def _changes(visit: Visit) -> Response:
     before = whole(visit.query("before"))
 
-    def look(ledger: Ledger, state: TrialState) -> tuple[Status, list[Event]]:
-        until = min(state.seq, before - 1) if before else state.seq
-        events = ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True)
-        return queries.status(state), list(events)
+    def look(trial: Trial) -> tuple[Status, list[Event]]:
+        with trial.reading() as (ledger, state):
+            until = min(state.seq, before - 1) if before else state.seq
+            events = ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True)
+            return queries.status(state), list(events)
 
-    status, events = await visit.look(look)
+    status, events = await visit.service.read(visit.trial, look)
     more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
     rows = [(event, _change(event)) for event in events[:MOST_CHANGES]]
     return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
@@ -332,25 +345,26 @@ async def decision_page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: st
     """The page of a decision; `saw` is the outcome that the sent form showed, empty: the present one."""
     wanted = decision_number(visit)
 
-    def look(ledger: Ledger, state: TrialState) -> dict[str, Any]:
-        found, events = queries.decision(ledger, state, wanted), queries.history(ledger, state, wanted)
-        now = queries.status(state)
-        if visit.blinded:
-            found = blinding.blinded_decision(state, found)
-            events = blinding.blinded_history(events, visit.caller.actor)
-            return {"s": blinding.blinded_status(now), **_recorded(state, found, events, saw)}
-        told = possible_arms(state, found)
-        return {
-            "s": now,
-            "first": events[0],
-            "openings": [o for o in queries.openings(ledger, state) if o.decision in (None, wanted)],
-            "why_words": explain(ledger, state, found),
-            "reward_unit": state.spec.reward.unit,
-            **_recorded(state, found, events[1:], saw),
-            **_charts(state, told, set(arms_without_outcomes(ledger, state, told))),
-        }
+    def look(trial: Trial) -> dict[str, Any]:
+        with trial.reading() as (ledger, state):
+            found, events = queries.decision(ledger, state, wanted), queries.history(ledger, state, wanted)
+            now = queries.status(state)
+            if visit.blinded:
+                found = blinding.blinded_decision(state, found)
+                events = blinding.blinded_history(events, visit.caller.actor)
+                return {"s": blinding.blinded_status(now), **_recorded(state, found, events, saw)}
+            told = possible_arms(state, found)
+            return {
+                "s": now,
+                "first": events[0],
+                "openings": [o for o in queries.openings(ledger, state) if o.decision in (None, wanted)],
+                "why_words": explain(ledger, state, found),
+                "reward_unit": state.spec.reward.unit,
+                **_recorded(state, found, events[1:], saw),
+                **_charts(state, told, set(arms_without_outcomes(ledger, state, told))),
+            }
 
-    context = await visit.look(look)
+    context = await visit.service.read(visit.trial, look)
     if visit.blinded:
         return visit.page("decision_blinded.html", status, tab="tell", errors=errors, **context)
     analyses = visit.service.analyses  # only the first analysis is waited for
