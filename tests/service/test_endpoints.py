@@ -216,7 +216,7 @@ def test_the_field_at_fault_is_named(http: httpx.Client) -> None:
         ("users", {"name": "west", "preference": {"yeld": 1}}, "users.west.preference.yeld"),
         ("users", {"name": "west\n"}, "name"),
         ("arms", {"name": "late", "attributes": {"dose": 1}}, "arms.late"),
-        ("preference", {"user": "nort", "preference": {"yield": 1}, "reason": "r"}, "users.nort"),
+        ("preference", {"user": "nort", "preference": {"yield": 1}, "reason": "r"}, "user.nort"),
         ("preference", {"user": "north", "preference": {"yeld": 1}, "reason": "r"}, "users.north.preference.yeld"),
         ("control", {"user": "north", "control": "older", "reason": "r"}, "users.north.control"),
         ("retire", {"arm": "newer", "reason": "r"}, "arm"),

@@ -190,7 +190,7 @@ def could_be_written(log: Sequence[Event]) -> bool:
     """
     moments = [log[0].time]
     try:
-        with patch.object(opened_trials, "_is_costly", lambda *_: False):
+        with patch.object(opened_trials, "_snapshot_due", lambda *_: False):
             trial = Trial.create(log[0].body["spec"], MemoryStore(), actor=log[0].actor, clock=lambda: moments[0])
             for group in grouped((event, None) for event in log[1:]):
                 moments[0] = group[0][0].time

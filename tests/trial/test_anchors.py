@@ -34,7 +34,7 @@ def test_anchors_of_an_unchanged_log_hold(log: list[Event]) -> None:
 def test_what_verify_alone_cannot_find_an_anchor_finds(log: list[Event]) -> None:
     """An actor, a time, a reason or the last outcome is changed, and the log is chained again."""
     last = log[-1]
-    better = {"outcome": {"metrics": {"yield": 9.0, "cost": 0.1}, "control": None}, "was": None, "late": False}
+    better = {"outcome": {"metrics": {"yield": 9.0, "cost": 0.1}, "control": None}, "was": None}
     for new in (replace(last, actor="eve"), with_body(last, better)):
         forged = stored(chained([*log[:-1], new]))
         assert verify(forged, NAME).ok

@@ -99,13 +99,6 @@ def test_a_question_that_makes_no_sense_is_refused_even_as_the_first(
     refused(trial, lambda: ask(trial), error, match)
 
 
-def test_the_first_question_opens_the_first_episode_in_the_same_transaction() -> None:
-    trial = new()
-    trial.ask("north")
-    assert [e.kind for e in trial.log()] == ["created", "episode", "decision"]
-    assert trial.open_episode() == 2
-
-
 @pytest.mark.parametrize("decisions", ["one per episode", "any number"])
 @pytest.mark.parametrize("rounds", [0, 3])
 def test_a_dry_run_writes_nothing_and_shows_all_that_is_then_decided_but_the_arm(decisions: str, rounds: int) -> None:

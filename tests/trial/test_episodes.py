@@ -211,26 +211,3 @@ def test_a_dry_run_of_the_next_episode_shows_all_that_is_then_decided_but_the_ar
     decided = trial.ask_many(contexts=contexts, episode=opened + 1)
     assert [replace(g, time="") for g in shown] == [replace(g, time="", arm="", propensity=None) for g in decided]
     assert (one.episode, one.user, one.effects) == (opened + 1, "west", shown[2].effects)
-
-
-def test_a_repeated_request_is_answered_whatever_episode_is_open_by_then() -> None:
-    trial = new()
-    first = trial.ask_many(key="season 1", episode=1)
-    with nothing_written(trial):
-        assert [g.id for g in trial.ask_many(key="season 1", episode=1)] == [g.id for g in first]
-    trial.ask_many(key="season 2", episode=2)
-    trial.open_episode(number=3)
-    with nothing_written(trial):
-        again = trial.ask_many(key="season 1", episode=1)
-        later = trial.ask_many(key="season 2", episode=2)
-    assert [(g.id, g.episode, g.repeated) for g in again] == [(g.id, 1, True) for g in first]
-    assert {g.episode for g in later} == {2}
-    verified(trial)
-
-
-def test_the_first_of_two_equal_questions_opens_the_episode_and_both_are_answered_alike() -> None:
-    trial = new()
-    other = Trial.open("t", trial.store)
-    first = trial.ask_many(episode=1)
-    assert [(g.id, g.repeated) for g in other.ask_many(episode=1)] == [(g.id, True) for g in first]
-    assert [e.kind for e in trial.log()].count("episode") == 1

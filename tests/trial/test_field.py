@@ -12,6 +12,7 @@ import pytest
 from drimed.records import Decision, Report
 from drimed.trial import snapshots
 from drimed.trial import transaction as opened_trials
+from drimed.trial.events import Decided, body_of
 from drimed.trial.sql_store import SqlStore
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
@@ -116,10 +117,10 @@ def test_a_fit_that_comes_right_after_a_snapshot_is_in_the_next_one_soon(
                 snapshot = ledger.snapshot()
             restored = None if snapshot is None else snapshots.restore(state.created, snapshot)
             if state.seq < (0 if snapshot is None else snapshot.seq) + 20:
-                late += restored is not None and snapshots.fits(restored) != snapshots.fits(state)
+                late += restored is not None and restored.fits != state.fits
             else:
                 assert restored is not None
-                assert snapshots.fits(restored) == snapshots.fits(state)
+                assert restored.fits == state.fits
         if number % 2:
             trial = Trial.open("t", store)
     assert late, "no fit came right after a snapshot"
@@ -135,7 +136,7 @@ def test_numbers_of_people_groups_and_levels_are_those_of_their_first_appearance
     alone = {"west": (2, 1), "east": (3, 2)} if kind == "field" else {"west": (2, -1), "east": (3, -1)}
     assert {u: (p.number, p.group) for u, p in people.items()} == {"north": (0, 0), "south": (1, 0)} | alone
     assert [p.levels[0] for p in people.values()] == [0, 1, 0, 2]
-    offer = state.offer_of([next(e for e in trial.log(kinds=["decision"]))])
+    offer = state.offer_of([body_of(next(trial.log(kinds=["decision"])), Decided)])
     assert offer.unit is not None
     assert (offer.unit.user, offer.unit.group, offer.unit.block) == (0, 0, 1)
     assert offer.unit.levels is not None

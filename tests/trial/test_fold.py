@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from drimed.errors import StoreError
-from drimed.records import Report
 from drimed.trial import snapshots
 from drimed.trial import state as folding
 from drimed.trial.events import Draft, Resumed, chain
-from drimed.trial.state import OutgrownError, TrialState, advance, catch_up, fold, grouped, start_of, with_histories
+from drimed.trial.state import OutgrownError, advance, catch_up, fold, grouped, start_of, with_decisions
 from drimed.trial.store import Ledger, MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.playing import KNOWN, new, play
@@ -39,8 +38,7 @@ EACH = pytest.mark.parametrize("kind", KINDS)
 
 def groups(ledger: Ledger) -> list[Any]:
     """All events but the first, in groups, each with its decision."""
-    pairs = with_histories(ledger, ledger.events(after=1))
-    return list(grouped((event, past[0] if past else None) for event, past in pairs))
+    return list(grouped(with_decisions(start_of(ledger), ledger, ledger.events(after=1))))
 
 
 @cache
@@ -170,18 +168,6 @@ def test_a_state_that_somebody_holds_never_changes(change: str, elsewhere: bool)
     assert contents(held) == before
 
 
-def test_what_is_shown_in_a_dry_run_is_not_kept() -> None:
-    trial = new()
-    play(trial, 2)
-    held, before = trial.state(), contents(trial.state())
-    trial.ask_many(dry_run=True)
-    trial.ask_many(episode=3, dry_run=True)
-    trial.tell_many([Report(5, {"yield": 5.0})], dry_run=True)
-    trial.preview()
-    assert trial.state() is held
-    assert contents(held) == before
-
-
 def test_an_arm_that_joins_leaves_what_is_known_of_the_others_alone() -> None:
     """The coefficients have one more place; those that there were keep their estimates."""
     trial = new(noise=KNOWN)
@@ -196,28 +182,6 @@ def test_an_arm_that_joins_leaves_what_is_known_of_the_others_alone() -> None:
     assert not grown[8:].any()
 
 
-def test_users_that_join_leave_what_is_known_alone() -> None:
-    trial = new(model={"kind": "paper"}, policy={"name": "dri_med_reward"})
-    play(trial, 6)
-    before = trial.state().policy.theta(trial.state().settled)
-    crowd(trial, 40)
-    after = trial.state().policy.theta(trial.state().settled)
-    assert trial.state().problem.shape.H == 64
-    np.testing.assert_allclose(after, before, rtol=1e-6)
-
-
-def test_a_settled_state_is_computed_once_and_not_kept_unless_something_is_decided() -> None:
-    trial = new()
-    play(trial, 4)
-    trial.open_episode()
-    state = trial.state()
-    learned = state.learned
-    assert state.settled is state.settled
-    assert state.learned is learned
-    trial.ask("north", dry_run=True)
-    assert trial.state().learned is learned
-
-
 def test_a_log_that_does_not_begin_with_a_creation_is_refused() -> None:
     store = MemoryStore()
     with store.create("t") as ledger:
@@ -226,28 +190,10 @@ def test_a_log_that_does_not_begin_with_a_creation_is_refused() -> None:
         Trial.open("t", store)
 
 
-def test_a_decision_is_learned_from_with_the_profile_that_it_was_made_for() -> None:
-    """Preferences that change between decision and outcome change neither its reward nor its features."""
-    early, late = new(policy={"name": "oful"}), new(policy={"name": "oful"})
-    for trial in (early, late):
-        trial.ask_many()
-    early.tell_many([Report(i, {"yield": 5.0 + i, "cost": 9.0}) for i in (1, 2, 3)])
-    for trial in (early, late):
-        trial.change_preference("north", {"yield": 7.0}, reason="prices")
-    late.tell_many([Report(i, {"yield": 5.0 + i, "cost": 9.0}) for i in (1, 2, 3)])
-    one, other = (theta(t.state()) for t in (early, late))
-    assert np.array_equal(one, other)
-
-
-def theta(state: TrialState) -> Any:
-    return state.policy.theta(state.learned)
-
-
 def test_an_arm_that_joins_leaves_a_snapshot_so_that_nobody_folds_the_whole_past_again() -> None:
     store = MemoryStore()
     trial = Trial.create(SMALL, store)
     trial.ask_many()
     trial.add_arm("late")
-    with store.reading("small") as ledger:
-        assert ledger.snapshot_seq() == ledger.seq - 1  # and the hash of it is the last event
+    assert trial.state().snapshot[0] == trial.state().seq - 1  # and the hash of it is the last event
     assert Trial.open("small", store).state().problem.arms == ["old", "new", "late"]

@@ -62,7 +62,7 @@ def of_kind(log: Log, kind: str, nth: int = 0) -> Event:
 FORGED: dict[str, Callable[[Log], Log]] = {
     "a second value without a reason": lambda log: [
         *log,
-        with_body(log[-1], {"outcome": values(9.0), "was": log[-1].body["outcome"], "late": False}),
+        with_body(log[-1], {"outcome": values(9.0), "was": log[-1].body["outcome"]}),
     ],
     "a second value as if it were the first": lambda log: [
         *log,
@@ -78,7 +78,7 @@ FORGED: dict[str, Callable[[Log], Log]] = {
             kind=kinds.AMENDMENT,
             decision=6,
             user="south",
-            text='{"outcome":{"metrics":{"yield":1.0},"control":null},"was":null,"late":false,"reason":"mine"}',
+            text='{"outcome":{"metrics":{"yield":1.0},"control":null},"was":null,"reason":"mine"}',
         ),
     ],
     "somebody who joins under a known name": lambda log: changed(log, kinds.USER, user="north"),

@@ -25,7 +25,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, thr
     plain = ask.decide
 
     def slow(state: Any, questions: Any, *seed: Any) -> Any:
-        if questions[0].profile.user == "site 0" and not go.is_set():
+        if state.profiles[questions[0].profile].user == "site 0" and not go.is_set():
             waiting.set()
             assert go.wait(PATIENCE)
         return plain(state, questions, *seed)

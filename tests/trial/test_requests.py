@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from drimed.errors import ConflictError
 from tests.trial.playing import new, nothing_written, refused
 
@@ -31,14 +35,6 @@ def test_a_repeated_request_for_everybody_holds_those_who_had_been_asked_before(
     assert [g.id for g in again] == [g.id for g in whole]
 
 
-def test_a_repeated_request_is_answered_while_the_trial_is_paused_and_in_later_episodes() -> None:
-    trial = new()
-    first = trial.ask("north", key="k")
-    trial.open_episode()
-    trial.pause(reason="frost")
-    assert trial.ask("north", key="k").id == first.id
-
-
 def test_a_request_is_answered_as_it_was_also_in_a_later_episode() -> None:
     """Those who had a decision before the request got it again; they do so when the request is repeated."""
     trial = new()
@@ -49,28 +45,22 @@ def test_a_request_is_answered_as_it_was_also_in_a_later_episode() -> None:
     trial.ask("lake")
     assert [g.user for g in trial.ask_many(key="all")] == ["north", "south", "west"], "somebody joined"
     trial.open_episode()
+    trial.pause(reason="frost")
     with nothing_written(trial):
         assert [g.id for g in trial.ask_many(key="all")] == [g.id for g in first]
         assert [g.id for g in trial.ask_many(["north", "south", "west"], key="all")] == [g.id for g in first]
     refused(trial, lambda: trial.ask_many(["south", "lake"], key="all"), ConflictError, "for other users")
 
 
-def test_a_request_that_is_repeated_with_another_context_is_refused() -> None:
-    trial = new(context={"rain": {"typical": 500.0, "spread": 100.0}}, decisions="any number")
-    first = trial.ask("north", context={"rain": 999}, key="k")
+@pytest.mark.parametrize(("decisions", "again"), [("any number", {"key": "k"}), ("one per episode", {})])
+def test_a_decision_is_not_returned_for_another_context(decisions: str, again: Any) -> None:
+    trial = new(context={"rain": {"typical": 500.0, "spread": 100.0}}, decisions=decisions)
+    first = trial.ask("north", context={"rain": 999}, **again)
     with nothing_written(trial):
-        assert trial.ask("north", context={"rain": 999.0}, key="k").id == first.id
-        assert trial.ask("north", key="k").id == first.id
-    refused(trial, lambda: trial.ask("north", context={"rain": 300}, key="k"), ConflictError, "with rain 999, and 300")
-
-
-def test_a_decision_that_stands_is_not_returned_for_another_context() -> None:
-    trial = new(context={"rain": {"typical": 500.0, "spread": 100.0}})
-    first = trial.ask("north", context={"rain": 999})
-    with nothing_written(trial):
-        assert [g.id for g in (trial.ask("north"), trial.ask("north", context={"rain": 999.0}))] == [first.id] * 2
-    rain = {"rain": 300.0}
-    refused(trial, lambda: trial.ask("north", context=rain), ConflictError, "a context cannot be changed after")
-    refused(
-        trial, lambda: trial.ask_many(["south", "north"], contexts={"south": rain, "north": rain}), ConflictError, "999"
-    )
+        assert trial.ask("north", context={"rain": 999.0}, **again).id == first.id
+        assert trial.ask("north", **again).id == first.id
+    another = {user: {"rain": 300.0} for user in ("north", "south")}
+    words = "with rain 999, and 300 came now; a context cannot be changed after"
+    refused(trial, lambda: trial.ask("north", context=another["north"], **again), ConflictError, words)
+    if not again:
+        refused(trial, lambda: trial.ask_many(["south", "north"], contexts=another), ConflictError, words)

@@ -11,9 +11,7 @@ import pytest
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.records import Report
 from drimed.trial import queries
-from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from drimed.trial.verify import verify
 from tests.trial.playing import KNOWN, new, nothing_written, refused, verified
 
 WHOLE = {"yield": 5.0, "cost": 9.0}
@@ -109,18 +107,6 @@ def test_an_amendment_corrects_and_keeps_what_was() -> None:
     verified(trial)
 
 
-@pytest.mark.parametrize("changes", [{}, {"noise": KNOWN}, {"policy": {"name": "oful"}}])
-def test_a_metric_can_be_taken_back_and_told_anew(changes: dict[str, Any]) -> None:
-    trial, part = asked(**changes), asked(**changes)
-    trial.tell(1, WHOLE)
-    back = trial.amend(1, {"cost": None}, reason="the scale was broken")
-    assert (back.outcome, back.state) == ({"yield": 5.0}, "partial")
-    part.tell(1, {"yield": 5.0})
-    assert theta(trial) == pytest.approx(theta(part), rel=1e-9, abs=1e-12)
-    assert trial.tell(1, {"cost": 7.0}).result == "completed"
-    verified(trial)
-
-
 @pytest.mark.parametrize(
     "changes",
     [{}, {"model": {"kind": "people"}}, {"noise": KNOWN}, {"model": {"kind": "paper"}}, {"policy": {"name": "oful"}}],
@@ -142,14 +128,6 @@ def test_a_whole_outcome_can_be_taken_back_and_is_forgotten(changes: dict[str, A
     verified(trial)
 
 
-def test_what_is_taken_back_of_an_outcome_whose_rest_is_missing_leaves_all_of_it_missing() -> None:
-    trial = asked()
-    trial.tell(1, {"yield": 5.0})
-    trial.mark_missing(1, reason="hail")
-    assert trial.amend(1, {"yield": None}, reason="not its own").state == trial.decision(1).state == "missing"
-    verified(trial)
-
-
 def test_an_outcome_that_was_marked_missing_can_still_be_told() -> None:
     trial, plain = asked(noise=KNOWN), asked(noise=KNOWN)
     assert trial.mark_missing(1, reason="hail").result == "missing"
@@ -168,29 +146,32 @@ def test_an_outcome_that_was_marked_missing_can_still_be_told() -> None:
     verified(trial)
 
 
-def test_an_amendment_corrects_a_value_and_does_not_say_that_the_rest_will_come() -> None:
-    trial = asked()
-    trial.tell(1, {"yield": 5.0})
-    trial.mark_missing(1, reason="no scales")
-    before = trial.status()
-    assert trial.amend(1, {"yield": 5.5}, reason="misread").state == "missing"
-    after = trial.status()
-    assert (after.missing, after.partial, trial.decision(1).state) == (before.missing, before.partial, "missing")
-    with trial.reading() as (ledger, _):
-        assert 1 not in queries.pending(ledger)
-    assert trial.tell(1, {"yield": 5.5}).state == "missing"  # nothing new
-    assert trial.tell(1, {"cost": 7.0}).state == "complete"  # it came after all
-    assert trial.amend(1, {"cost": None}, reason="not ours").state == "partial"  # that may come again
-    verified(trial)
+TOLD, MISSING, AMENDED = "told", "marked missing", "amended"
+PART = [(TOLD, {"yield": 5.0}, "partial"), (MISSING, {}, "missing")]
 
 
-def test_an_amendment_that_completes_a_missing_outcome_completes_it() -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        [(AMENDED, {"yield": None}, "missing")],
+        # A corrected value does not say that the rest will come; a value that comes after all does.
+        [(AMENDED, {"yield": 5.5}, "missing"), (TOLD, {"yield": 5.5}, "missing"), (TOLD, {"cost": 7.0}, "complete")],
+        [(AMENDED, {"cost": 7.0}, "complete"), (AMENDED, {"cost": None}, "partial"), (TOLD, {"cost": 8.0}, "complete")],
+    ],
+)
+def test_the_state_of_a_decision_follows_from_all_that_was_said_of_it(more: list[tuple[str, Any, str]]) -> None:
     trial = asked()
-    trial.tell(1, {"yield": 5.0})
-    trial.mark_missing(1, reason="no scales")
-    assert trial.amend(1, {"cost": 7.0}, reason="found").state == "complete"
-    assert trial.amend(1, {"cost": None}, reason="not ours").state == "partial"
-    assert (trial.status().missing, trial.status().partial) == (0, 1)
+    for how, values, state in PART + more:
+        if how == TOLD:
+            trial.tell(1, values)
+        elif how == MISSING:
+            trial.mark_missing(1, reason="no scales")
+        else:
+            trial.amend(1, values, reason="misread")
+        assert trial.decision(1).state == state
+        assert getattr(trial.status(), state) == 1
+        with trial.reading() as (ledger, _):
+            assert (1 in queries.pending(ledger)) == (state == "partial")
     verified(trial)
 
 
@@ -300,18 +281,6 @@ def test_a_dry_run_of_any_report_shows_the_answer_and_writes_nothing() -> None:
     assert trial.mark_missing(2, reason="r") == missing
 
 
-def test_outcomes_may_come_in_any_later_episode() -> None:
-    trial = asked(model={"kind": "paper"}, policy={"name": "d_lin_ucb", "discount": 0.5})
-    late = asked(model={"kind": "paper"}, policy={"name": "d_lin_ucb", "discount": 0.5})
-    trial.tell(1, WHOLE)
-    for one in (trial, late):
-        one.open_episode()
-        one.open_episode()
-    late.tell(1, WHOLE)
-    assert theta(late) == pytest.approx(theta(trial), rel=1e-12)
-    verified(late)
-
-
 def test_an_outcome_that_cannot_be_learned_from_is_kept_and_counted() -> None:
     """Noise of 1e-12 makes V singular to a double: the outcome is recorded, and the trial goes on without it."""
     trial = asked(noise={"kind": "known", "sd": {"yield": 1e-12, "cost": 1e-12}})
@@ -321,33 +290,3 @@ def test_an_outcome_that_cannot_be_learned_from_is_kept_and_counted() -> None:
     trial.open_episode()
     assert trial.ask("north").id == 4
     verified(trial)
-
-
-def test_a_typo_by_far_can_be_put_right() -> None:
-    """Told 5e11 in place of 5: after the amendment the trial knows what it would have known."""
-    for changes in ({}, {"noise": KNOWN}, {"policy": {"name": "dri_med_reward"}}, {"policy": {"name": "oful"}}):
-        trial, right = asked(**changes), asked(**changes)
-        for one in (trial, right):
-            one.tell(1, {"yield": 4.5, "cost": 8.0})
-            one.tell(3, {"yield": 5.5, "cost": 8.5})
-        trial.tell(2, {"yield": 5e11, "cost": 9.0}, confirm=True)
-        right.tell(2, WHOLE)
-        trial.open_episode()
-        right.open_episode()
-        trial.amend(2, {"yield": 5.0}, reason="a point was lost")
-        assert theta(trial) == pytest.approx(theta(right), rel=1e-6)
-        trial.ask("north")
-        assert trial.decision(4).probabilities == pytest.approx(right.ask("north").probabilities, abs=1e-5)
-        assert theta(Trial.open("t", trial.store)) == theta(trial)
-        verified(trial)
-
-
-def test_telling_is_kept_by_another_view_of_the_store() -> None:
-    store = MemoryStore()
-    trial = Trial.create(new().state().spec, store)
-    trial.ask_many()
-    trial.tell(1, {"yield": 5.0})
-    other = Trial.open("t", store)
-    other.tell(1, {"cost": 9.0})
-    assert theta(other) == theta(trial)
-    assert verify(store, "t").ok

@@ -11,7 +11,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.playing import new, play, spec_of, verified
+from tests.trial.playing import new, spec_of, verified
 
 
 def test_a_trial_is_created_once_and_opened_by_its_name() -> None:
@@ -79,14 +79,3 @@ def test_a_decision_that_does_not_exist_is_not_found(number: int) -> None:
     trial.ask("north")
     with pytest.raises(InputError, match=f"trial 't' has no decision {number}"):
         trial.decision(number)
-
-
-def test_the_log_can_be_read_in_parts() -> None:
-    trial = new()
-    play(trial, 2)
-    everything = list(trial.log())
-    assert [e.seq for e in everything] == list(range(1, len(everything) + 1))
-    assert list(trial.log(after=3)) == everything[3:]
-    assert list(trial.log(kinds=["decision"])) == [e for e in everything if e.kind == "decision"]
-    assert list(trial.log(user="south")) == [e for e in everything if e.user == "south"]
-    assert list(trial.log(newest_first=True, limit=2)) == everything[:-3:-1]

@@ -55,42 +55,41 @@ class Campaign:
 
     def run(self, kills: int, tick: Callable[[], None] = lambda: None) -> None:
         """Kill so many times."""
-        store = open_store(self.address)
-        try:
-            for n in range(kills):
-                if n % RENEWED == 0:
-                    self._renew(store)
-                worker = self.rng.choice(self.names)
-                self._kill(worker)
-                self.kills += 1
-                with self._others_held(store):
-                    self.check(store)
-                self._start(worker)
-                tick()
-            self._renew(store, again=False)
-        finally:
-            for process in self.running.values():
-                process.kill()
-                process.join()
-            store.close()
+
+        def kill() -> Callable[[], None]:
+            worker = self.rng.choice(self.names)
+            self._kill(worker)
+            return partial(self._start, worker)
+
+        self._repeat(kills, kill, tick)
 
     def endure(
         self, rounds: int, trouble: Callable[[], AbstractContextManager[None]], tick: Callable[[], None] = lambda: None
     ) -> None:
         """Trouble with the store so many times, at random moments and for random times; everybody goes on after it."""
+
+        def suffer() -> Callable[[], None]:
+            self._all_at_work()
+            time.sleep(self.rng.uniform(0, LONGEST))
+            with trouble():
+                time.sleep(self.rng.uniform(0, LONGEST_TROUBLE))
+            self._all_at_work()
+            return lambda: None
+
+        self._repeat(rounds, suffer, tick)
+
+    def _repeat(self, rounds: int, disturb: Callable[[], Callable[[], None]], tick: Callable[[], None]) -> None:
+        """Disturb so many times, check everything each time, and then put right what was disturbed."""
         store = open_store(self.address)
         try:
             for n in range(rounds):
                 if n % RENEWED == 0:
                     self._renew(store)
-                self._all_at_work()
-                time.sleep(self.rng.uniform(0, LONGEST))
-                with trouble():
-                    time.sleep(self.rng.uniform(0, LONGEST_TROUBLE))
+                put_right = disturb()
                 self.kills += 1
-                self._all_at_work()
                 with self._others_held(store):
                     self.check(store)
+                put_right()
                 tick()
             self._renew(store, again=False)
         finally:

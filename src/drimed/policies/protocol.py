@@ -135,9 +135,9 @@ def from_arrays(like: S, arrays: dict[str, NDArray[Any]], prefix: str = "") -> S
             values[f.name] = from_arrays(value, arrays, name + ".")
         elif value is None:
             extra = [key for key in arrays if key == name or key.startswith(name + ".")]
-            if extra:
+            if extra and not f.metadata.get("grows", False):
                 raise InputError(f"the stored state has {extra[0]!r}, which this policy does not use")
-            values[f.name] = None
+            values[f.name] = arrays.get(name)
         elif name not in arrays:
             raise InputError(f"the stored state has no {name!r}; it holds {', '.join(sorted(arrays))}")
         else:

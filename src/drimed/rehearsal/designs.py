@@ -24,8 +24,8 @@ from drimed.rehearsal.play import CONTROL, FIXED, UNIFORM, Design, Rehearsal
 from drimed.rehearsal.results import CLAIMS, LIKELY, PROPENSITIES, SURE, Number, Record, describe, measures
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import sweep
+from drimed.trial.events import Rehearsed
 from drimed.trial.spec import Floors, PolicyPart, TrialSpec
-from drimed.trial.trial import Rehearsed
 
 OWN = "this trial"  # the name of the file's own design
 CONTROL_FLOORS = (0.1, 0.3)  # of designs beside one without floors

@@ -35,7 +35,7 @@ from drimed.simulation.trial_world import Response
 from drimed.trial.dataset import Dataset, outcome_columns
 from drimed.trial.estimates import of_posterior, of_regression
 from drimed.trial.events import STOPPED
-from drimed.trial.look_history import BY_HAND, due, has_floor, most_decisions
+from drimed.trial.look_history import BY_HAND, due, has_floor
 from drimed.trial.spec import Tolerance, TrialSpec
 from drimed.trial.state import Counts, Episode, TrialState
 from drimed.trial.stopping import evaluate
@@ -345,7 +345,7 @@ class StoppingMonitor:
                 break
             cause = None if last else due(state, opens=True)
         self.history[s] = replace(state.looked, demands=None)
-        most = most_decisions(state)
+        most = None if state.spec.stopping is None else state.spec.stopping.decisions
         if not last and most is not None and state.counts.decisions + len(trials.places[now + 1]) > most:
             self.played[s] = now + 1  # no room for a whole season
 
@@ -369,7 +369,6 @@ class StoppingMonitor:
             context=None if contexts[0] is None else np.stack([np.asarray(c)[s] for c in contexts]),
             block=np.concatenate([trials.block(number) for number in numbers]),
             held=np.zeros(len(arm), bool),
-            standing=np.zeros(len(arm), np.intp),
             **outcome_columns(state, slot, y, control),
         )
 

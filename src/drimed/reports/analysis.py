@@ -12,7 +12,7 @@ import numpy as np
 from drimed.errors import DrimedError
 from drimed.formatting import counted, marked, percent, short
 from drimed.numerics.arrays import BoolArray
-from drimed.records import PENDING, STATES, Decision, Effect, Look, Opening, Status
+from drimed.records import PENDING, Decision, Effect, Look, Opening, Status
 from drimed.reports import effects as estimation
 from drimed.reports.benefit import Benefit, benefit
 from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
@@ -25,7 +25,7 @@ from drimed.trial.seasons import calendar
 from drimed.trial.spec import Stopping, StoppingRule, TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import looks
-from drimed.trial.store import Ledger
+from drimed.trial.store import Ledger, Search
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -135,7 +135,7 @@ class Analysis:
 def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
     """Analyse a trial as it stands; of `before`, data that was read earlier, only changes are read."""
     with trial.reading() as (ledger, state):
-        data = load_dataset(ledger, state, before)
+        data, pending = load_dataset(ledger, state, before), ledger.decision_rows(Search(state=PENDING))
         unblindings, history = queries.openings(ledger, state), stopping_history(ledger, state)
         upcoming, why_not = [], None
         try:
@@ -147,7 +147,6 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
     effects = estimation.all_effects(data, fit) if state.users else []
     agreed = agreement(data, fit, effects) if effects else Agreement(0, RATE, [], [])
     checks = check(data, model)
-    pending = data.standing == STATES.index(PENDING)
     analysis = Analysis(
         status=queries.status(state),
         data=data,
@@ -157,7 +156,7 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         recommendations=[],
         checks=replace(checks, alarms=[*checks.alarms, *agreed.alarms]),
         agreement=agreed,
-        oldest_pending=int(np.min(data.episode[pending])) if pending.any() else None,
+        oldest_pending=int(data.episode[pending[-1].decision - 1]) if pending else None,
         next=upcoming,
         why_not_next=why_not,
         openings=unblindings,

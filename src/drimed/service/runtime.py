@@ -187,11 +187,15 @@ class Trials:
 
     def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
         """Create a trial, once."""
+        replies: list[Reply] = []
+
+        def record_answer(tx: Transaction) -> None:
+            replies.append(act(tx))
+            author.keep(tx.ledger.connection, replies[0])
+
         try:
-            with Trial.creating(spec, self.store, actor=author.actor) as (_, tx):
-                reply = act(tx)
-                author.keep(tx.ledger.connection, reply)
-                return reply
+            Trial.create(spec, self.store, actor=author.actor, also=record_answer)
+            return replies[0]
         except ConflictError:
             with self.store.transaction(write=False) as connection:
                 if (before := author.find(connection)) is not None:

@@ -14,16 +14,16 @@ from pydantic import ValidationError
 from drimed import streams
 from drimed.errors import BatchError, ConflictError, InputError, NumericalError, SpecError, UnknownNameError
 from drimed.models.offer import Floor, Offer
-from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.arrays import FloatArray
 from drimed.numerics.probability import sample
 from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.records import LONGEST_KEY, AskRequest, Context, Decision, Event, Fault, Path, Plots
 from drimed.trial import checks, queries, seasons
 from drimed.trial import events as kinds
 from drimed.trial.events import Decided, Draft, EpisodeOpened, UserAdded, body_of, chain, storable
-from drimed.trial.problem import Profile, alike, block_key, plot_key, shown
+from drimed.trial.problem import alike, block_key, plot_key, shown
 from drimed.trial.spec import User, first_twice, tidy
-from drimed.trial.state import RecordedDecision, TrialState, as_vector
+from drimed.trial.state import Question, RecordedDecision, TrialState
 from drimed.trial.stopping import look_before_deciding
 from drimed.trial.transaction import Transaction
 from drimed.trial.validation import name_faults, pydantic_faults
@@ -41,22 +41,14 @@ T = TypeVar("T")
 class Place:
     """A user or, where it has plots, one of them."""
 
-    key: str  # its name in the whole trial
     user: str
     plot: str | None = None
     block: str | None = None
 
-
-@dataclass(frozen=True)
-class Question:
-    """A place to decide for, and what is known about it."""
-
-    profile: Profile
-    context: FloatArray | None  # (D,), as it was given
-    excluded: list[str]  # arms that are unavailable
-    available: BoolArray | None  # (K,), the same as a mask
-    plot: str | None = None
-    block: str | None = None
+    @property
+    def key(self) -> str:
+        """Its name in the whole trial."""
+        return plot_key(self.user, self.plot)
 
 
 def ask(tx: Transaction, request: AskRequest, *, one: bool = False) -> list[Decision]:
@@ -69,21 +61,16 @@ def ask(tx: Transaction, request: AskRequest, *, one: bool = False) -> list[Deci
     start = tx.state
     contexts, plots = by_user(start, request.contexts), by_user(start, request.plots)
     enrol = by_user(start, request.enrol)
-    users = None if request.users is None else [u if u in start.users else tidy(u) for u in request.users]
+    users = None if request.users is None else [resolve_user(start, u) for u in request.users]
     if request.key is not None:
         storable("key", request.key, LONGEST_KEY)
         if before := _answered(tx, request.key, users, plots, contexts):
             return before
     checks.check_running(start)
-    if enrol or start.spec.enrols:
-        _enrol(tx, list(enrol) if users is None else users, enrol)
+    joined = _enrol(tx, list(enrol) if users is None else users, enrol) if enrol or start.spec.enrols else {}
     for table, at in ((users or (), "users"), (contexts, "contexts"), (plots, "plots")):
         checks.check_known_users(tx.state, table, (at,), by_name=at != "users")
-    episode = request.episode
-    if request.season is not None:
-        episode = seasons.resolve_episode(tx.state, request.season, episode)
-    if episode is not None or tx.state.episode.number == 0:
-        _enter_episode(tx, contexts, episode, request.season, request.date)
+    _enter_episode(tx, request, contexts)
 
     state = tx.state
     names = list(state.users) if users is None else users
@@ -103,15 +90,14 @@ def ask(tx: Transaction, request: AskRequest, *, one: bool = False) -> list[Deci
     new = [place for place in wanted if place.key not in decisions]
     if request.unavailable:
         check_arms(state, request.unavailable, ("unavailable",))
-    context_of = {user: _context(state, user, contexts.get(user)) for user in {p.user for p in new}}
-    questions = [_question(state, p, context_of[p.user], request.unavailable) for p in new]
+    questions = [_question(state, p, contexts.get(p.user), request.unavailable) for p in new]
     opened = state.episode.number != start.episode.number
-    stated = contexts if opened else {user: contexts[user] for user in context_of if user in contexts}
-    doubts = [f for name, user in enrol.items() if name not in start.users for f in _unlikely_user(start, name, user)]
+    stated = contexts if opened else {p.user: contexts[p.user] for p in new if p.user in contexts}
+    attributes = ((name, user.attributes, ("enrol", name)) for name, user in joined.items())
+    doubts = [doubt for one in attributes for doubt in checks.unlikely_attributes(start, *one)]
     doubts += checks.unlikely_contexts(start, stated, new=opened) if stated else ()
     doubts += _undeclared_plots(start, new) if plots else ()
-    if doubts:
-        checks.require_confirmation(doubts, confirm=request.confirm)
+    checks.require_confirmation(doubts, confirm=request.confirm)
     decisions |= _decide_and_record(tx, questions, request.key)
     return [decisions[place.key] for place in wanted]
 
@@ -124,10 +110,12 @@ def preview(tx: Transaction) -> list[Decision]:
     state = tx.state
     checks.check_running(state)
     contexts, typical = state.episode.contexts, state.problem.covariates.typical
-    context_of = {u: as_vector(contexts[u]) if u in contexts else typical for u in state.users}
-    questions = [_question(state, p, context_of[u], ()) for u in state.users for p in places(state, u)]
-    bodies = zip(questions, decide(state, questions, secrets.randbits(62)), strict=True)
-    drafts = [Draft(body, i, q.profile.user) for i, (q, body) in enumerate(bodies, state.counts.decisions + 1)]
+    context_of = {u: contexts.get(u, None if typical is None else typical.tolist()) for u in state.users}
+    everywhere = [place for user in state.users for place in places(state, user)]
+    questions = [
+        Question(state.users[p.user], context_of[p.user], state.excluded(p.user), p.plot, p.block) for p in everywhere
+    ]
+    drafts = _drafts(state, questions, secrets.randbits(62))
     events = chain(drafts, seq=state.seq, hash=state.hash, time=tx.time, actor=tx.actor)
     return [_undrawn(queries.record(state, RecordedDecision(event))) for event in events]
 
@@ -143,14 +131,12 @@ def open_episode(
     confirm: bool = False,
 ) -> int:
     """Open the next episode; opening the open one again, by its number or its name, does nothing."""
-    state = tx.state
+    state, contexts = tx.state, by_user(tx.state, contexts or {})
     current, number = state.episode.number, seasons.resolve_episode(state, name, number)
     if number is not None and number == current:
         return current
-    checks.check_running(state, "no episode can be opened")
     if number not in (None, current + 1):
         raise ConflictError(f"episode {number} cannot be opened: the next one is {current + 1}", ("number",))
-    contexts = by_user(state, contexts or {})
     _open(tx, contexts, unavailable or {}, name, date)
     checks.require_confirmation(checks.unlikely_contexts(state, contexts, new=True), confirm=confirm)
     return current + 1
@@ -179,7 +165,7 @@ def places(state: TrialState, user: str, wanted: Plots | None = None) -> list[Pl
     """Places of a user: the plots that are asked for, all of its own, or the user itself."""
     own = state.profile(user).definition.block_of()
     if wanted is None:
-        return [Place(plot_key(user, plot), user, plot, block) for plot, block in own.items()] or [Place(user, user)]
+        return [Place(user, plot, block) for plot, block in own.items()] or [Place(user)]
     at: Path = ("plots", user)
     blocks = wanted.items() if isinstance(wanted, Mapping) else [(None, wanted)]
     chosen: list[Place] = []
@@ -193,7 +179,7 @@ def places(state: TrialState, user: str, wanted: Plots | None = None) -> list[Pl
             if own and plot not in own and (inside is None or inside in own.values()):
                 unknown = UnknownNameError("plot", plot, own)
                 raise ConflictError(f"user {user!r}: {unknown}; new plots need a new block", (*at, plot))
-            chosen.append(Place(plot_key(user, plot), user, plot, inside))
+            chosen.append(Place(user, plot, inside))
     if not chosen:
         raise InputError(f"no plots of user {user!r} are named; leave the user out, or name some", at)
     if (twice := first_twice([str(place.plot) for place in chosen])) is not None:
@@ -233,7 +219,7 @@ def add_user(tx: Transaction, name: str, user: Definition, *, confirm: bool = Fa
         raise ConflictError(f"there is a user {name!r} already", ("name",))
     checks.raise_if_any(_user_faults(state, name, definition, at, {}))
     checks.require_confirmation(checks.unlikely_attributes(state, name, definition.attributes, at), confirm=confirm)
-    tx.append([_added(name, definition)])
+    _add(tx, {name: definition})
 
 
 def valid(kind: Any, value: Any, at: Path) -> Any:
@@ -246,8 +232,8 @@ def valid(kind: Any, value: Any, at: Path) -> Any:
         raise SpecError([Fault((*at, *f.path), f.message) for f in pydantic_faults(error, kind)]) from None
 
 
-def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Definition]) -> None:
-    """Record new users, all or none; with closed enrolment there are none."""
+def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Definition]) -> dict[str, User]:
+    """Record new users, all or none, and return them; with closed enrolment there are none."""
     state = tx.state
     for name in definitions:
         if name not in users:
@@ -267,7 +253,8 @@ def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defi
             new[name] = user
     faults += [f for name, user in new.items() for f in _user_faults(state, name, user, ("enrol", name), new)]
     checks.raise_if_any(faults)
-    tx.append([_added(name, user) for name, user in new.items()])
+    _add(tx, new)
+    return new
 
 
 def _user_faults(state: TrialState, name: str, user: User, at: Path, others: Mapping[str, User]) -> Iterator[Fault]:
@@ -275,13 +262,9 @@ def _user_faults(state: TrialState, name: str, user: User, at: Path, others: Map
     yield from checks.user_faults(state, user, at, others.values())
 
 
-def _unlikely_user(state: TrialState, name: str, definition: Definition) -> Iterator[Fault]:
-    attributes = definition.attributes if isinstance(definition, User) else definition.get("attributes")
-    return checks.unlikely_attributes(state, name, attributes, ("enrol", name))
-
-
-def _added(name: str, user: User) -> Draft:
-    return Draft(UserAdded(user.model_dump(mode="json", exclude_none=True)), user=name)
+def _add(tx: Transaction, users: Mapping[str, User]) -> None:
+    definitions = ((name, user.model_dump(mode="json", exclude_none=True)) for name, user in users.items())
+    tx.append([Draft(UserAdded(definition), user=name) for name, definition in definitions])
 
 
 def _check_same_user(state: TrialState, name: str, user: User, at: Path) -> None:
@@ -348,13 +331,12 @@ def _repeated(tx: Transaction, numbers: Iterable[int]) -> dict[str, Decision]:
 
 def _check_same_contexts(state: TrialState, taken: Iterable[Decision], contexts: Mapping[str, Any]) -> None:
     """A context that comes again with its decision is the recorded one: it cannot be corrected afterwards."""
-    faults: dict[tuple[str, str], Fault] = {}
+    faults: dict[Path, Fault] = {}  # of the first plot that differs
     for decision in taken:
-        stated, recorded = contexts.get(decision.user), decision.context or {}
+        stated, recorded, at = contexts.get(decision.user), decision.context or {}, ("contexts", decision.user)
         if stated is None:
             continue
-        whole = {**recorded, **stated} if isinstance(stated, Mapping) else stated
-        vector = state.problem.covariates.context(whole, ("contexts", decision.user))
+        vector = state.problem.covariates.context({**recorded, **stated} if isinstance(stated, Mapping) else stated, at)
         for name, value in ({} if vector is None else state.context_of(vector.tolist())).items():
             if not alike(recorded[name], value):
                 was, where = shown(recorded[name]), "" if decision.plot is None else f", plot {decision.plot!r}"
@@ -363,7 +345,7 @@ def _check_same_contexts(state: TrialState, taken: Iterable[Decision], contexts:
                     f"and {shown(value)} came now; a context cannot be changed after the decision: "
                     f"give {was} again, or none"
                 )
-                faults.setdefault((decision.user, name), Fault(("contexts", decision.user, name), message))
+                faults.setdefault((*at, name), Fault((*at, name), message))
     if len(faults) > 1:
         raise BatchError(faults.values())
     for fault in faults.values():
@@ -373,11 +355,12 @@ def _check_same_contexts(state: TrialState, taken: Iterable[Decision], contexts:
 # Episodes
 
 
-def _enter_episode(
-    tx: Transaction, contexts: Mapping[str, Context], episode: int | None, name: str | None, date: str | None
-) -> None:
+def _enter_episode(tx: Transaction, request: AskRequest, contexts: Mapping[str, Context]) -> None:
     """Open the episode that is asked for, if it is the next one; the first one is opened by the first question."""
-    current = tx.state.episode.number
+    current, date = tx.state.episode.number, request.date
+    episode = seasons.resolve_episode(tx.state, request.season, request.episode)
+    if episode is None and current:
+        return
     if episode is not None and (isinstance(episode, bool) or not isinstance(episode, int | np.integer)):
         raise InputError(f"an episode is known by its number, got {episode!r}; a season has a name", ("episode",))
     if episode is not None and not max(1, current) <= episode <= current + 1:
@@ -388,7 +371,7 @@ def _enter_episode(
     if episode == current:
         seasons.check_same_date(tx.state, current, date)
     else:
-        _open(tx, contexts if episode is not None else {}, {}, name, date)
+        _open(tx, contexts if episode is not None else {}, {}, request.season, date)
 
 
 def _open(
@@ -415,21 +398,6 @@ def _open(
     tx.append([Draft(body)])
 
 
-def _context(state: TrialState, user: str, stated: Context | None) -> FloatArray | None:
-    problem = state.problem
-    if stated is not None:
-        return problem.covariates.context(stated, ("contexts", user))
-    if problem.fields and user not in state.episode.contexts:
-        season = seasons.calendar(state).said(state.episode.number)
-        raise InputError(
-            f"user {user!r} has no context in {season}; expected {', '.join(problem.fields)}: "
-            "give it with the request, in a sheet, or when the season is opened",
-            ("contexts", user),
-        )
-    values = state.episode.contexts.get(user)
-    return None if values is None else np.array(values)
-
-
 def check_arms(state: TrialState, arms: Sequence[str], at: Path) -> list[str]:
     """Unavailable arms, in order."""
     if isinstance(arms, str):
@@ -439,10 +407,20 @@ def check_arms(state: TrialState, arms: Sequence[str], at: Path) -> list[str]:
     return sorted(arms)
 
 
-def _question(state: TrialState, place: Place, context: FloatArray | None, unavailable: Sequence[str]) -> Question:
-    profile, excluded = state.profile(place.user), state.excluded(place.user, unavailable)
-    available = state.problem.available(profile, excluded)
-    return Question(profile, context, excluded, available, place.plot, place.block)
+def _question(state: TrialState, place: Place, stated: Context | None, unavailable: Sequence[str]) -> Question:
+    user, problem = place.user, state.problem
+    context = state.episode.contexts.get(user)
+    if stated is not None:
+        vector = problem.covariates.context(stated, ("contexts", user))
+        context = None if vector is None else vector.tolist()
+    elif problem.fields and context is None:
+        season = seasons.calendar(state).said(state.episode.number)
+        raise InputError(
+            f"user {user!r} has no context in {season}; expected {', '.join(problem.fields)}: "
+            "give it with the request, in a sheet, or when the season is opened",
+            ("contexts", user),
+        )
+    return Question(state.users[user], context, state.excluded(user, unavailable), place.plot, place.block)
 
 
 # Decisions
@@ -462,16 +440,18 @@ def _decide_and_record(tx: Transaction, questions: Sequence[Question], key: str 
     while left:
         now = left
         if tx.state.remembers_users:
-            now = list({q.profile.user: q for q in reversed(left)}.values())[::-1]  # the first one of each user
+            now = list({q.profile: q for q in reversed(left)}.values())[::-1]  # the first one of each user
         left = [q for q in left if q not in now] if len(now) < len(left) else []
-        first = tx.state.counts.decisions + 1
-        bodies = zip(now, decide(tx.state, now, seed), strict=True)
-        drafts = [Draft(body, first + i, q.profile.user, key) for i, (q, body) in enumerate(bodies)]
-        for event in tx.append(drafts):
+        for event in tx.append(_drafts(tx.state, now, seed, key)):
             decision = queries.record(tx.state, RecordedDecision(event))
             place = plot_key(decision.user, decision.plot)
             decisions[place] = _undrawn(decision) if tx.dry_run else decision
     return decisions
+
+
+def _drafts(state: TrialState, questions: Sequence[Question], seed: int | None, key: str | None = None) -> list[Draft]:
+    bodies = enumerate(decide(state, questions, seed), state.counts.decisions + 1)
+    return [Draft(body, number, state.profiles[body.profile].user, key) for number, body in bodies]
 
 
 def _undrawn(decision: Decision) -> Decision:
@@ -480,7 +460,7 @@ def _undrawn(decision: Decision) -> Decision:
     return replace(decision, arm="", code=None, propensity=None, probabilities=probabilities)
 
 
-def decide(state: TrialState, questions: Sequence[Question], seed: int | None = None) -> list[Decided]:
+def decide(state: TrialState, questions: Sequence[Question | Decided], seed: int | None = None) -> list[Decided]:
     """The decisions as they are recorded: all from the present state, numbered on from the last one.
 
     Another `seed` than the trial's own draws as if it were another trial. Where the model cannot be computed, the
@@ -495,7 +475,7 @@ def decide(state: TrialState, questions: Sequence[Question], seed: int | None = 
         for some, offer in _offers(state, questions):
             draw = policy.decide(learned, offer, draws[some])
             effects = policy.effects(learned, offer, state.spec.confidence, draw)
-            bodies += _bodies(state, questions[some], draw, effects, first + some.start, offer.floor)
+            bodies += _bodies(state, questions[some], draw, effects, offer.floor)
         return bodies
     except NumericalError as error:
         log.error("trial %s: decisions from %d on are by the control: %s", state.spec.name, first + 1, error)
@@ -503,36 +483,27 @@ def decide(state: TrialState, questions: Sequence[Question], seed: int | None = 
     for some, offer in _offers(state, questions):
         shares = np.broadcast_to(offer.control, (some.stop - some.start, offer.control.shape[-1]))  # (n, K)
         draw = Draw(sample(shares, draws[some, 0]), shares, np.full(len(shares), FAILED))
-        bodies += _bodies(state, questions[some], draw, None, first + some.start, None)
+        bodies += _bodies(state, questions[some], draw, None, None)
     return bodies
 
 
-def _offers(state: TrialState, questions: Sequence[Question]) -> Iterator[tuple[slice, Offer]]:
+def _offers(state: TrialState, questions: Sequence[Question | Decided]) -> Iterator[tuple[slice, Offer]]:
     """Offers to all, as many at a time as fit into memory: where units differ, each takes a table of all arms."""
-    problem, n = state.problem, len(questions)
-    keys = [block_key(q.profile.user, q.block) for q in questions if q.block is not None]
-    numbers = state.numbers.with_blocks(keys) if keys else state.numbers
-    table = (problem.shape.K * problem.shape.M) ** 2
-    most = n if state.spec.kind == "paper" else max(1, NUMBERS_AT_ONCE // table)
+    shape, n, placed = state.problem.shape, len(questions), state.with_blocks(questions)
+    most = n if state.spec.kind == "paper" else max(1, NUMBERS_AT_ONCE // (shape.K * shape.M) ** 2)
     for start in range(0, n, most):
         some = slice(start, min(start + most, n))
-        columns = []
-        for q in questions[some]:
-            block = 0 if q.block is None else numbers.block(q.profile.user, q.block)
-            columns.append((q.profile, q.context, q.available, block))
-        offer = problem.offer(*zip(*columns, strict=True))
-        yield some, replace(offer, floor=state.floor([q.profile.user for q in questions[some]]))
+        users = [state.profiles[q.profile].user for q in questions[some]]
+        yield some, replace(placed.offer_of(questions[some]), floor=state.floor(users))
 
 
 def _bodies(
     state: TrialState,
-    questions: Sequence[Question],
+    questions: Sequence[Question | Decided],
     draw: Draw,
     effects: tuple[FloatArray, FloatArray] | None,
-    first: int,
     floor: Floor | None,
 ) -> list[Decided]:
-    """The bodies of n decisions from number `first` on."""
     n, arms = len(questions), state.problem.arms
 
     def column(values: Any, *shape: int) -> list[Any]:
@@ -559,11 +530,10 @@ def _bodies(
     return [
         Decided(
             episode=state.episode.number,
-            profile=q.profile.slot,
-            context=None if q.context is None else q.context.tolist(),
-            unavailable=q.excluded,
+            profile=q.profile,
+            context=q.context,
+            unavailable=q.unavailable,
             state=state.seq,
-            draw=first + i,
             plot=q.plot,
             block=q.block,
             **{name: values[i] for name, values in columns.items()},

@@ -28,7 +28,7 @@ STATUS_FIELDS = (
     "amendments", "created", "model", "enrolment", "season",
 )  # fmt: skip
 MEMBER_FIELDS = ("name", "group", "cohort", "attributes", "blocks", "plots")
-OUTCOME_FIELDS = ("outcome", "was", "late", "missing")
+OUTCOME_FIELDS = ("outcome", "was", "missing")
 EMPTY: dict[str, Any] = {"str": "", "int": 0, "list[str]": [], "dict[str, float]": {}, "bool": False}
 
 T = TypeVar("T", Decision, Status, Member)

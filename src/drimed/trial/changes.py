@@ -13,19 +13,21 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from drimed.records import Look, Opening, Status
-from drimed.trial import ask, blinding, checks, stopping, validation
-from drimed.trial import events as kinds
+from drimed.trial import ask, blinding, checks, stopping
 from drimed.trial.ask import valid
 from drimed.trial.events import (
-    STATUS_CHANGES,
     ArmAdded,
     ArmRetired,
     ControlChanged,
     Draft,
+    EventBody,
+    Paused,
     PreferenceChanged,
+    Resumed,
     RulesChanged,
+    Stopped,
 )
-from drimed.trial.spec import Arm, ArmNoise, Control, Finite, Stopping, User, Value, tidy
+from drimed.trial.spec import Arm, ArmNoise, Control, Finite, Stopping, Value, tidy
 from drimed.trial.transaction import Transaction
 from drimed.trial.validation import name_faults
 
@@ -77,28 +79,25 @@ class ArmBody(Body):
     noise: ArmNoise | None = Field(None, description="Its own noise, where noise is known.")
 
 
-class RetireBody(Body):
+class RetireBody(ReasonBody):
     """An arm that is not given any more."""
 
     arm: Label
-    reason: Reason
 
 
-class RevealBody(Body):
+class RevealBody(ReasonBody):
     """Reveal the arm of a decision to a person who did not know it."""
 
     decision: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(
         None, description="The decision; left out: all of them, and the blinding ends."
     )
-    reason: Reason
 
 
-class PreferenceBody(Body):
+class PreferenceBody(ReasonBody):
     """Change how a user weighs the metrics, from now on."""
 
     user: Label
     preference: Weights
-    reason: Reason
 
 
 class LookBody(Body):
@@ -107,19 +106,17 @@ class LookBody(Body):
     dry_run: bool = Field(False, description="Only tell what they say; record nothing.")
 
 
-class RulesBody(Body):
+class RulesBody(ReasonBody):
     """The stopping rules from now on."""
 
     stopping: Stopping = Field(description="As under [stopping] in a trial file; it replaces all of it.")
-    reason: Reason
 
 
-class ControlBody(Body):
+class ControlBody(ReasonBody):
     """The control of a user from now on."""
 
     user: Label
     control: Control = Field(description="An arm, or arm → share.")
-    reason: Reason
 
 
 @dataclass(frozen=True)
@@ -137,22 +134,6 @@ class Change:
     answer: type = Status  # what a program gets: what `apply` returns, or the status afterwards
 
 
-def change_preference(tx: Transaction, user: str, preference: Mapping[str, float], reason: str) -> None:
-    """Change how a user weighs the metrics."""
-    at, stated = ("users", user, "preference"), preference
-    weights = valid(User, {"preference": dict(stated) if hasattr(stated, "keys") else stated}, at[:2]).preference or {}
-    checks.check_known_users(tx.state, [user], ("users",), by_name=True)
-    checks.raise_if_any(validation.preference_faults(tx.state.spec, weights, at))
-    tx.append([Draft(PreferenceChanged(weights, reason), user=user)])
-
-
-def change_control(tx: Transaction, user: str, control: str | Mapping[str, float], reason: str) -> None:
-    """Compare a user with another control."""
-    stated = dict(control) if isinstance(control, Mapping) else control
-    new = valid(User, {"control": stated}, ("users", user)).control
-    tx.append([Draft(ControlChanged(new, reason), user=user)])
-
-
 def add_arm(
     tx: Transaction,
     name: str,
@@ -165,26 +146,11 @@ def add_arm(
     own = None if noise is None else valid(ArmNoise, noise, ("noise", "arms", name))
     checks.raise_if_any(name_faults(name, ("name",)))
     own_noise = None if own is None else {name: own.model_dump(mode="json", exclude_none=True)}
-    tx.append([Draft(ArmAdded(name, definition.model_dump(mode="json", exclude_none=True), own_noise))])
+    _record(tx, ArmAdded(name, definition.model_dump(mode="json", exclude_none=True), own_noise))
 
 
-def retire_arm(tx: Transaction, name: str, reason: str) -> None:
-    """Never give an arm again; a control cannot be retired."""
-    checks.need_reason(reason)
-    if name not in tx.state.retired:
-        tx.append([Draft(ArmRetired(name, reason))])
-
-
-def change_rules(tx: Transaction, stopping: Stopping | Mapping[str, Any], reason: str) -> None:
-    """Replace the stopping rules; the earlier ones stay in the log."""
-    was = tx.state.spec.stopping
-    new: Stopping = valid(Stopping, stopping, ("stopping",))
-    tx.append([Draft(RulesChanged(new.plain(), None if was is None else was.plain(), reason))])
-
-
-def change_status(tx: Transaction, kind: str, reason: str) -> None:
-    """Pause, resume or stop."""
-    tx.append([Draft(STATUS_CHANGES[kind](reason))])
+def _record(tx: Transaction, event: EventBody, user: str | None = None) -> None:
+    tx.append([Draft(event, user=user)])
 
 
 def _add_user(tx: Transaction, body: UserBody) -> None:
@@ -197,20 +163,30 @@ def _add_arm(tx: Transaction, body: ArmBody) -> None:
     add_arm(tx, body.name, definition, body.noise)
 
 
+def _retire_arm(tx: Transaction, body: RetireBody) -> None:
+    if body.arm not in tx.state.retired:
+        _record(tx, ArmRetired(body.arm, body.reason))
+
+
+def _change_rules(tx: Transaction, body: RulesBody) -> None:
+    was = tx.state.spec.stopping
+    _record(tx, RulesChanged(body.stopping.plain(), None if was is None else was.plain(), body.reason))
+
+
 _TABLE = [
     Change(
         "pause", "pause", "Pause", "Decide nothing until it is resumed. Outcomes are still taken.", ReasonBody,
-        lambda tx, body: change_status(tx, kinds.PAUSED, body.reason), "The trial is paused. Outcomes are still taken.",
+        lambda tx, body: _record(tx, Paused(body.reason)), "The trial is paused. Outcomes are still taken.",
         {"reason": "outcomes are late"},
     ),
     Change(
         "resume", "resume", "Resume", "Decide again after a pause.", OptionalReasonBody,
-        lambda tx, body: change_status(tx, kinds.RESUMED, body.reason), "The trial is running again.",
+        lambda tx, body: _record(tx, Resumed(body.reason)), "The trial is running again.",
         {"reason": "the outcomes are in"},
     ),
     Change(
         "stop", "stop", "Stop", "Decide nothing more, for good. Outcomes are still taken.", ReasonBody,
-        lambda tx, body: change_status(tx, kinds.STOPPED, body.reason),
+        lambda tx, body: _record(tx, Stopped(body.reason)),
         "The trial is stopped for good. Outcomes are still taken.", {"reason": "the question is answered"},
     ),
     Change(
@@ -224,20 +200,20 @@ _TABLE = [
     Change(
         "retire_arm", "retire", "Retire an arm",
         "Never give it again; what was decided and learned stays. Retiring it twice does nothing.", RetireBody,
-        lambda tx, body: retire_arm(tx, body.arm, body.reason), "The arm is retired.",
+        _retire_arm, "The arm is retired.",
         {"arm": "rich", "reason": "it is no longer available"},
     ),
     Change(
         "change_preference", "preference", "Change a preference",
         "From now on this user weighs the metrics differently; what was learned about the arms is kept.",
-        PreferenceBody, lambda tx, body: change_preference(tx, body.user, body.preference, body.reason),
+        PreferenceBody, lambda tx, body: _record(tx, PreferenceChanged(body.preference, body.reason), body.user),
         "The preference was changed; it applies from the next decision on.",
         {"user": "north", "preference": {"yield": 200, "leaching": -6}, "reason": "prices have changed"},
     ),
     Change(
         "change_control", "control", "Change a control",
         "From now on this user is compared with another control; past decisions keep theirs.", ControlBody,
-        lambda tx, body: change_control(tx, body.user, body.control, body.reason),
+        lambda tx, body: _record(tx, ControlChanged(body.control, body.reason), body.user),
         "The control was changed; it applies from the next decision on.",
         {"user": "north", "control": "usual", "reason": "the usual practice has changed here"},
     ),
@@ -252,14 +228,13 @@ _TABLE = [
         "look", "looks", "Look at the stopping rules",
         "What each rule says now. The look is recorded, and so is a pause or a stop that a rule demands. Ranges hold "
         "at all times at once: any number of looks is allowed.", LookBody,
-        lambda tx, body: stopping.preview_look(tx) if body.dry_run else stopping.record_look(tx),
+        lambda tx, body: stopping.record_look(tx, preview=body.dry_run),
         "A look was taken: the overview has what the rules said.", {"dry_run": False}, Look,
     ),
     Change(
         "change_rules", "rules", "Change the stopping rules",
         "Replace all stopping rules and limits. What they were stays in the log, and the report tells of it.",
-        RulesBody, lambda tx, body: change_rules(tx, body.stopping, body.reason),
-        "The stopping rules were changed; they apply from the next look on.",
+        RulesBody, _change_rules, "The stopping rules were changed; they apply from the next look on.",
         {
             "stopping": {"seasons": 30, "rules": {"better": {"kind": "superiority", "then": "stop"}}},
             "reason": "the budget ends then",

@@ -96,8 +96,7 @@ def check_start(created: Event) -> None:
     body = body_of(created, kinds.Created)
     if body.spec.get("seed") not in (None, body.seed):
         raise InputError(f"the seed is {body.seed}, and the trial file has {body.spec['seed']}")
-    if body.rehearsal is not None:
-        kinds.check_rehearsal(body.rehearsal)
+    kinds.parsed(created)  # also the results of a rehearsal, which came from a caller
 
 
 def need_reason(reason: str) -> None:
@@ -294,15 +293,13 @@ def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | ki
         if recorded.marked_missing:
             raise ConflictError(f"decision {number} was marked as missing already")
         return
-    if body.late is not recorded.marked_missing:
-        raise ConflictError("it differs from the log in whether the outcome had been marked as missing")
     _check_values(state, body.outcome)
     if body.outcome == recorded.outcome:
         raise ConflictError("it adds nothing to what was recorded before")
     if isinstance(body, kinds.OutcomeAmended):
         if recorded.outcome is None:
             raise ConflictError(f"decision {number} has no outcome to amend; tell it first")
-        if body.missing and not (body.late and state.state_of(body.outcome, missing=True) == MISSING):
+        if body.missing and not (recorded.marked_missing and state.state_of(body.outcome, missing=True) == MISSING):
             raise ConflictError("the rest of the outcome had not been marked as missing")
         return
     if not any(body.outcome.values()):

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-from drimed.records import COMPLETE, PARTIAL, PENDING, STATES, Event
-from drimed.records import MISSING as STATE_MISSING
-from drimed.trial.events import AMENDMENT, DECISION, MISSING, OUTCOME
+from drimed.records import Event
+from drimed.trial.events import AMENDMENT, DECISION, OUTCOME
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 
 AT_ONCE = 5000  # decisions of which tables by arm are worked on together
-_KINDS = (DECISION, OUTCOME, AMENDMENT, MISSING)
+_KINDS = (DECISION, OUTCOME, AMENDMENT)
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class Dataset:
     vector: FloatArray  # (n, M), in the metrics' units, against the control plot where there is one; 0: not observed
     observed: BoolArray  # (n, M)
     reward: FloatArray  # (n,), NaN: a metric that counts is not observed
-    standing: IntArray  # (n,), the decision's state, by its place in records.STATES
     block: IntArray  # (n,), the number of its block; 0: none
     plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not observed
     floor: FloatArray | None = None  # (n, 2), of the control and of every arm; None: the trial has no floors
@@ -61,11 +59,6 @@ class Dataset:
         """Bytes of memory."""
         columns = (getattr(self, f.name) for f in fields(self))
         return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
-
-    @cached_property
-    def total(self) -> FloatArray:
-        """The sum of each decision's probabilities: one, but for decimals that were written and read again."""
-        return np.asarray(self.probabilities.sum(-1))
 
 
 def load_dataset(ledger: Ledger, state: TrialState, before: Dataset | None = None) -> Dataset:
@@ -113,50 +106,32 @@ def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int])
         "floor": None if state.spec.floors is None else np.zeros((n, 2)),
     }
     parts = {"metrics": np.full((n, M), np.nan), "control": np.full((n, M), np.nan)}
-    given_up = np.zeros(n, bool)  # marked as missing, and nothing more came after that
     place = {number: i for i, number in enumerate(numbers)}
     for event in events:
-        i = place.get(event.decision or 0)
-        if i is None or event.seq > state.seq:
+        i, body = place.get(event.decision or 0), event.body
+        if i is None or event.seq > state.seq or event.kind not in _KINDS:
             continue
-        if event.kind == DECISION:
-            _fill_decision(state, event, columns, i)
-        elif event.kind == MISSING:
-            given_up[i] = True
-        else:
-            given_up[i] = event.body.get("missing", False)
+        if event.kind != DECISION:
             for name, part in parts.items():
-                values = event.body["outcome"][name] or {}
-                part[i] = [np.nan if (v := values.get(m)) is None else v for m in problem.metrics]
-    columns["standing"] = _standing(state, **parts, given_up=given_up)
+                values = body["outcome"][name] or {}
+                part[i] = [values.get(m, np.nan) for m in problem.metrics]
+        else:
+            block, share = body.get("block"), body["share"]
+            values = {
+                "episode": body["episode"],
+                "slot": body["profile"],
+                "arm": problem.arm(body["arm"]),
+                "block": state.numbers.block(str(event.user), block),
+                "propensity": body["propensity"],
+                "held": share is not None and share < 1,
+                "context": body["context"],
+                "floor": body.get("floor"),
+            }
+            for name, value in values.items():
+                if value is not None and columns[name] is not None:
+                    columns[name][i] = value
+            columns["probabilities"][i, : len(body["probabilities"])] = body["probabilities"]  # arms may come later
     return Dataset(state, **columns, **outcome_columns(state, columns["slot"], **parts))
-
-
-def _fill_decision(state: TrialState, event: Event, columns: dict[str, Any], i: int) -> None:
-    body = event.body
-    columns["episode"][i] = body["episode"]
-    columns["slot"][i] = body["profile"]
-    columns["arm"][i] = state.problem.arm(body["arm"])
-    columns["probabilities"][i, : len(body["probabilities"])] = body["probabilities"]  # arms may have come later
-    columns["held"][i] = body["share"] is not None and body["share"] < 1
-    if columns["floor"] is not None:
-        columns["floor"][i] = body.get("floor", (0.0, 0.0))
-    if body["propensity"] is not None:
-        columns["propensity"][i] = body["propensity"]
-    if body["context"]:
-        columns["context"][i] = body["context"]
-    if body.get("block") is not None:
-        columns["block"][i] = state.numbers.block(str(event.user), body["block"])
-
-
-def _standing(state: TrialState, metrics: FloatArray, control: FloatArray, given_up: BoolArray) -> IntArray:
-    """The state of each decision, as `TrialState.state_of` has it, by its place in records.STATES: (n,)."""
-    observed = ~np.isnan(metrics)
-    if state.spec.feedback == "difference":
-        observed = np.concatenate([observed, ~np.isnan(control)], 1)
-    pending, partial, complete, missing = map(STATES.index, (PENDING, PARTIAL, COMPLETE, STATE_MISSING))
-    incomplete = np.where(given_up, missing, np.where(observed.any(1), partial, pending))
-    return np.where(observed.all(1), complete, incomplete)
 
 
 def outcome_columns(state: TrialState, slot: IntArray, metrics: FloatArray, control: FloatArray) -> dict[str, Any]:

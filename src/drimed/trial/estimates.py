@@ -41,6 +41,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.records import Effect
 from drimed.trial.dataset import Dataset
+from drimed.trial.problem import Covariate
 from drimed.trial.state import TrialState
 
 REWARD = "reward"
@@ -69,19 +70,20 @@ def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
 
 def fitted_model(state: TrialState) -> FittedModel | None:
     """A trial's mixed model; None: its model is the paper's."""
-    policy = state.policy
-    if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
-        return None
-    return FittedModel.of(policy.learner, state.settled.evidence)
+    learner = _mixed_learner(state)
+    return None if learner is None else FittedModel.of(learner, state.settled.evidence)
+
+
+def _mixed_learner(state: TrialState) -> Field | None:
+    learner = state.policy.learner if isinstance(state.policy, Policy) else None
+    return learner if isinstance(learner, Field) else None
 
 
 def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
     """True if each user may get each arm, in this season or another, or might until it was retired: (H, K)."""
-    possible = np.ones((len(users), len(state.problem.arms)), bool)
-    for row, user in zip(possible, users, strict=True):
-        allowed = state.profile(user).allowed
-        row &= True if allowed is None else allowed[: len(row)]
-    return possible
+    K = len(state.problem.arms)
+    allowed = (state.profile(user).allowed for user in users)
+    return np.array([np.ones(K, bool) if may is None else may[:K] for may in allowed]).reshape(-1, K)
 
 
 def effects_together(model: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray) -> EffectPosterior:
@@ -154,12 +156,11 @@ def known_end(value: float) -> float | None:
 
 def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]:
     """The number of seasons before an episode, at least one, with each arm and the user's control; empty: no matter."""
-    policy = state.policy
-    if not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
+    learner = _mixed_learner(state)
+    if learner is None:
         return {}
-    seasons = seasons_with_both_arms(policy.learner, state.settled.evidence, offers_now(state, [user]), episode - 1)
-    arms = enumerate(state.problem.arms)
-    return {} if seasons is None else {arm: max(1, int(seasons[0, k, 0])) for k, arm in arms}
+    seasons = seasons_with_both_arms(learner, state.settled.evidence, offers_now(state, [user]), episode - 1)
+    return {} if seasons is None else {arm: max(1, int(seasons[0, k, 0])) for k, arm in enumerate(state.problem.arms)}
 
 
 # Without the model
@@ -197,15 +198,13 @@ def all_model_free_effects(data: Dataset, members: Members, given: IntArray, pos
     # Exact ranges need decisions whose draws are independent.
     if not data.state.balances and (bounds := value_range(data)) is not None:
         sources[EXACT] = bounds
-    by_group: dict[str, list[Effect]] = {who: [] for who in members}
-    arms, shown = data.state.problem.arms, set[tuple[str, str]]()
+    arms, shown = data.state.problem.arms, dict[tuple[str, str], list[Effect]]()
     for e in _propensity_effects(data, members, arms, None, 1 - LEVEL, sources):
         if e.is_known and (e.source == PROPENSITIES or (e.who, e.arm) in shown):
             some, k = list(members[e.who]), arms.index(e.arm)
             times, can = int(given[some, k].sum()), bool(possible[some, k].any())
-            by_group[e.who].append(replace(e, decisions=times, available=can))
-            shown.add((e.who, e.arm))
-    return [effect for effects in by_group.values() for effect in effects]
+            shown.setdefault((e.who, e.arm), []).append(replace(e, decisions=times, available=can))
+    return [effect for who in members for arm in arms for effect in shown.get((who, arm), ())]
 
 
 def _propensity_effects(
@@ -293,7 +292,7 @@ class PropensityLog:
 
     def chance(self, k: int | IntArray) -> FloatArray:
         """The probability of arm k at each decision: (n,); of several arms (n, k)."""
-        return np.asarray((self.data.probabilities.T[k][..., self.at] / self.data.total[self.at]).T)
+        return self.data.probabilities[:, k][self.at]
 
     @cached_property
     def control_chance(self) -> FloatArray:
@@ -321,28 +320,24 @@ class PropensityLog:
 
     def table(self, k: int) -> dict[str, Any]:
         """Columns for the effect of arm k: the controls, the arm, and all other arms together: (n, C + 2)."""
-        data, slot = self.data, self.data.slot[self.at]
+        data, at, slot, K = self.data, self.at, self.data.slot[self.at], len(self.data.state.problem.arms)
         controls = np.flatnonzero(self.control[np.unique(slot)].any(0))
         arms = np.append(controls[controls != k], k)
-        place = np.full(len(data.state.problem.arms), len(arms))
+        place = np.full(K, len(arms))
         place[arms] = np.arange(len(arms))
         chances = self.chance(arms)
         contrast = (arms == k) - self.control[slot[:, None], arms]
         others = np.maximum(1 - chances.sum(-1, keepdims=True), 0.0)
         return {
-            "action": place[data.arm[self.at]],
-            "reward": self.measured[self.at],
+            "action": place[data.arm[at]],
+            "reward": self.measured[at],
             "probabilities": np.concatenate([chances, others], -1),
             "contrast": np.concatenate([contrast, np.zeros_like(others)], -1),
-            "predictions": self.predictions(arms),
+            # Of these arms, and last of the one that was played, before each decision.
+            "predictions": arm_effects.running_predictions(
+                data.arm[at], self.measured[at], K, user=data.user[at], season=data.episode[at], arms=arms
+            ),
         }
-
-    def predictions(self, arms: IntArray) -> FloatArray:
-        """Predictions of these arms, and last of the one that was played, before each decision: (n, k + 1)."""
-        data, at, K = self.data, self.at, len(self.data.state.problem.arms)
-        return arm_effects.running_predictions(
-            data.arm[at], self.measured[at], K, user=data.user[at], season=data.episode[at], arms=arms
-        )
 
     def scores(self, table: dict[str, Any], some: Sequence[int], bounds: Bounds | None = None) -> Scores:
         """Scores of the decisions of some users; the first decision of all has no prediction, and is left out."""
@@ -400,17 +395,15 @@ def outcome_rows(data: Dataset, model: FittedModel, at: IntArray) -> tuple[Rows,
         )
         for part, rows in enumerate(features.outcome_rows(offers, data.arm[some], outcome, int(episode) - 1, M)):
             parts[part].append(rows)
-    order = np.argsort(np.concatenate(places), kind="stable") if places else np.zeros(0, np.intp)
+    order = np.argsort(np.concatenate(places), kind="stable") if places else None
     return _joined(parts[0], M, order), _joined(parts[1], M) if parts[1] else None
 
 
 def _joined(parts: list[Rows], metrics: int, order: IntArray | None = None) -> Rows:
     if not parts:
         return Rows(np.zeros((0, 1), np.intp), np.zeros(0, np.intp), np.zeros((0, metrics)))
-    keys, pattern, values = (
-        np.concatenate(column) for column in zip(*((r.keys, r.pattern, r.values) for r in parts), strict=True)
-    )
-    return Rows(keys, pattern, values) if order is None else Rows(keys[order], pattern[order], values[order])
+    columns = zip(*((rows.keys, rows.pattern, rows.values) for rows in parts), strict=True)
+    return Rows(*(np.concatenate(column)[... if order is None else order] for column in columns))
 
 
 def check_trial_residuals(
@@ -469,17 +462,12 @@ def check_trial_residuals(
 def _covariates_of(data: Dataset, at: IntArray) -> tuple[dict[str, FloatArray], dict[str, list[str]]]:
     """Attributes and contexts of decisions: numbers (a missing one is typical), and levels of categories."""
     known = data.state.problem.covariates
-    numbers, categories = dict[str, FloatArray](), dict[str, list[str]]()
     attributes = [data.state.profiles[int(s)].definition.attributes or {} for s in data.slot[at]]
-    for c in known.attributes.values():
-        if c.levels is None:
-            numbers[c.name] = np.array([float(own.get(c.name, c.typical)) for own in attributes])
-        else:
-            categories[c.name] = [str(own.get(c.name, "")) for own in attributes]
-    for i, c in enumerate(known.fields.values() if data.context is not None else ()):
-        assert data.context is not None
-        if c.levels is None:
-            numbers[c.name] = data.context[at, i]
-        else:
-            categories[c.name] = [str(c.recorded(v)) for v in data.context[at, i]]
-    return numbers, categories
+    columns: list[tuple[Covariate, list[float | str]]] = [
+        (c, [own.get(c.name, c.typical if c.levels is None else "") for own in attributes])
+        for c in known.attributes.values()
+    ]
+    if data.context is not None:
+        columns += [(c, [c.recorded(v) for v in data.context[at, i]]) for i, c in enumerate(known.fields.values())]
+    numbers = {c.name: np.array(values, np.float64) for c, values in columns if c.levels is None}
+    return numbers, {c.name: [str(v) for v in values] for c, values in columns if c.levels is not None}

@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from drimed.errors import ConflictError, InputError
 from drimed.records import Event
@@ -59,8 +60,8 @@ class EventBody:
         return {f.name: value for f, value in pairs if f.default is REQUIRED or value != f.default}
 
 
-@dataclass(frozen=True)
-class Rehearsed(EventBody):
+@with_config(ConfigDict(strict=True, extra="forbid"))
+class Rehearsed(TypedDict):
     """Results of the rehearsal that was shown before a trial was created."""
 
     hash: Text
@@ -78,7 +79,7 @@ class Created(EventBody, kind=CREATED):
     spec: dict[str, Any]
     seed: int
     numpy: Text  # version
-    rehearsal: dict[str, Any] | None = None  # a Rehearsed
+    rehearsal: Rehearsed | None = None
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,13 @@ class EpisodeOpened(EventBody, kind=EPISODE):
 
 @dataclass(frozen=True)
 class Decided(EventBody, kind=DECISION, user=True, decision=True):
-    """A decision; lists have one number for each arm."""
+    """A decision, by the draw of its own number in the policy's stream; lists have one number for each arm."""
 
     episode: int
     profile: int
     context: list[float] | None
     unavailable: list[str]
     state: int  # the event up to which the log was known
-    draw: int  # number of the draw in the policy's stream
     arm: str
     probabilities: list[float]
     propensity: float | None
@@ -121,7 +121,6 @@ class Told(EventBody):
 
     outcome: Values
     was: Values | None
-    late: bool  # it had been marked as missing
 
 
 @dataclass(frozen=True)
@@ -266,30 +265,26 @@ def body_of(event: Event, kind: type[B]) -> B:
     """The body of an event as its dataclass; InputError if it does not have the fields of its kind."""
     body = vars(event).get("typed")
     if body is None:
-        if event.kind not in BODIES:
-            raise ConflictError(f"unknown kind of event {event.kind!r}; expected one of {', '.join(KINDS)}")
-        body = vars(event)["typed"] = _parsed(BODIES[event.kind], event.text, f"event {event.seq} ({event.kind}): ")
+        body = vars(event)["typed"] = parsed(event)
     if not isinstance(body, kind):
         raise ConflictError(f"event {event.seq} is of kind {event.kind!r}, expected {getattr(kind, 'kind', 'another')}")
     return body
 
 
-def check_rehearsal(rehearsal: dict[str, Any]) -> None:
-    """Refuse anything but the results of a rehearsal."""
-    try:
-        _parsed(Rehearsed, to_json(rehearsal), "rehearsal.")
-    except InputError as error:
-        raise InputError(f"{error}; expected the results of a rehearsal, got {rehearsal!r}") from None
-
-
-def _parsed(kind: type[B], text: str, where: str) -> B:
+def parsed(event: Event) -> EventBody:
+    """The body of an event, read from its text."""
+    kind = BODIES.get(event.kind)
+    if kind is None:
+        raise ConflictError(f"unknown kind of event {event.kind!r}; expected one of {', '.join(KINDS)}")
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
     try:
-        return _ADAPTERS[kind].validate_json(text)
+        body: EventBody = _ADAPTERS[kind].validate_json(event.text)
+        return body
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise InputError(f"{where}{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from None
+        field = ".".join(map(str, first["loc"])) or "body"
+        raise InputError(f"event {event.seq} ({event.kind}): {field}: {first['msg']}") from None
 
 
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:

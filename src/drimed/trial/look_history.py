@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import TypeAdapter
-
 from drimed.evaluation.stopping_rules import Better, Rule, share_of
-from drimed.trial.spec import Stopping, StoppingRule, TrialSpec, User
+from drimed.trial.spec import StoppingRule, TrialSpec, User
 
 if TYPE_CHECKING:
     from drimed.trial.state import TrialState
@@ -58,10 +56,14 @@ class LookHistory:
     demands: tuple[str, str] | None = None  # what must follow the last look: the kind of event, and its reason
     halted: str = ""  # why a rule has paused or stopped the trial
 
-    @staticmethod
-    def read(data: Mapping[str, Any]) -> LookHistory:
-        """From JSON data."""
-        return TypeAdapter(LookHistory).validate_python(data)
+    def with_rules(self, before: TrialSpec, after: TrialSpec, users: Mapping[str, User]) -> LookHistory:
+        """The history with other rules: one that stays as it was keeps its scope and its claims."""
+        same = {name for name, rule in after.rules.items() if before.rules.get(name) == rule}
+        scopes = {
+            name: self.scopes.get(name, scope) if name in same else scope
+            for name, scope in rule_scopes(after, users).items()
+        }
+        return replace(self, scopes=scopes, met={rule: claims for rule, claims in self.met.items() if rule in same})
 
     def after(self, seq: int, body: Mapping[str, Any]) -> LookHistory:
         """The history with another look, of event `seq`."""
@@ -127,11 +129,6 @@ def is_fresh(state: TrialState, cause: str) -> bool:
     return state.looked.last == state.seq and state.looked.cause == cause
 
 
-def most_decisions(state: TrialState) -> int | None:
-    """The limit of decisions in all."""
-    return None if state.spec.stopping is None else state.spec.stopping.decisions
-
-
 def has_floor(state: TrialState, user: str) -> bool:
     """True if the floor has not ended for this user."""
     group = state.profile(user).group
@@ -159,14 +156,6 @@ def rule_scopes(spec: TrialSpec, users: Mapping[str, User]) -> dict[str, RuleSco
         better = "higher" if rule.metric is None else better_direction(spec, users, rule.metric)
         scopes[name] = RuleScope(arms if rule.arm is None else (rule.arm,), by, names, better)
     return scopes
-
-
-def changed_scopes(state: TrialState, new: Stopping) -> tuple[TrialSpec, dict[str, RuleScope]]:
-    """The trial with other rules, and their scopes: a rule that stays as it was keeps its scope."""
-    spec, old = state.spec.model_copy(update={"stopping": new}), state.spec.rules
-    scopes = rule_scopes(spec, {name: state.profile(name).definition for name in state.users})
-    same = {name for name, rule in new.rules.items() if old.get(name) == rule}
-    return spec, {name: state.looked.scopes[name] if name in same else scope for name, scope in scopes.items()}
 
 
 def groups_of(spec: TrialSpec, users: Mapping[str, User]) -> list[str]:

@@ -11,7 +11,7 @@ import random
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 from drimed.errors import ConflictError, DrimedError, StoreError, UnknownNameError
 from drimed.records import Event
 from drimed.trial.events import START, storable
-from drimed.trial.store import DecisionRow, Ledger, Search, Selection, Snapshot
+from drimed.trial.store import AMENDED, DecisionRow, Ledger, Search, Selection, Snapshot
 
 VERSION = 1  # of the tables
 LOCK = 0x64726D  # of PostgreSQL's advisory locks, while tables are created
@@ -38,6 +38,15 @@ MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
 MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
 LARGEST = 2**31 - 1  # number that a column holds
 LEAST_PACKED = 1000  # characters; shorter texts are stored as they are
+
+ADVICE = {  # part of a database's message -> what to do
+    "readonly": "; check the permissions of the file and its folder",
+    "unable to open": "; check that the folder exists and is writable",
+    "not a database": "; it is not a SQLite file: choose another path",
+    "disk is full": "; free some space, nothing was written",
+    "malformed": "; restore a backup (docs/verify.md)",
+    "refused": "; is the server running?",
+}
 
 # Tables; the first process that opens a store creates them.
 
@@ -137,7 +146,7 @@ class SqlStore:
         self.url = _normal(url)
         self._waits = True
         self.lite = self.url.get_backend_name() == "sqlite"
-        with _told(self.url):
+        with _store_errors(self.url):
             pool = {"pool_size": KEPT, "max_overflow": max(0, (connections or CONNECTIONS) - KEPT)}
             self._engine = _sqlite(self.url, pool, create=create) if self.lite else _postgres(self.url, pool)
             try:
@@ -169,7 +178,7 @@ class SqlStore:
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Connection]:
         """One on no trial in particular: for tables that are kept beside the trials."""
-        with _told(self.url), self._engine.connect() as connection:
+        with _store_errors(self.url), self._engine.connect() as connection:
             if not write and not self.lite:
                 connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
@@ -200,32 +209,34 @@ class SqlStore:
         others come and go; and it does not wait at all while a log is being recovered. What counts is the time spent
         looking: a process that was stopped together with the one before it finds the store as it left it.
         """
-        waited, looked = 0.0, time.monotonic()
-        run = connection.exec_driver_sql
         try:
             if write:
-                run("PRAGMA busy_timeout=0")
-            while True:
-                try:
-                    run("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
-                    return
-                except OperationalError as error:
-                    now = time.monotonic()
-                    waited, looked = waited + min(now - looked, LONGEST_LOOK), now
-                    if "lock" not in str(error.orig) or waited > PATIENCE or not self._waits:
-                        raise
-                    time.sleep(random.uniform(*POLL))
+                connection.exec_driver_sql("PRAGMA busy_timeout=0")
+            self._wait(connection, "BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
         finally:
             if write:
-                run(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}")
+                connection.exec_driver_sql(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}")
+
+    def _wait(self, connection: Connection, statement: str) -> None:
+        waited, looked = 0.0, time.monotonic()
+        while True:
+            try:
+                connection.exec_driver_sql(statement)
+                return
+            except OperationalError as error:
+                now = time.monotonic()
+                waited, looked = waited + min(now - looked, LONGEST_LOOK), now
+                if "lock" not in str(error.orig) or waited > PATIENCE or not self._waits:
+                    raise
+                time.sleep(random.uniform(*POLL))
 
     def _prepare(self, *, create: bool) -> None:
         """Make sure that the tables are there and of this version; another program's database is left alone."""
         with self._engine.connect() as connection:
             if _is_ready(connection, create=create):  # before anything is written to the file
                 return
-            if self.lite:
-                _wal(connection)
+            if self.lite:  # readers never wait with this; the switch wants the file alone for a moment
+                self._wait(connection, "PRAGMA journal_mode=WAL")
         with self.transaction(write=True) as connection:
             if not self.lite:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
@@ -248,19 +259,6 @@ def _is_ready(connection: Connection, *, create: bool) -> bool:
     if not create:
         raise StoreError("there are no trials in this database; create one first, or check the address")
     return False
-
-
-def _wal(connection: Connection) -> None:
-    """Switch to a write-ahead log, so that readers never wait; the switch wants the file alone for a moment."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-            return
-        except OperationalError as error:
-            if "locked" not in str(error.orig) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
 
 
 # One trial
@@ -315,7 +313,7 @@ class SqlReader:
                 query = query.where(c[name] == wanted)
         if search.states:
             query = query.where(c.state.in_(search.states))
-        if search.amended:
+        if search.state == AMENDED:
             query = query.where(c.amended)
         if before is not None:
             query = query.where(c.decision < min(before, LARGEST))
@@ -326,9 +324,6 @@ class SqlReader:
         c = snapshots.c
         row = self.connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self.trial)).first()
         return None if row is None else Snapshot(row.seq, row.hash, bytes(row.data))
-
-    def snapshot_seq(self) -> int:
-        return int(self.connection.scalar(sa.select(snapshots.c.seq).where(snapshots.c.trial == self.trial)) or 0)
 
     def write(self, new: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
         run, trial = self.connection.execute, {"trial": self.trial}
@@ -399,8 +394,10 @@ def _sqlite(url: sa.URL, pool: dict[str, int], *, create: bool) -> Engine:
         raise StoreError(f"there is no store {file}; create a trial first, or check the path")
     if not file.parent.is_dir():
         raise StoreError(f"the folder {file.parent} does not exist; create it first")
-    if file.is_file() and _beginning(file) not in (b"", MAGIC):  # SQLite would take a very short text for an empty file
-        raise StoreError(f"{file} is not a SQLite file; choose another path")
+    # SQLite would take a very short text for an empty file; if it cannot be read at all, SQLite says why.
+    with suppress(OSError), file.open("rb") as stream:
+        if stream.read(len(MAGIC)) not in (b"", MAGIC):
+            raise StoreError(f"{file} is not a SQLite file; choose another path")
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE}, **pool)
 
     @sa.event.listens_for(engine, "connect")
@@ -423,14 +420,6 @@ def _sqlite(url: sa.URL, pool: dict[str, int], *, create: bool) -> Engine:
     return engine
 
 
-def _beginning(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(MAGIC))
-    except OSError:  # SQLite will say why
-        return b""
-
-
 def _postgres(url: sa.URL, pool: dict[str, int]) -> Engine:
     engine = sa.create_engine(url, pool_pre_ping=True, **pool)
 
@@ -443,32 +432,15 @@ def _postgres(url: sa.URL, pool: dict[str, int]) -> Engine:
 
 
 @contextmanager
-def _told(url: sa.URL) -> Iterator[None]:
+def _store_errors(url: sa.URL) -> Iterator[None]:
     """Database errors in our words; the caller's own pass through."""
     try:
         yield
-    except DBAPIError as error:
+    except SQLAlchemyError as error:
         if isinstance(error.__cause__, DrimedError):
             raise error.__cause__ from None
-        raise StoreError(f"the store {_shown(url)} cannot be used: {_reason(error)}") from error
-    except SQLAlchemyError as error:
-        raise StoreError(f"the store {_shown(url)} cannot be used: {error}") from error
-
-
-def _shown(url: sa.URL) -> str:
-    """The address without its password."""
-    rest = {name: value for name, value in url.query.items() if "password" not in name}
-    return url.set(query=rest).render_as_string(hide_password=True)
-
-
-def _reason(error: DBAPIError) -> str:
-    text = str(error.orig).strip().splitlines()[0]
-    advice = {
-        "readonly": "; check the permissions of the file and its folder",
-        "unable to open": "; check that the folder exists and is writable",
-        "not a database": "; it is not a SQLite file: choose another path",
-        "disk is full": "; free some space, nothing was written",
-        "malformed": "; restore a backup (docs/verify.md)",
-        "refused": "; is the server running?",
-    }
-    return text + next((more for part, more in advice.items() if part in text), "")
+        reason = str(error.orig).strip().splitlines()[0] if isinstance(error, DBAPIError) else str(error)
+        advice = next((more for part, more in ADVICE.items() if part in reason), "")
+        address = url.set(query={name: value for name, value in url.query.items() if "password" not in name})
+        shown = address.render_as_string(hide_password=True)
+        raise StoreError(f"the store {shown} cannot be used: {reason}{advice}") from error

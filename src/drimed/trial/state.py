@@ -9,15 +9,17 @@ small, and sums that lost their digits when a huge outcome was taken back; `catc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
 from math import sqrt
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from drimed.errors import InputError, NumericalError, StoreError
+from drimed.models.mixed.learner import FieldEvidence
 from drimed.models.offer import Floor, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import FAILED, REASONS, Draw
@@ -26,7 +28,7 @@ from drimed.policies.protocol import AnyPolicy
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Decision, Event
 from drimed.trial import events as kinds
 from drimed.trial.events import Decided, EventBody, Told, Values, body_of
-from drimed.trial.look_history import LookHistory, changed_scopes, has_floor, rule_scopes
+from drimed.trial.look_history import LookHistory, has_floor, rule_scopes
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile, UnitIndex, block_key, build_policy, plot_key
 from drimed.trial.seasons import Season
 from drimed.trial.spec import Arm, ArmNoise, Stopping, TrialSpec, User
@@ -35,9 +37,6 @@ from drimed.trial.store import DecisionRow, Layers, Ledger
 CHUNK = 2000  # events that are folded at a time: their decisions are fetched together
 FEWEST = 8  # recorded values of a metric before they say what is usual
 LOST_SHARE = 1e-6  # of a sum of squares: what is left after taking a huge value out is round-off
-
-About = TypeVar("About")
-Group = list[tuple[Event, Event | None]]  # events, each with the decision that it is about
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,6 @@ class Counts:
 
     @property
     def decisions(self) -> int:
-        """All decisions."""
         return self.pending + self.partial + self.complete + self.missing
 
     def moved(self, before: str, after: str) -> Counts:
@@ -120,6 +118,17 @@ class Episode:
 
 
 @dataclass(frozen=True)
+class Question:
+    """A user or a plot to decide for; a recorded decision has these fields too."""
+
+    profile: int  # slot
+    context: list[float] | None
+    unavailable: list[str]  # arms
+    plot: str | None = None
+    block: str | None = None
+
+
+@dataclass(frozen=True)
 class RecordedDecision:
     """A decision and what is recorded of its outcome."""
 
@@ -130,16 +139,15 @@ class RecordedDecision:
     state: str = PENDING
 
     @staticmethod
-    def of(state: TrialState, events: Sequence[Event]) -> RecordedDecision:
-        """From all events about a decision, up to the last one of this state."""
+    def of(state: TrialState, events: Sequence[Event], until: int | None = None) -> RecordedDecision:
+        """From all events about a decision, up to number `until`, or else the last one of this state."""
         recorded = RecordedDecision(events[0])
         for event in events[1:]:
-            if event.seq <= state.seq:
+            if event.seq <= (state.seq if until is None else until):
                 recorded = recorded.after(state, event)
         return recorded
 
     def after(self, state: TrialState, event: Event) -> RecordedDecision:
-        """With one more event about it."""
         outcome, missing, amendments = self.outcome, True, self.amendments
         if event.kind != kinds.MISSING:
             body = body_of(event, Told)
@@ -150,20 +158,22 @@ class RecordedDecision:
 
     @property
     def decision(self) -> int:
-        """Its number."""
         return int(self.event.decision or 0)
 
     @property
     def body(self) -> Decided:
-        """The decision as it was recorded."""
         return body_of(self.event, Decided)
 
     @property
     def row(self) -> DecisionRow:
         """Its row in the table of decisions."""
-        event, body = self.event, body_of(self.event, Decided)
+        event, body = self.event, self.body
         place = str(event.user), body.plot, body.block, body.arm
-        return DecisionRow(event.decision or 0, event.seq, *place, self.state, self.amendments > 0)
+        return DecisionRow(self.decision, event.seq, *place, self.state, self.amendments > 0)
+
+
+# Events that are folded together, each with the decision that it is about, as it stood before.
+Group = list[tuple[Event, RecordedDecision | None]]
 
 
 @dataclass(frozen=True)
@@ -192,6 +202,7 @@ class TrialState:
     opened: bool = False  # whether all decisions are unblinded
     openings: tuple[int, ...] = ()  # events that unblinded one decision or all
     looked: LookHistory = field(default_factory=LookHistory)
+    snapshot: tuple[int, int] = (0, 0)  # the event after which the last one was taken, and `fits` then
     stale: bool = False  # whether the evidence must be summed again before anything else is folded in
 
     @staticmethod
@@ -236,6 +247,12 @@ class TrialState:
         blinding = self.spec.blinding
         return {} if blinding is None else blinding.arm_codes(self.seed, tuple(self.spec.arms))
 
+    @property
+    def fits(self) -> int:
+        """Outcomes at the last fit of variances: to fit again takes longer than all else when a trial is opened."""
+        evidence = getattr(self.learned, "evidence", None)
+        return evidence.fitted_count if isinstance(evidence, FieldEvidence) else 0
+
     @cached_property
     def settled(self) -> Any:
         """The policy's state, ready to decide on; it is kept when a decision is recorded."""
@@ -276,7 +293,6 @@ class TrialState:
         )
 
     def profile(self, user: str) -> Profile:
-        """The present profile of a user."""
         return self.profiles[self.users[user]]
 
     def excluded(self, user: str, more: Iterable[str] = ()) -> list[str]:
@@ -299,21 +315,21 @@ class TrialState:
             who = f"{absent[0]!r} has none" if absent else "there are no users"
             name = self.spec.policy.name
             raise InputError(f"policy {name!r} needs every user's context when an episode opens; {who}", ("contexts",))
-        vectors = [as_vector(contexts.get(p.user)) if self.problem.fields else None for p in profiles]
+        vectors = [contexts.get(p.user) if self.problem.fields else None for p in profiles]
         return self.problem.offer(profiles, vectors, [None] * len(profiles))
 
-    def offer_of(self, events: Sequence[Event], numbers: UnitIndex | None = None) -> Offer:
-        """The offers of recorded decisions: (n, ...)."""
-        profiles, contexts, masks, blocks = [], [], [], []
-        for event in events:
-            body = body_of(event, Decided)
-            profile = self.profiles[body.profile]
-            profiles.append(profile)
-            contexts.append(body.context)
-            masks.append(self.problem.available(profile, body.unavailable))
-            block = 0 if body.block is None else (numbers or self.numbers).block(profile.user, body.block)
-            blocks.append(block)
-        return self.problem.offer(profiles, contexts, masks, blocks)
+    def with_blocks(self, questions: Sequence[Question | Decided]) -> TrialState:
+        """With numbers for the blocks that these decisions name."""
+        keys = [block_key(self.profiles[q.profile].user, q.block) for q in questions if q.block is not None]
+        return replace(self, numbers=self.numbers.with_blocks(keys)) if keys else self
+
+    def offer_of(self, questions: Sequence[Question | Decided]) -> Offer:
+        """The offers of decisions to be taken, or of recorded ones: (n, ...)."""
+        profiles = [self.profiles[q.profile] for q in questions]
+        pairs = list(zip(profiles, questions, strict=True))
+        masks = [self.problem.available(profile, q.unavailable) for profile, q in pairs]
+        blocks = [self.numbers.block(profile.user, q.block) for profile, q in pairs]
+        return self.problem.offer(profiles, [q.context for q in questions], masks, blocks)
 
     # Outcomes
 
@@ -328,44 +344,37 @@ class TrialState:
 
     def usable(self, profile: Profile, outcome: Values) -> Outcome | None:
         """An outcome as the policy learns from it, or None while it must wait for more metrics: (1, ...)."""
-        if not any(outcome.values()):  # all of it was taken back
-            return None
+        p = profile.preference
         if self.spec.feedback == "difference" and self.spec.kind != "paper":
             # Learners of the field get both plots as they are: effects that the plots share are learned too.
-            plots = [self.problem.outcome(outcome[part] or {}) for part in ("metrics", "control")]
-            (y, there), (y0, there0) = ((values[None], observed[None]) for values, observed in plots)  # (1, M)
-            if not self.policy.usable(there | there0, profile.preference).all():
-                return None
-            return Outcome(None, y, None if there.all() else there, y0, None if there0.all() else there0)
-        y, there = self.vector(outcome)
-        y, there = y[None], there[None]  # (1, M)
-        if not self.policy.usable(there, profile.preference).all():
-            return None
-        return Outcome(np.asarray(np.vecdot(profile.preference, y)), y, None if there.all() else there)
+            plots = (self.problem.outcome(outcome[part] or {}) for part in ("metrics", "control"))
+            (y, observed), (y0, observed0) = ((values[None], observed[None]) for values, observed in plots)  # (1, M)
+            known = observed | observed0
+            usable = Outcome(None, y, None if observed.all() else observed, y0, None if observed0.all() else observed0)
+        else:
+            y, observed = self.vector(outcome)
+            known = observed[None]  # (1, M)
+            usable = Outcome(np.asarray(np.vecdot(p, y[None])), y[None], None if observed.all() else known)
+        return usable if self.policy.usable(known, p).all() else None
 
     def reward(self, profile: Profile, outcome: Values) -> float | None:
         """The worth of an outcome to the user; None while a metric that counts is not there."""
-        y, there = self.vector(outcome)
-        return float(np.vecdot(profile.preference, y)) if there[profile.preference != 0].all() else None
+        y, observed = self.vector(outcome)
+        return float(np.vecdot(profile.preference, y)) if observed[profile.preference != 0].all() else None
 
     def vector(self, outcome: Values) -> tuple[FloatArray, BoolArray]:
         """An outcome in the learner's units, less that of a control plot, and the mask of its values: (M,)."""
-        y, there = self.problem.outcome(outcome["metrics"] or {})
+        y, observed = self.problem.outcome(outcome["metrics"] or {})
         if self.spec.feedback == "difference":
-            y0, there0 = self.problem.outcome(outcome["control"] or {})
-            y, there = y - y0, there & there0
-        return np.where(there, y, 0.0), there
+            y0, observed0 = self.problem.outcome(outcome["control"] or {})
+            y, observed = y - y0, observed & observed0
+        return np.where(observed, y, 0.0), observed
 
 
 def problem_of(created: Event, spec: TrialSpec, capacity: Capacity) -> Problem:
     """The arrays of a trial; arms that came later do not change the units of attributes."""
     founders = len(body_of(created, kinds.Created).spec["arms"])
     return Problem(spec, room=capacity.arms, users=capacity.users, founders=founders)
-
-
-def as_vector(values: list[float] | None) -> FloatArray | None:
-    """A recorded context."""
-    return None if values is None else np.array(values, dtype=np.float64)
 
 
 def decision_number(decision: object) -> int:
@@ -385,14 +394,23 @@ class OutgrownError(Exception):
 
 def fold(state: TrialState, group: Group) -> TrialState:
     """The state after one event, or after decisions that were taken together."""
-    event, about = group[0]
+    event, recorded = group[0]
     if event.kind == kinds.DECISION:
         state = _decided(state, [e for e, _ in group])
-    elif event.kind in (kinds.OUTCOME, kinds.AMENDMENT):
-        state = _told(state, event, about)
+    elif event.decision is not None:
+        if recorded is None:
+            raise InputError("an outcome belongs to a decision")
+        state = _told(state, event, recorded)
     else:
         state = _changed(state, event)
     return replace(state, seq=group[-1][0].seq, hash=group[-1][0].hash)
+
+
+def rows_after(state: TrialState, group: Group) -> dict[int, DecisionRow]:
+    """The rows of the table of decisions that these events have changed."""
+    new = [RecordedDecision(event) for event, _ in group if event.kind == kinds.DECISION]
+    changed = [recorded.after(state, event) for event, recorded in group if recorded is not None]
+    return {one.decision: one.row for one in new + changed}
 
 
 def start_of(ledger: Ledger) -> TrialState:
@@ -405,11 +423,9 @@ def start_of(ledger: Ledger) -> TrialState:
 
 def catch_up(state: TrialState, ledger: Ledger, until: int | None = None) -> TrialState:
     """The state after the ledger's newer events."""
-    state = _summed_again(state, ledger) if state.stale else state
     if state.seq >= (ledger.seq if until is None else until):
         return state
-    events = ledger.events(after=state.seq, until=until)
-    for group in grouped((event, past[0] if past else None) for event, past in with_histories(ledger, events)):
+    for group in grouped(with_decisions(state, ledger, ledger.events(after=state.seq, until=until))):
         state = advance(state, group, ledger)
     return state
 
@@ -425,39 +441,35 @@ def advance(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
         return fold(catch_up(TrialState.start(state.created, capacity), ledger, state.seq), group)
 
 
-def grouped(pairs: Iterable[tuple[Event, About]]) -> Iterator[list[tuple[Event, About]]]:
+def grouped(pairs: Iterable[tuple[Event, RecordedDecision | None]]) -> Iterator[Group]:
     """Events in groups: decisions that were taken together stay together."""
-    group: list[tuple[Event, About]] = []
-    state: int | None = None  # from which the decisions of this group were taken
-    for event, about in pairs:
-        origin = body_of(event, Decided).state if event.kind == kinds.DECISION else None
-        if group and (origin is None or origin != state):
-            yield group
-            group = []
-        group.append((event, about))
-        state = origin
-    if group:
-        yield group
+
+    def origin(pair: tuple[Event, RecordedDecision | None]) -> tuple[bool, int]:
+        event = pair[0]
+        is_decision = event.kind == kinds.DECISION
+        return is_decision, body_of(event, Decided).state if is_decision else event.seq
+
+    return (list(group) for _, group in groupby(pairs, origin))
 
 
-def with_histories(ledger: Ledger, events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
-    """Events in order, each with all events about its decision; these may include later ones.
-
-    Recent events are not read again.
-    """
-    following, recent = iter(events), dict[int, list[Event]]()
+def with_decisions(
+    state: TrialState, ledger: Ledger, events: Iterable[Event]
+) -> Iterator[tuple[Event, RecordedDecision | None]]:
+    """Events in order, each with the decision that it is about, as it stood before; recent ones are not read again."""
+    following, recent = iter(events), dict[int, RecordedDecision]()
     while chunk := list(islice(following, CHUNK)):
-        recent |= {e.decision: [e] for e in chunk if e.kind == kinds.DECISION and e.decision is not None}
-        wanted = {e.decision for e in chunk if e.decision is not None and e.decision not in recent}
-        older = ledger.of_decisions(sorted(wanted)) if wanted else {}
+        first, new = chunk[0].seq, {e.decision for e in chunk if e.kind == kinds.DECISION}
+        older = {e.decision for e in chunk if e.decision is not None} - new - recent.keys()
+        for number, past in (ledger.of_decisions(sorted(older)) if older else {}).items():
+            if past[0].kind == kinds.DECISION and past[0].seq < first:
+                recent[number] = RecordedDecision.of(state, past, first - 1)
         for event in chunk:
-            number = event.decision or 0
-            if event.kind == kinds.DECISION or not number:
-                yield event, []
-                continue
-            yield event, recent[number] if number in recent else older.get(number, [])
-            if number in recent:
-                recent[number].append(event)
+            number, before = event.decision or 0, recent.get(event.decision or 0)
+            if event.kind == kinds.DECISION:
+                before, recent[number] = None, RecordedDecision(event)
+            yield event, before
+            if before is not None:
+                recent[number] = before.after(state, event)
         for number in list(islice(recent, max(0, len(recent) - CHUNK))):
             del recent[number]
 
@@ -473,9 +485,7 @@ def with_arm(spec: TrialSpec, body: kinds.ArmAdded) -> TrialSpec:
 
 def _decided(state: TrialState, events: list[Event]) -> TrialState:
     problem, bodies = state.problem, [body_of(e, Decided) for e in events]
-    keys = [block_key(str(e.user), b.block) for e, b in zip(events, bodies, strict=True) if b.block is not None]
-    numbers = state.numbers.with_blocks(keys) if keys else state.numbers
-    learned, counts = state.learned, state.counts
+    placed, learned, counts = state.with_blocks(bodies), state.learned, state.counts
     if bodies[0].reason == REASONS[FAILED]:  # the model could not be computed: it learns nothing from this
         counts = replace(counts, failures=counts.failures + len(events))
     else:
@@ -486,7 +496,7 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
             np.array([REASONS.index(b.reason) for b in bodies]),
             exact=bodies[0].propensity is not None,
         )
-        learned = state.policy.commit(state.settled, state.offer_of(events, numbers), draw)
+        learned = state.policy.commit(state.settled, placed.offer_of(bodies), draw)
     pulls: dict[str, tuple[int, ...]] = {}
     for event, body in zip(events, bodies, strict=True):
         user, arm = str(event.user), problem.arm(body.arm)
@@ -501,26 +511,24 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
     if state.spec.stopping is not None and isinstance(state.spec.stopping.looks, int):
         looked = replace(looked, asked=events[0].time)
     return replace(
-        state,
+        placed,
         learned=learned,
         episode=episode,
         counts=replace(counts, pending=counts.pending + len(events)),
         pulls=state.pulls.with_items(pulls.items()),
-        numbers=numbers,
         looked=looked,
     )
 
 
-def _told(state: TrialState, event: Event, about: Event | None) -> TrialState:
-    """An outcome in the place of the earlier one."""
-    if about is None:
-        raise InputError("an outcome belongs to a decision")
-    body, decided = body_of(event, Told), body_of(about, Decided)
-    was, new = body.was, body.outcome
-    before, after = state.state_of(was, missing=body.late), state.state_of(new, missing=getattr(body, "missing", False))
-    counts = state.counts.moved(before, after)
+def _told(state: TrialState, event: Event, recorded: RecordedDecision) -> TrialState:
+    """An outcome in the place of the earlier one, or the note that it is missing."""
+    after = recorded.after(state, event)
+    counts = state.counts.moved(recorded.state, after.state)
+    if event.kind == kinds.MISSING:
+        return replace(state, counts=counts)
     if event.kind == kinds.AMENDMENT:
         counts = replace(counts, amendments=counts.amendments + 1)
+    was, new = recorded.outcome, after.outcome
     usual = []
     for spread, metric in zip(state.usual, state.problem.metrics, strict=True):
         for part in ("metrics", "control"):
@@ -530,23 +538,23 @@ def _told(state: TrialState, event: Event, about: Event | None) -> TrialState:
                 spread = spread if value is None else spread.added(value)
         usual.append(spread)
     learned, stale = state.learned, state.stale
-    if was is not None and (outcome := state.usable(state.profiles[decided.profile], was)) is not None:
+    if (earlier := _evidence(state, recorded)) is not None:
         try:
-            learned = state.policy.forget(state.learned, *_evidence(state, about, outcome))
+            learned = state.policy.forget(state.learned, *earlier)
             stale = state.policy.lost_digits(state.learned, learned)
         except NumericalError:
             stale = True
     if not stale:
-        learned, failed = _learned(state, learned, about, new)
-        counts = replace(counts, failures=counts.failures + failed)
+        try:
+            learned = _learned(state, learned, after)
+        except NumericalError:
+            counts = replace(counts, failures=counts.failures + 1)
     return replace(state, counts=counts, usual=tuple(usual), learned=learned, stale=stale)
 
 
 def _changed(state: TrialState, event: Event) -> TrialState:
     """The state after an event of any other kind."""
     match body_of(event, EventBody):
-        case kinds.OutcomeMissing(was=was):
-            return replace(state, counts=state.counts.moved(state.state_of(was, missing=False), MISSING))
         case kinds.EpisodeOpened() as body:
             learned = state.policy.begin_episode(state.learned, state.opening_offers(body.contexts))
             seasons = state.seasons
@@ -579,32 +587,33 @@ def _changed(state: TrialState, event: Event) -> TrialState:
         case kinds.LookTaken() as body:
             return replace(state, looked=state.looked.after(event.seq, body.to_json()))
         case kinds.RulesChanged(stopping=stopping):
-            spec, scopes = changed_scopes(state, Stopping.model_validate(stopping))
-            looked = state.looked
-            met = {rule: claims for rule, claims in looked.met.items() if scopes.get(rule) is looked.scopes.get(rule)}
-            return replace(state, spec=spec, looked=replace(looked, scopes=scopes, met=met))
-    return state  # a snapshot
+            spec = state.spec.model_copy(update={"stopping": Stopping.model_validate(stopping)})
+            users = {name: state.profile(name).definition for name in state.users}
+            return replace(state, spec=spec, looked=state.looked.with_rules(state.spec, spec, users))
+        case kinds.SnapshotTaken(after=after):
+            return replace(state, snapshot=(after, state.fits))
+    return state
 
 
 # Learning
 
 
-def _learned(state: TrialState, learned: Any, about: Event, outcome: Values) -> tuple[Any, bool]:
-    """The policy's state after the outcome of a decision, if it can learn from it yet; and whether that failed."""
-    usable = state.usable(state.profiles[body_of(about, Decided).profile], outcome)
-    if usable is None:
-        return learned, False
-    try:
-        return state.policy.observe(learned, *_evidence(state, about, usable)), False
-    except NumericalError:
-        return learned, True
+def _learned(state: TrialState, learned: Any, recorded: RecordedDecision) -> Any:
+    """The policy's state after the outcome of a decision, if it can learn from it yet."""
+    evidence = _evidence(state, recorded)
+    return learned if evidence is None else state.policy.observe(learned, *evidence)
 
 
-def _evidence(state: TrialState, about: Event, outcome: Outcome) -> tuple[Offer, IntArray, Outcome, int]:
-    """The offer of a decision, its arm, its outcome, and how many episodes ago that was."""
-    body = body_of(about, Decided)
+def _evidence(state: TrialState, recorded: RecordedDecision) -> tuple[Offer, IntArray, Outcome, int] | None:
+    """The offer of a decision, its arm, its outcome, and how many episodes ago that was; None: there is nothing yet."""
+    body = recorded.body
+    if recorded.outcome is None:
+        return None
+    outcome = state.usable(state.profiles[body.profile], recorded.outcome)
+    if outcome is None:
+        return None
     action = np.array([state.problem.arm(body.arm)])
-    return state.offer_of([about]), action, outcome, state.episode.number - body.episode
+    return state.offer_of([body]), action, outcome, state.episode.number - body.episode
 
 
 def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
@@ -613,7 +622,6 @@ def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
     for first in range(1, state.counts.decisions + 1, CHUNK):
         numbers = range(first, min(first + CHUNK, state.counts.decisions + 1))
         for events in ledger.of_decisions(numbers).values():
-            told = [e for e in events if e.kind in (kinds.OUTCOME, kinds.AMENDMENT) and e.seq <= state.seq]
-            if told:
-                fresh, _ = _learned(state, fresh, events[0], body_of(told[-1], Told).outcome)
+            with suppress(NumericalError):
+                fresh = _learned(state, fresh, RecordedDecision.of(state, events))
     return replace(state, learned=state.policy.with_evidence(state.learned, fresh), stale=False)

@@ -38,19 +38,16 @@ from drimed.trial.transaction import Transaction
 EVENTS = {"stop": kinds.STOPPED, "pause": kinds.PAUSED}  # that a rule demands
 
 
-# Taking a look
-
-
-def preview_look(tx: Transaction) -> Look:
-    """A look now, without recording it."""
-    _need_rules(tx)
-    return look_record(look(tx.ledger, tx.state, BY_HAND, tx.memory.data)[0])
-
-
-def record_look(tx: Transaction, cause: str = BY_HAND) -> Look:
-    """Look now, and do what the rules demand."""
-    _need_rules(tx)
+def record_look(tx: Transaction, cause: str = BY_HAND, *, preview: bool = False) -> Look:
+    """Look now, and do what the rules demand; a preview records nothing."""
+    if tx.state.spec.stopping in (None, Stopping()):
+        raise InputError(
+            f"trial {tx.state.spec.name!r} has no stopping rules and no limits; add them under [stopping] in the "
+            "trial file, or later with `drimed trial rules`"
+        )
     body, tx.memory.data = look(tx.ledger, tx.state, cause, tx.memory.data)
+    if preview:
+        return look_record(body)
     (event,) = tx.append([Draft(LookTaken(**body))])
     if body["demands"] is not None:
         tx.append([Draft(STATUS_CHANGES[body["demands"]["kind"]](body["demands"]["reason"]))])
@@ -59,21 +56,13 @@ def record_look(tx: Transaction, cause: str = BY_HAND) -> Look:
 
 def look_before_deciding(tx: Transaction, *, opens: bool) -> None:
     """Take the look that is due before decisions, or (`opens`) before an episode; HaltedError if it ends the trial."""
-    taken: set[str] = set()
-    while (cause := due(tx.state, opens=opens)) is not None and cause not in taken and not is_fresh(tx.state, cause):
-        taken.add(cause)
-        taken_now = record_look(tx, cause)
-        if taken_now.demands is not None:
+    causes: set[str] = set()
+    while (cause := due(tx.state, opens=opens)) is not None and cause not in causes and not is_fresh(tx.state, cause):
+        causes.add(cause)
+        taken = record_look(tx, cause)
+        if taken.demands is not None:
             name = tx.state.spec.name
-            raise HaltedError(f"trial {name!r} is {taken_now.demands} and decides nothing: {taken_now.reason}")
-
-
-def _need_rules(tx: Transaction) -> None:
-    if tx.state.spec.stopping in (None, Stopping()):
-        raise InputError(
-            f"trial {tx.state.spec.name!r} has no stopping rules and no limits; add them under [stopping] in the "
-            "trial file, or later with `drimed trial rules`"
-        )
+            raise HaltedError(f"trial {name!r} is {taken.demands} and decides nothing: {taken.reason}")
 
 
 def look(
@@ -83,29 +72,18 @@ def look(
     before = before if before is not None and before.state.seq <= state.seq else None
     load = cache(lambda: load_dataset(ledger, state, before))
     body = evaluate(state, cause, load)
-    return body | {"hash": look_hash(body)}, load() if load.cache_info().currsize else None
-
-
-# Evaluating the rules
+    return body | {"hash": look_hash(body)}, load() if load.cache_info().currsize else before
 
 
 def evaluate(state: TrialState, cause: str, load: Callable[[], Dataset]) -> dict[str, Any]:
     """Every rule and limit at a state, with the check of the model; data is loaded where one of these needs it."""
-    needs_data = any(rule.evidence != "model" for rule in state.spec.rules.values())
-    body = evaluate_rules(state, load() if needs_data else None, cause)
-    if any(r["evidence"] == "model" and any(c["met"] for c in r["claims"]) for r in body["rules"]):
-        # Only then is the check of the model worth its time.
+    results = [_evaluate_rule(state, load, name, rule) for name, rule in state.spec.rules.items()]
+    by_model = [one for one in results if one["evidence"] == "model"]
+    # The check of the model is worth its time only if a rule that rests on it is met.
+    if any(claim["met"] for one in by_model for claim in one["claims"]):
         wrong = estimates.model_fault(load())
-        body = body if wrong is None else evaluate_rules(state, load(), cause, wrong)
-    return body
-
-
-def evaluate_rules(state: TrialState, data: Dataset | None, cause: str, wrong: str | None = None) -> dict[str, Any]:
-    """Every rule and limit at a state; rules that do not rest on the model need `data`.
-
-    `wrong` is a sign that the model is wrong: then no rule that rests on it is met.
-    """
-    results = [_evaluate_rule(state, data, name, rule, wrong) for name, rule in state.spec.rules.items()]
+        for one in by_model if wrong is not None else ():
+            one |= {"withdrawn": wrong, "claims": [claim | {"met": False} for claim in one["claims"]]}
     limits = _limits(state, cause)
     until = None if state.spec.floors is None else state.spec.floors.until
     met = [claim for one in results if one["rule"] == until for claim in one["claims"] if claim["met"]]
@@ -123,9 +101,7 @@ def evaluate_rules(state: TrialState, data: Dataset | None, cause: str, wrong: s
     }
 
 
-def _evaluate_rule(
-    state: TrialState, data: Dataset | None, name: str, rule: StoppingRule, wrong: str | None
-) -> dict[str, Any]:
+def _evaluate_rule(state: TrialState, load: Callable[[], Dataset], name: str, rule: StoppingRule) -> dict[str, Any]:
     """The claims of one rule: for each group or user of its scope, of each arm or of all of them together."""
     scope = state.looked.scopes[name]
     members = {who: _members(state, scope, who) for who in scope.names}
@@ -134,17 +110,21 @@ def _evaluate_rule(
         own = scope.by == "user"
         effects = estimates.model_effects(state, members, scope.arms, alpha=alpha, metric=rule.metric, own=own)
     else:
-        assert data is not None
         exact = rule.evidence == "exact"
-        effects = estimates.model_free_effects(data, members, scope.arms, alpha=alpha, metric=rule.metric, exact=exact)
+        effects = estimates.model_free_effects(
+            load(), members, scope.arms, alpha=alpha, metric=rule.metric, exact=exact
+        )
+    possible = estimates.may_get(state, list(state.users))
     claims = []
-    for who in scope.names:
-        if rule.kind in OF_ALL_ARMS:
-            arms = [arm for arm in scope.arms if rule.arm is not None or _is_open(state, arm, members[who])]
-            claims.append(_claim(rule, scope, who, rule.arm, [effects[who, arm] for arm in arms]))
-        else:
+    for who, some in members.items():
+        if rule.kind not in OF_ALL_ARMS:
             claims += [_claim(rule, scope, who, arm, [effects[who, arm]]) for arm in scope.arms]
-    result = {
+            continue
+        # Of an arm that none of these users may still get nothing can be learned, and nothing is claimed.
+        is_open = {arm: not some or possible[some, state.problem.arm(arm)].any() for arm in scope.arms}
+        arms = [arm for arm in scope.arms if rule.arm is not None or (arm not in state.retired and is_open[arm])]
+        claims.append(_claim(rule, scope, who, rule.arm, [effects[who, arm] for arm in arms]))
+    return {
         "rule": name,
         "kind": rule.kind,
         "on": estimates.REWARD if rule.metric is None else rule.metric,
@@ -154,9 +134,6 @@ def _evaluate_rule(
         "alpha": alpha,
         "claims": claims,
     }
-    if wrong is None or rule.evidence != "model":
-        return result
-    return result | {"withdrawn": wrong, "claims": [claim | {"met": False} for claim in claims]}
 
 
 def _members(state: TrialState, scope: RuleScope, who: str) -> list[int]:
@@ -164,15 +141,6 @@ def _members(state: TrialState, scope: RuleScope, who: str) -> list[int]:
     if scope.by == "group":
         return [h for h, name in enumerate(state.users) if state.profile(name).group == who]
     return [h for h, name in enumerate(state.users) if scope.by == "all" or name == who]
-
-
-def _is_open(state: TrialState, arm: str, members: list[int]) -> bool:
-    """True if any of these users may still get an arm: of others nothing can be learned, and nothing is claimed."""
-    if arm in state.retired:
-        return False
-    k, names = state.problem.arm(arm), list(state.users)
-    allowed = (state.profile(names[h]).allowed for h in members)
-    return not members or any(may is None or bool(may[k]) for may in allowed)
 
 
 def _claim(
@@ -236,18 +204,11 @@ def look_record(body: Mapping[str, Any], event: Event | None = None) -> Look:
     """A look as a record; without its event it was not recorded."""
     claims = [
         Claim(
-            rule=result["rule"],
-            kind=result["kind"],
-            on=result["on"],
+            **{name: result[name] for name in ("rule", "kind", "on", "margin")},
+            **{name: claim[name] for name in ("distance", "met")},
+            **{name: ends.get(name) for name in ("arm", "low", "high", "seasons")},
             who=scope_label(claim["by"], claim["who"]),
-            arm=ends["arm"],
-            low=ends["low"],
-            high=ends["high"],
-            margin=result["margin"],
-            distance=claim["distance"],
-            met=claim["met"],
             all_arms=claim["arm"] is None,
-            seasons=ends.get("seasons"),
             withdrawn=result.get("withdrawn"),
         )
         for result in body["rules"]
@@ -255,20 +216,15 @@ def look_record(body: Mapping[str, Any], event: Event | None = None) -> Look:
         for ends in claim["ranges"]
     ]
     demands = body["demands"] or {"kind": None, "reason": ""}
+    place = (0, "", "") if event is None else (event.seq, event.time, event.actor)
     return Look(
-        event=0 if event is None else event.seq,
-        time="" if event is None else event.time,
-        actor="" if event is None else event.actor,
-        cause=body["cause"],
-        episode=body["episode"],
-        decisions=body["decisions"],
-        outcomes=body["outcomes"],
+        *place,
+        **{name: body[name] for name in ("cause", "episode", "decisions", "outcomes", "hash")},
         claims=claims,
         limits=[Limit(**limit) for limit in body["limits"]],
         floor_ends=[scope_label(*key.split(":", 1)) for key in body["ends"]],
         demands=demands["kind"],
         reason=demands["reason"],
-        hash=body["hash"],
     )
 
 

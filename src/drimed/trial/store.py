@@ -10,10 +10,13 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, final, get_args
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from drimed.errors import ConflictError, InputError, MissingExtraError, UnknownNameError
 from drimed.records import PARTIAL, PENDING, STATES, Event
@@ -62,19 +65,13 @@ class Search:
     block: str = ""
 
     def matches(self, row: DecisionRow) -> bool:
-        """Whether a row fulfils all conditions."""
         named = all(getattr(self, name) in ("", getattr(row, name)) for name in ("user", "arm", "plot", "block"))
-        return named and (not self.states or row.state in self.states) and row.amended >= self.amended
+        return named and (not self.states or row.state in self.states) and (row.amended or self.state != AMENDED)
 
     @property
     def states(self) -> tuple[str, ...]:
         """States that are searched for; empty: all."""
         return (PENDING, PARTIAL) if self.state == OPEN else () if self.state in ("", AMENDED) else (self.state,)
-
-    @property
-    def amended(self) -> bool:
-        """Whether only decisions are searched for whose outcome was amended."""
-        return self.state == AMENDED
 
 
 @dataclass(frozen=True)
@@ -89,15 +86,14 @@ class Selection:
     newest_first: bool = False
 
     def of(self, events: Sequence[Event]) -> Iterator[Event]:
-        """The selected ones of these events."""
-        found = (
+        selected = (
             event
             for event in (reversed(events) if self.newest_first else events)
             if self.after < event.seq <= self.until
             and (not self.kinds or event.kind in self.kinds)
             and (self.user is None or event.user == self.user)
         )
-        return islice(found, self.limit)
+        return islice(selected, self.limit)
 
 
 class Ledger:
@@ -131,14 +127,14 @@ class Ledger:
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         """All events about these decisions, in order; an unknown decision is left out."""
-        found = self.reader.of_decisions(decisions)
+        histories = self.reader.of_decisions(decisions)
         if not self.new:
-            return found
+            return histories
         wanted = set(decisions)
         for event in self.new:
             if event.decision is not None and event.decision in wanted:
-                found.setdefault(event.decision, []).append(event)
-        return dict(sorted(found.items()))
+                histories.setdefault(event.decision, []).append(event)
+        return dict(sorted(histories.items()))
 
     def of_request(self, request: str) -> list[Event]:
         """Events with this idempotency key."""
@@ -152,8 +148,8 @@ class Ledger:
         if not self.rows:
             return self.reader.decision_rows(search, before=before, limit=limit)
         rows = {row.decision: row for row in self.reader.decision_rows(Search(), before=before)} | self.rows
-        found = [r for n, r in sorted(rows.items(), reverse=True) if (before is None or n < before)]
-        return [row for row in found if search.matches(row)][:limit]
+        numbers = sorted((n for n in rows if before is None or n < before), reverse=True)
+        return [rows[n] for n in numbers if search.matches(rows[n])][:limit]
 
     def append(self, events: Sequence[Event], rows: Sequence[DecisionRow] = ()) -> None:
         """Buffer events that follow the last one, and the rows of their decisions."""
@@ -166,15 +162,9 @@ class Ledger:
         self.rows |= {row.decision: row for row in rows}
 
     def snapshot(self) -> Snapshot | None:
-        """The last snapshot that was taken."""
         return self._kept or self.reader.snapshot()
 
-    def snapshot_seq(self) -> int:
-        """The event after which it was taken; 0 without one."""
-        return self.reader.snapshot_seq() if self._kept is None else self._kept.seq
-
     def keep(self, snapshot: Snapshot) -> None:
-        """Replace the snapshot."""
         self._kept = snapshot
 
     def flush(self) -> None:
@@ -188,25 +178,6 @@ def checked(store: Any) -> None:
     """Refuse an object that is not a store."""
     if not hasattr(store, "reading"):
         raise InputError(f"expected a store, such as open_store('trials.db') or MemoryStore(), got {store!r}")
-
-
-class Store(Protocol):
-    """Trials by name."""
-
-    def names(self) -> list[str]:
-        """All trials, in the order of their creation."""
-
-    def create(self, name: str) -> AbstractContextManager[Ledger]:
-        """A new, empty trial, to be filled in the same transaction; ConflictError if the name is taken."""
-
-    def writing(self, name: str) -> AbstractContextManager[Ledger]:
-        """The trial, for one writer at a time; UnknownNameError if there is none of that name."""
-
-    def reading(self, name: str) -> AbstractContextManager[Ledger]:
-        """The trial as it stands now; never waits for a writer."""
-
-    def close(self) -> None:
-        """Give back files and connections."""
 
 
 # A store that lasts as long as the process: for tests, examples and simulations.
@@ -241,6 +212,12 @@ class Layers(Mapping[K, V]):
         new._layers = (*layers, top) if top else self._layers
         return new
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        as_dict = core_schema.plain_serializer_function_ser_schema(dict)
+        entries = handler(dict.__class_getitem__(get_args(source)))
+        return core_schema.no_info_after_validator_function(cls, entries, serialization=as_dict)
+
     def __getitem__(self, key: K) -> V:
         for layer in reversed(self._layers):
             if key in layer:
@@ -260,8 +237,7 @@ class Layers(Mapping[K, V]):
 @dataclass
 class _Trial:
     events: list[Event] = field(default_factory=list)
-    by_decision: dict[int, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    by_request: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    related: dict[int | str, list[Event]] = field(default_factory=lambda: defaultdict(list))  # to a decision or request
     lock: threading.Lock = field(default_factory=threading.Lock)
     # Length of the log, rows of decisions and snapshot as of the last commit: replaced together.
     committed: tuple[int, Layers[int, DecisionRow], Snapshot | None] = field(
@@ -324,11 +300,10 @@ class _MemoryReader:
         return wanted.of(self._trial.events[wanted.after : min(wanted.until, self.seq)])
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
-        found = {n: self._committed(self._trial.by_decision.get(n, [])) for n in decisions}
-        return {n: events for n, events in sorted(found.items()) if events}
+        return {n: events for n in sorted(set(decisions)) if (events := self._related(n))}
 
     def of_request(self, request: str) -> list[Event]:
-        return self._committed(self._trial.by_request.get(request, []))
+        return self._related(request)
 
     def decision_rows(
         self, search: Search, *, before: int | None = None, limit: int | None = None
@@ -340,27 +315,24 @@ class _MemoryReader:
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
 
-    def snapshot_seq(self) -> int:
-        return 0 if self._snapshot is None else self._snapshot.seq
-
     def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
         trial = self._trial
         for event in events:
             trial.events.append(event)
-            if event.decision is not None:
-                trial.by_decision[event.decision].append(event)
-            if event.request is not None:
-                trial.by_request[event.request].append(event)
+            for key in (event.decision, event.request):
+                if key is not None:
+                    trial.related[key].append(event)
         known = self._rows.with_items((row.decision, row) for row in rows)
         trial.committed = len(trial.events), known, snapshot or self._snapshot
 
-    def _committed(self, events: list[Event]) -> list[Event]:
-        return [e for e in events if e.seq <= self.seq]
+    def _related(self, key: int | str) -> list[Event]:
+        return [event for event in self._trial.related.get(key, ()) if event.seq <= self.seq]
 
 
 # Where trials are kept: in SQLite, in PostgreSQL, or in memory.
 
 DEFAULT = "drimed.db"
+Store: TypeAlias = Union[MemoryStore, "SqlStore"]
 
 
 def open_store(address: str = DEFAULT, *, create: bool = True, connections: int | None = None) -> SqlStore:

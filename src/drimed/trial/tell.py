@@ -12,14 +12,12 @@ from typing import Any
 
 from drimed.errors import BatchError, ConflictError, InputError, UnknownDecisionError, UnknownNameError
 from drimed.records import MISSING, AmendRequest, Fault, Path, Receipt, Report, TellRequest
-from drimed.trial import checks
+from drimed.trial import checks, queries
 from drimed.trial.events import Draft, EventBody, OutcomeAmended, OutcomeMissing, OutcomeTold, Values
 from drimed.trial.problem import number
 from drimed.trial.spec import control_plot, first_twice
 from drimed.trial.state import RecordedDecision, TrialState, decision_number
 from drimed.trial.transaction import Transaction
-
-PARTS = {"outcome": "metrics", "control": "control"}  # of a report -> of a recorded outcome
 
 
 def tell(tx: Transaction, request: TellRequest) -> list[Receipt]:
@@ -29,27 +27,24 @@ def tell(tx: Transaction, request: TellRequest) -> list[Receipt]:
         raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
     known = recorded_decisions(tx, numbers)
     bodies: dict[int, OutcomeTold] = {}  # of decisions that something new was reported of
-    faults: list[Fault] = []
+    faults, unlikely = list[Fault](), list[Fault]()
     for i, (n, report) in enumerate(zip(numbers, request.reports, strict=True)):
         try:
             if n not in known:
                 raise UnknownDecisionError(tx.ledger.name, n)
             outcome = _merged(state, known[n], report, amends=False)
             if outcome != known[n].outcome:
-                bodies[n] = OutcomeTold(outcome, known[n].outcome, known[n].marked_missing)
+                bodies[n] = OutcomeTold(outcome, known[n].outcome)
                 checks.check_outcome(state, known[n], bodies[n])
         except InputError as error:
             error.field = ("reports", i, *error.field)
             if len(numbers) == 1:
                 raise
             faults.append(Fault(error.field, str(error)))
+        else:
+            unlikely += unlikely_values(state, known[n], report, ("reports", i))
     if faults:
         raise BatchError(faults)
-    unlikely = [
-        fault
-        for i, (n, report) in enumerate(zip(numbers, request.reports, strict=True))
-        for fault in unlikely_values(state, known[n], report, ("reports", i))
-    ]
     checks.require_confirmation(unlikely, confirm=request.confirm)
     events = tx.append([Draft(body, n, known[n].event.user) for n, body in bodies.items()], known)
     told = {int(e.decision or 0): known[int(e.decision or 0)].after(tx.state, e) for e in events}
@@ -75,7 +70,7 @@ def amend(tx: Transaction, request: AmendRequest) -> Receipt:
     checks.require_confirmation(unlikely_values(tx.state, recorded, request.report), confirm=request.confirm)
     # A corrected value does not say that a missing rest will come.
     missing = recorded.marked_missing and tx.state.state_of(outcome, missing=True) == MISSING
-    body = OutcomeAmended(outcome, recorded.outcome, recorded.marked_missing, request.reason, missing)
+    body = OutcomeAmended(outcome, recorded.outcome, request.reason, missing)
     return _record(tx, recorded, body, "amended")
 
 
@@ -90,32 +85,34 @@ def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
 
 def unlikely_values(state: TrialState, recorded: RecordedDecision, report: Report, at: Path = ()) -> list[Fault]:
     """New values that must be confirmed."""
-    doubts = []
-    usual = dict(zip(state.problem.metrics, state.usual, strict=True))
-    for part, recorded_part in PARTS.items():
-        known = (recorded.outcome or {}).get(recorded_part) or {}
-        for name, value in (getattr(report, part) or {}).items():
-            metric = state.spec.metrics.get(name)
-            if value is None or metric is None or known.get(name) == value:
+    doubts, usual = [], dict(zip(state.problem.metrics, state.usual, strict=True))
+    for part, values, known in _parts(report, recorded):
+        for name, value in values.items():
+            if value is None or name not in usual or known.get(name) == value:
                 continue
-            if (reason := checks.why_unlikely_outcome(metric, usual[name], value)) is not None:
+            if (reason := checks.why_unlikely_outcome(state.spec.metrics[name], usual[name], value)) is not None:
                 what = control_plot(name) if part == "control" else name
                 message = f"decision {report.decision}: {what} {value:.12g} {reason}"
                 doubts.append(Fault((*at, part, name), message, severity="unlikely"))
     return doubts
 
 
+def _parts(report: Report, recorded: RecordedDecision) -> list[tuple[str, Any, dict[str, float]]]:
+    """The parts of a report, "outcome" and "control", with their reported and their recorded values."""
+    outcome = recorded.outcome or {}
+    return [
+        ("outcome", report.outcome, outcome.get("metrics") or {}),
+        ("control", {} if report.control is None else report.control, outcome.get("control") or {}),
+    ]
+
+
 def recorded_decisions(tx: Transaction, numbers: Sequence[int]) -> dict[int, RecordedDecision]:
     """Decisions by number, with what is recorded of their outcomes; unknown ones are left out."""
-    return {n: RecordedDecision.of(tx.state, events) for n, events in tx.ledger.of_decisions(numbers).items()}
+    return {one.decision: one for one in queries.recorded_decisions(tx.ledger, tx.state, numbers)}
 
 
 def _recorded(tx: Transaction, decision: int) -> RecordedDecision:
-    number = decision_number(decision)
-    known = recorded_decisions(tx, [number])
-    if number not in known:
-        raise UnknownDecisionError(tx.ledger.name, number)
-    return known[number]
+    return RecordedDecision.of(tx.state, queries.history(tx.ledger, tx.state, decision))
 
 
 def _record(tx: Transaction, recorded: RecordedDecision, body: EventBody, result: str) -> Receipt:
@@ -126,22 +123,19 @@ def _record(tx: Transaction, recorded: RecordedDecision, body: EventBody, result
 
 def _merged(state: TrialState, recorded: RecordedDecision, report: Report, *, amends: bool) -> Values:
     """The recorded outcome with the values of a report in their place; a value of None is not there."""
-    if state.spec.feedback != "difference" and report.control is not None:
+    has_control = state.spec.feedback == "difference"
+    if not has_control and report.control is not None:
         raise InputError("this trial's feedback is absolute: it takes no values of a control plot", ("control",))
-    outcome: Values = {"metrics": None, "control": None}
-    news = amends
-    for part, recorded_part in PARTS.items():
-        if part == "control" and state.spec.feedback != "difference":
-            continue
-        old: dict[str, Any] = (recorded.outcome or {}).get(recorded_part) or {}
-        new = _checked(state, getattr(report, part) or {} if part == "control" else report.outcome, part)
-        merged = {**old, **{name: value for name, value in new.items() if amends or value is not None}}
-        news = news or any(value is not None for value in new.values())
-        outcome[recorded_part] = {m: merged[m] for m in state.problem.metrics if merged.get(m) is not None}
+    merged, news = [], amends
+    for part, values, old in _parts(report, recorded):
+        new = {name: v for name, v in _checked(state, values, part).items() if amends or v is not None}
+        news = news or bool(new)
+        both: dict[str, Any] = {**old, **new}
+        merged.append({m: both[m] for m in state.problem.metrics if both.get(m) is not None})
     if not news:
         message = f"decision {recorded.decision}: an outcome needs at least one value; or mark it missing"
         raise InputError(message, ("outcome",))
-    return outcome
+    return {"metrics": merged[0], "control": merged[1] if has_control else None}
 
 
 def _checked(state: TrialState, values: Any, part: str) -> dict[str, float | None]:
@@ -158,9 +152,8 @@ def _checked(state: TrialState, values: Any, part: str) -> dict[str, float | Non
 
 def _check_unchanged(state: TrialState, recorded: RecordedDecision, saw: Report) -> None:
     """Refuse a correction of values that are no longer what the caller saw."""
-    for part, recorded_part in PARTS.items():
-        now = (recorded.outcome or {}).get(recorded_part) or {}
-        for name, value in _checked(state, getattr(saw, part) or {}, part).items():
+    for part, values, now in _parts(saw, recorded):
+        for name, value in _checked(state, values, part).items():
             if now.get(name) != value:
                 what = control_plot(name) if part == "control" else name
                 is_now, was = ("not recorded" if v is None else repr(v) for v in (now.get(name), value))

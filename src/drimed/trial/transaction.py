@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from drimed.errors import HaltedError, InputError
 from drimed.records import Event, Head
@@ -22,7 +22,7 @@ from drimed.trial.anchors import append as append_anchors
 from drimed.trial.checks import check_event
 from drimed.trial.dataset import Dataset
 from drimed.trial.events import Draft, SnapshotTaken, chain
-from drimed.trial.state import RecordedDecision, TrialState, advance, catch_up, grouped
+from drimed.trial.state import RecordedDecision, TrialState, advance, catch_up, grouped, rows_after
 from drimed.trial.store import Ledger, Store, checked
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
@@ -32,7 +32,6 @@ ATTEMPTS = 3  # at a slow decision without the lock
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Rehearsed = dict[str, Any]  # hash, scenario, seasons and trials of a rehearsal, share of control, power
 
 
 @dataclass
@@ -53,21 +52,14 @@ class Transaction:
     memory: Memory = field(default_factory=Memory)
     dry_run: bool = False
 
-    def append(self, drafts: Sequence[Draft], known: Mapping[int, RecordedDecision] | None = None) -> list[Event]:
-        """Buffer events and fold them in, as every other process will.
-
-        `known` has the decisions that outcomes belong to.
-        """
+    def append(self, drafts: Sequence[Draft], recorded: Mapping[int, RecordedDecision] | None = None) -> list[Event]:
+        """Buffer events and fold them in, as every other process will; outcomes come with their recorded decisions."""
         events = chain(drafts, seq=self.state.seq, hash=self.state.hash, time=self.time, actor=self.actor)
         self.ledger.append(events)
-        for group in grouped((e, (known or {}).get(e.decision or 0)) for e in events):
+        for group in grouped((event, (recorded or {}).get(event.decision or 0)) for event in events):
             check_event(self.state, group)
-            about = [(event, None if recorded is None else recorded.event) for event, recorded in group]
-            self.state = advance(self.state, about, self.ledger)
-            for event, recorded in group:
-                if event.decision is not None:
-                    after = RecordedDecision(event) if recorded is None else recorded.after(self.state, event)
-                    self.ledger.rows[event.decision] = after.row
+            self.state = advance(self.state, group, self.ledger)
+            self.ledger.rows |= rows_after(self.state, group)
         return events
 
 
@@ -88,8 +80,7 @@ class TrialSession:
         self.slow: bool | None = None  # whether decisions take long; None: none was taken yet
         self._actor, self._anchors = actor, anchors
         self._state: TrialState | None = None  # replaced as a whole
-        self._snapshot: int | None = None  # the event after which the last snapshot was taken; None: not known
-        self._fitted = 0  # outcomes at the fit that the last snapshot has
+        self._snapshot_lost = False  # the last snapshot could not be used: another one is taken at once
         self._memory = Memory()
 
     def state(self) -> TrialState:
@@ -116,7 +107,7 @@ class TrialSession:
             return
         if self._state is None:
             self.state()  # a long log is read before the lock is taken
-        halted, kept = None, self._snapshot
+        halted = None
         with self.store.writing(self.name) as ledger:
             # A writer is alone now: whatever was folded last in this process is in the ledger too.
             start = self._caught_up(self._state, ledger)
@@ -125,11 +116,12 @@ class TrialSession:
                 yield tx
             except HaltedError as error:  # the look that led to it is recorded
                 halted = error
-            if tx.state.seq > start.seq:
-                kept = self._keep_snapshot(start, tx)
-        if kept is not None and kept > start.seq:
-            self._fitted = snapshots.fits(tx.state)
-        self._state, self._snapshot = tx.state, kept
+            keeps = tx.state.seq > start.seq and (self._snapshot_lost or _snapshot_due(start, tx.state))
+            if keeps:
+                snapshot = snapshots.take(tx.state)
+                ledger.keep(snapshot)
+                tx.append([Draft(SnapshotTaken(snapshot.seq, snapshots.digest(snapshot)))])
+        self._state, self._snapshot_lost = tx.state, self._snapshot_lost and not keeps
         before, after = ((state.episode.number, state.status == "stopped") for state in (start, tx.state))
         if self._anchors is not None and before != after:
             try:
@@ -154,10 +146,7 @@ class TrialSession:
         only if the log still ends where it did. `act` may be called several times, and only the last call counts. An
         answer that `find` has already is given instead. `keep` records the answer under the lock.
         """
-        if dry_run:
-            with self.writing(actor, dry_run=True) as tx:
-                return act(tx)
-        for _ in range(0 if self.slow is False else ATTEMPTS):
+        for _ in range(0 if dry_run or self.slow is False else ATTEMPTS):
             halted: HaltedError | None = None
             with self.reading() as (ledger, start):
                 if (before := find(ledger)) is not None:
@@ -178,10 +167,10 @@ class TrialSession:
                     raise halted
                 keep(tx.ledger, answer)
             return answer
-        with self.writing(actor) as tx:
+        with self.writing(actor, dry_run=dry_run) as tx:
             if (before := find(tx.ledger)) is not None:
                 return before
-            answer = self._timed(act, tx)
+            answer = act(tx) if dry_run else self._timed(act, tx)
             keep(tx.ledger, answer)
         return answer
 
@@ -204,26 +193,14 @@ class TrialSession:
                 "trial %s: the store was set back: event %d, which this process knows, is not in it; the log is read "
                 "again. Decisions that are not in it any more must not be told", self.name, state.seq,
             )  # fmt: skip
-        state, unusable = snapshots.nearest(ledger)
-        self._snapshot, self._fitted = -SNAPSHOT_EVERY if unusable else None, snapshots.fits(state)
-        return catch_up(state, ledger)
-
-    def _keep_snapshot(self, before: TrialState, tx: Transaction) -> int:
-        """Take a snapshot at the end of a transaction if one is due; the event after which the last one was taken."""
-        after = tx.state
-        seq, due = after.seq, max(SNAPSHOT_EVERY, len(after.users))
-        last = tx.ledger.snapshot_seq() if self._snapshot is None else self._snapshot
-        if 0 <= last <= seq - due:  # another process may have taken one; an unusable one is replaced at once
-            last = tx.ledger.snapshot_seq()
-        if seq >= last + due or _is_costly(before, after, last, self._fitted):
-            snapshot = snapshots.take(after)
-            tx.ledger.keep(snapshot)
-            tx.append([Draft(SnapshotTaken(snapshot.seq, snapshots.digest(snapshot)))])
-            return snapshot.seq
-        return last
+        nearest = snapshots.nearest(ledger)
+        state = catch_up(nearest, ledger)
+        self._snapshot_lost = nearest.seq < state.snapshot[0]
+        return state
 
 
-def _is_costly(before: TrialState, after: TrialState, last: int, fitted: int) -> bool:
-    """Whether events after the last snapshot take long to fold in: arrays grew, or variances were fitted."""
-    refitted = after.seq >= last + FEWEST_BETWEEN and snapshots.fits(after) != fitted
-    return refitted or before.capacity != after.capacity
+def _snapshot_due(before: TrialState, after: TrialState) -> bool:
+    """True if the events since the last snapshot take long to fold in: many, new variances, or arrays that grew."""
+    last, fits = after.snapshot
+    refitted = after.seq >= last + FEWEST_BETWEEN and after.fits != fits
+    return refitted or after.seq >= last + max(SNAPSHOT_EVERY, len(after.users)) or before.capacity != after.capacity

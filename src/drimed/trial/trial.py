@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Unpack
@@ -32,15 +31,14 @@ from drimed.records import (
     Values,
 )
 from drimed.trial import ask as asking
-from drimed.trial import blinding, changes, events, queries, stopping
+from drimed.trial import blinding, changes, queries, stopping
 from drimed.trial import tell as telling
 from drimed.trial.ask import Definition
 from drimed.trial.checks import check_start
-from drimed.trial.events import Created, Draft, chain, now
+from drimed.trial.events import Created, Draft, Rehearsed, chain, now
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
 from drimed.trial.state import start_of
 from drimed.trial.store import Store, checked
-from drimed.trial.transaction import Rehearsed as Rehearsed
 from drimed.trial.transaction import Transaction, TrialSession
 
 
@@ -63,23 +61,9 @@ class Trial(TrialSession):
         actor: str = "python",
         clock: Callable[[], str] = now,
         rehearsal: Rehearsed | None = None,
+        also: Callable[[Transaction], object] = lambda _: None,
     ) -> Trial:
-        """A new trial; what was seen of it in a rehearsal is kept in its first event."""
-        with Trial.creating(spec, store, actor=actor, clock=clock, rehearsal=rehearsal) as (trial, _):
-            pass
-        return trial
-
-    @staticmethod
-    @contextmanager
-    def creating(
-        spec: TrialSpec | Mapping[str, Any],
-        store: Store,
-        *,
-        actor: str = "python",
-        clock: Callable[[], str] = now,
-        rehearsal: Rehearsed | None = None,
-    ) -> Iterator[tuple[Trial, Transaction]]:
-        """A new trial, inside its first transaction; it exists when the block ends."""
+        """A new trial, with what was seen of it in a rehearsal; `also` is called in the same transaction."""
         checked(store)
         trial = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
         seed = trial.seed if trial.seed is not None else secrets.randbits(62)
@@ -88,8 +72,8 @@ class Trial(TrialSession):
             (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor)
             check_start(created)
             ledger.append([created])
-            tx = Transaction(start_of(ledger), ledger, time, actor)
-            yield Trial(trial.name, store, actor=actor, clock=clock), tx
+            also(Transaction(start_of(ledger), ledger, time, actor))
+        return Trial(trial.name, store, actor=actor, clock=clock)
 
     @staticmethod
     def open(
@@ -254,15 +238,13 @@ class Trial(TrialSession):
         self, user: str, preference: Mapping[str, float], *, reason: str, actor: str | None = None
     ) -> None:
         """From now on this user weighs the metrics differently; what was learned about the arms is kept."""
-        with self.writing(actor) as tx:
-            changes.change_preference(tx, user, preference, reason)
+        self._change("change_preference", actor, user=user, preference=preference, reason=reason)
 
     def change_control(
         self, user: str, control: str | Mapping[str, float], *, reason: str, actor: str | None = None
     ) -> None:
         """From now on this user is compared with another control; past decisions keep theirs."""
-        with self.writing(actor) as tx:
-            changes.change_control(tx, user, control, reason)
+        self._change("change_control", actor, user=user, control=control, reason=reason)
 
     def add_arm(
         self,
@@ -278,23 +260,19 @@ class Trial(TrialSession):
 
     def retire_arm(self, name: str, *, reason: str, actor: str | None = None) -> None:
         """Never give this arm again; what was decided and learned stays."""
-        with self.writing(actor) as tx:
-            changes.retire_arm(tx, name, reason)
+        self._change("retire_arm", actor, arm=name, reason=reason)
 
     def pause(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing until `resume`; outcomes are still taken."""
-        with self.writing(actor) as tx:
-            changes.change_status(tx, events.PAUSED, reason)
+        self._change("pause", actor, reason=reason)
 
     def resume(self, *, reason: str = "", actor: str | None = None) -> None:
         """Decide again."""
-        with self.writing(actor) as tx:
-            changes.change_status(tx, events.RESUMED, reason)
+        self._change("resume", actor, reason=reason)
 
     def stop(self, *, reason: str, actor: str | None = None) -> None:
         """Decide nothing more, for good; outcomes are still taken."""
-        with self.writing(actor) as tx:
-            changes.change_status(tx, events.STOPPED, reason)
+        self._change("stop", actor, reason=reason)
 
     def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> Opening:
         """Open the code for one decision, in an emergency, or (None) for all; who did it and why stays in the log."""
@@ -308,8 +286,12 @@ class Trial(TrialSession):
 
     def change_rules(self, stopping: Mapping[str, Any], *, reason: str, actor: str | None = None) -> None:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""
+        self._change("change_rules", actor, stopping=stopping, reason=reason)
+
+    def _change(self, name: str, actor: str | None, **fields: Any) -> None:
+        change = changes.CHANGES[name]
         with self.writing(actor) as tx:
-            changes.change_rules(tx, stopping, reason)
+            change.apply(tx, changes.checked(change.body, fields))
 
     # Reading: more in drimed.trial.queries
 

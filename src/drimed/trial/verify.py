@@ -17,11 +17,11 @@ from drimed.errors import ConflictError, DrimedError, InputError, MissingModuleE
 from drimed.records import Event, Head, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
-from drimed.trial.ask import Question, decide
+from drimed.trial.ask import decide
 from drimed.trial.checks import check_event, check_start
 from drimed.trial.dataset import Dataset
 from drimed.trial.events import START, Decided, EventBody, LookTaken, SnapshotTaken, body_of, hash_after, to_json
-from drimed.trial.state import RecordedDecision, TrialState, advance, as_vector, grouped, start_of, with_histories
+from drimed.trial.state import Group, TrialState, advance, grouped, rows_after, start_of, with_decisions
 from drimed.trial.stopping import look
 from drimed.trial.store import DecisionRow, Ledger, Snapshot, Store, checked
 
@@ -137,7 +137,7 @@ class _Replay:
             check_start(state.created)
         next(events)  # the first event is known
         self._compare_snapshot(state)
-        for group in grouped(with_histories(self.ledger, events)):
+        for group in grouped(with_decisions(state, self.ledger, events)):
             state = self._step(state, group)
             self._compare_snapshot(state)
             if self.progress is not None:
@@ -148,12 +148,11 @@ class _Replay:
         for number in sorted(n for n in {*stored, *self.rows} if stored.get(n) != self.rows.get(n)):
             self._fault(f"the table of decisions has {stored.get(number)}, expected {self.rows.get(number)}")
 
-    def _step(self, state: TrialState, group: list[tuple[Event, list[Event]]]) -> TrialState:
+    def _step(self, state: TrialState, group: Group) -> TrialState:
         """Check one event, or decisions that were taken together, and fold them in."""
         event = group[0][0]
-        pairs = [(one, _recorded(state, past)) for one, past in group]
         with self._allowed(event):
-            check_event(state, pairs)
+            check_event(state, group)
         for one, _ in group:
             with self._allowed(one):
                 if to_json(body_of(one, EventBody).to_json()) != one.text:
@@ -164,14 +163,8 @@ class _Replay:
             self._redecide(state, [one for one, _ in group])
         elif event.kind == kinds.LOOK:
             self._relook(state, event)
-        state = advance(state, [(one, past[0] if past else None) for one, past in group], self.ledger)
-        for one, recorded in pairs:
-            if one.kind == kinds.DECISION:
-                recorded = RecordedDecision(one)
-            elif recorded is not None:
-                recorded = recorded.after(state, one)
-            if recorded is not None:
-                self.rows[recorded.decision] = recorded.row
+        state = advance(state, group, self.ledger)
+        self.rows |= rows_after(state, group)
         return state
 
     @contextmanager
@@ -193,14 +186,7 @@ class _Replay:
             raise ConflictError(f"request {event.request!r} was answered before")
 
     def _redecide(self, state: TrialState, events: list[Event]) -> None:
-        questions = []
-        for event in events:
-            body = body_of(event, Decided)
-            profile = state.profiles[body.profile]
-            mask = state.problem.available(profile, body.unavailable)
-            context = as_vector(body.context)
-            questions.append(Question(profile, context, body.unavailable, mask, body.plot, body.block))
-        for event, again in zip(events, decide(state, questions), strict=True):
+        for event, again in zip(events, decide(state, [body_of(event, Decided) for event in events]), strict=True):
             self.decisions += 1
             if again.to_json() == event.body:
                 self.exact += 1
@@ -227,13 +213,6 @@ class _Replay:
             self._fault(f"the snapshot after event {snapshot.seq} is not the one that was taken")
         elif not _holds(state, snapshot):
             self._fault(f"the snapshot after event {snapshot.seq} is not what the log amounts to")
-
-
-def _recorded(state: TrialState, events: list[Event]) -> RecordedDecision | None:
-    """The decision as of that moment, if it had been taken."""
-    if not events or events[0].kind != kinds.DECISION or events[0].seq > state.seq:
-        return None
-    return RecordedDecision.of(state, events)
 
 
 def _text(error: Exception) -> str:

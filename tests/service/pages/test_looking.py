@@ -12,6 +12,7 @@ import pytest
 
 from drimed.reports.checks import no_promise, withdrawn
 from drimed.service.runtime import Analyses
+from drimed.trial.events import Rehearsed
 from drimed.trial.trial import Trial
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running
@@ -135,7 +136,14 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
 
 
 def test_a_rehearsal_is_told_in_whole_per_cent(visitor: Visitor, running: Running) -> None:
-    seen = {"hash": 64 * "a", "scenario": "no difference", "seasons": 6, "trials": 20, "control": 0.7027, "power": 0.05}
+    seen: Rehearsed = {
+        "hash": 64 * "a",
+        "scenario": "no difference",
+        "seasons": 6,
+        "trials": 20,
+        "control": 0.7027,
+        "power": 0.05,
+    }
     Trial.create(SMALL | {"name": "seen"}, running.service.store, rehearsal=seen)
     said = readable(visitor.look("/trials/seen/plan"))
     assert "70 % of decisions were for the control. A better arm was found in 5 % of them." in said

@@ -31,19 +31,19 @@ def refused(address: str, message: str, *, create: bool = True) -> None:
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    refused(str(tmp_path / "nowhere" / "trials.db"), "nowhere does not exist; create it first")
-    assert fingerprint(tmp_path) == {}
-
-
-def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
-    refused(str(tmp_path), "cannot be used: unable to open database file; check that the folder exists")
-    assert fingerprint(tmp_path) == {}
-
-
-def test_a_path_under_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere/trials.db", "nowhere does not exist; create it first"),
+        ("", "cannot be used: unable to open database file; check that the folder exists"),
+        ("file/trials.db", "file does not exist; create it first"),
+    ],
+)
+def test_a_path_where_no_file_can_be(tmp_path: Path, path: str, message: str) -> None:
     (tmp_path / "file").write_text("x")
-    refused(str(tmp_path / "file" / "trials.db"), "file does not exist; create it first")
+    before = fingerprint(tmp_path)
+    refused(str(tmp_path / path), message)
+    assert fingerprint(tmp_path) == before
 
 
 @pytest.mark.parametrize("content", [b"user,yield\nnorth,5\n" * 100, b"x", b"SQLite format 3\0" + b"\xff" * 5000])
@@ -147,24 +147,18 @@ def test_a_full_disk_is_named_and_nothing_is_half_written(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "address",
+    ("address", "message"),
     [
-        f"postgresql://me:{SECRET}@localhost:port/db",
-        f"://{SECRET}",
-        f"postgresql//me:{SECRET}@localhost://db",
+        (f"postgresql://me:{SECRET}@localhost:port/db", "this is no address of a store; expected sqlite:///FILE or"),
+        (f"://{SECRET}", "this is no address of a store"),
+        (f"postgresql//me:{SECRET}@localhost://db", "this is no address of a store"),
+        (f"mysql://me:{SECRET}@localhost/db", "stores are kept in SQLite or PostgreSQL, got 'mysql'"),
+        ("sqlite://", "a SQLite store needs a file; .* use MemoryStore"),
+        ("sqlite:///:memory:", "a SQLite store needs a file"),
     ],
 )
-def test_an_address_that_cannot_be_read_is_not_repeated(address: str) -> None:
-    refused(address, "this is no address of a store; expected sqlite:///FILE or postgresql://")
-
-
-def test_other_databases_are_refused() -> None:
-    refused(f"mysql://me:{SECRET}@localhost/db", "stores are kept in SQLite or PostgreSQL, got 'mysql'")
-
-
-@pytest.mark.parametrize("address", ["sqlite://", "sqlite:///:memory:", "sqlite:///"])
-def test_a_sqlite_store_needs_a_file(address: str) -> None:
-    refused(address, "a SQLite store needs a file; .* use MemoryStore")
+def test_an_address_that_cannot_be_used_is_refused_and_not_repeated(address: str, message: str) -> None:
+    refused(address, message)
 
 
 def test_a_server_that_does_not_answer() -> None:
