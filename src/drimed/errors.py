@@ -78,13 +78,7 @@ class UnknownNameError(InputError):
     """A name that is not in the list it should be in."""
 
     def __init__(
-        self,
-        kind: str,
-        name: str,
-        known: Iterable[str],
-        field: Path = (),
-        meant: str | None = None,
-        message: str | None = None,
+        self, kind: str, name: str, known: Iterable[str], field: Path = (), meant: str | None = None, message: str = ""
     ) -> None:
         self.kind, self.name = kind, name
         names = sorted(known)

@@ -56,19 +56,21 @@ def explain_decision(
 
     `confidence` is that of the trial, at which each end of a range holds; `unit` is that of the reward. `unknown` arms
     had no outcome yet, so that their estimates rest on the prior alone. `protects` is what the guard certifies.
-
-    >>> from drimed.records import Decision, Interval
-    >>> effects = {"old": Interval(0.0, 0.0, 0.0), "new": Interval(126.0, 20.0, 232.0)}
-    >>> decision = Decision(id=1, episode=3, user="north", arm="new", probabilities={"old": 0.03, "new": 0.97},
-    ...     propensity=0.97, reason=REASONS[0], share=1.0, effects=effects, context=None, unavailable=[],
-    ...     state_version=9, time="", actor="")
-    >>> print(*explain_decision(decision, confidence=0.99, unit="EUR"), sep="\\n")
-    new is estimated to bring 126 EUR more than the control (98 % range: 20 to 232), the most of all arms.
-    new was drawn with a chance of 97 %.
-    The guard changed nothing: the chances are those that the policy proposed.
     """
     allowed = ALLOWED.get(protects, "").format(near=near)
-    return [*_estimated(decision, confidence, unit, unknown, allowed), _drawn(decision), guard_text(decision, near)]
+    estimated = _estimated(decision, confidence, unit, unknown, allowed)
+    chance, chances = decision.propensity, decision.probabilities
+    likeliest = max(chances, key=lambda arm: chances[arm], default="")
+    if chance is None:
+        drawn = "The probabilities of this policy have no closed form, so its chance is not known."
+    elif chance == 1:
+        drawn = "No other arm had a chance."
+    elif chances[likeliest] > chance and percent(chances[likeliest]) != percent(chance):
+        likelier = f"{likeliest} was likelier, with {percent(chances[likeliest])}"
+        drawn = f"{decision.arm} was drawn with a chance of {percent(chance)}; {likelier}."
+    else:
+        drawn = f"{decision.arm} was drawn with a chance of {percent(chance)}."
+    return [*estimated, drawn, guard_text(decision, near)]
 
 
 def arms_without_outcomes(ledger: Ledger, state: TrialState, decision: Decision) -> set[str]:
@@ -185,18 +187,6 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
     elif (own is None or _is_control(own)) and not all(map(_is_control, others.values())):
         texts.append("No arm of which something was known is estimated to bring more than the control.")
     return [*texts, f"Nothing was known yet about {listed(silent)}."] if silent else texts
-
-
-def _drawn(d: Decision) -> str:
-    if d.propensity is None:
-        return "The probabilities of this policy have no closed form, so its chance is not known."
-    if d.propensity == 1:
-        return "No other arm had a chance."
-    text = f"{d.arm} was drawn with a chance of {percent(d.propensity)}"
-    likeliest = max(d.probabilities, key=lambda arm: d.probabilities[arm])
-    if percent(d.probabilities[likeliest]) != percent(d.propensity) and d.probabilities[likeliest] > d.propensity:
-        return f"{text}; {likeliest} was likelier, with {percent(d.probabilities[likeliest])}."
-    return text + "."
 
 
 def _is_control(e: Interval) -> bool:

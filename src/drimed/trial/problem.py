@@ -108,8 +108,6 @@ class Covariates:
         names = ", ".join(self.fields)
         if not names and not values:
             return None
-        if values is None:
-            raise InputError(f"a context is needed: {names}", at)
         if not isinstance(values, Mapping):
             raise InputError(f"a context must be a table of {names}, got {values!r}", at)
         for name in values:
