@@ -6,17 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from drimed.formatting import amount, listed, number, percent, short
-from drimed.policies.guards.base import (
-    CONTROL_FIRST,
-    CONTROL_ONLY,
-    MIXED,
-    NOT_EARNED,
-    NOTHING_KEPT,
-    PENALISED,
-    REASONS,
-    RESTRICTED,
-    UNCHANGED,
-)
+from drimed.policies.guards.base import MIXED, REASONS
 from drimed.records import Decision, Interval
 from drimed.trial import events as kinds
 from drimed.trial.spec import LARGEST
@@ -104,22 +94,10 @@ def possible_arms(state: TrialState, decision: Decision) -> Decision:
 
 def guard_text(decision: Decision, near: str = NEAR) -> str:
     """The guard's part in a decision; `near` says how near to the control an arm must be sure to stay."""
-    sure = "went to the control, or to other arms that are sure enough"
-    part = "A part" if decision.share is None else percent(decision.share)
-    unsure = f"The guard stepped in: what the policy proposed was not yet sure to stay {near}."
-    texts = {
-        REASONS[UNCHANGED]: "The guard changed nothing: the chances are those that the policy proposed.",
-        REASONS[PENALISED]: "The guard made arms less likely that may fall short of the control.",
-        REASONS[MIXED]: f"{unsure} {part} of the proposal was kept; the rest of the chance {sure}.",
-        REASONS[RESTRICTED]: f"The guard stepped in: the policy chose only among arms that are sure to stay {near}.",
-        REASONS[CONTROL_ONLY]: f"The guard stepped in: no arm but the control was sure yet to stay {near}, so the "
-        "control was given.",
-        REASONS[NOT_EARNED]: "The guard stepped in: earlier decisions had not surely earned enough to pay for what the "
-        "policy proposed, so the control was given.",
-        REASONS[CONTROL_FIRST]: "In the first rounds the control is given, to learn about it.",
-        NOTHING_KEPT: f"{unsure} {'All' if decision.propensity == 1 else 'Nearly all'} of the chance {sure}.",
-    }
-    return texts.get(decision.reason, decision.reason)
+    text = decision.reason.replace("near the control", near).replace("near it", near)
+    if decision.reason == REASONS[MIXED] and decision.share is not None:
+        text += f"; {percent(decision.share)} of the proposal was kept"
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def both_ends(confidence: float) -> str:
