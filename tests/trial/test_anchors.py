@@ -69,7 +69,8 @@ def test_each_episode_and_the_end_leave_a_line(tmp_path: Path) -> None:
     trial.open_episode()
     trial.stop(reason="the end")
     found = anchors.load(file)
-    events = list(trial.log())
+    events, head = list(trial.log()), trial.head()
+    assert (head.trial, head.event, head.hash) == ("small", 6, events[-1].hash)
     assert [head.event for head in found] == [3, 5, 6]
     assert all(head.hash == events[head.event - 1].hash for head in found)
     assert verify(store, "small", anchors=found).anchors == 3
@@ -109,11 +110,3 @@ def test_a_line_that_is_none_is_refused_with_its_number(line: str, tmp_path: Pat
     (tmp_path / "anchors.txt").write_text(f"# of our trials\n\n{line}\n")
     with pytest.raises(InputError, match=r"anchors.txt, line 3: expected a time, a trial"):
         anchors.load(tmp_path / "anchors.txt")
-
-
-def test_where_a_log_stands() -> None:
-    store = MemoryStore()
-    trial = Trial.create(SMALL, store)
-    trial.ask_many()
-    head, status = trial.head(), trial.status()
-    assert (head.trial, head.event, head.hash) == ("small", status.events, status.hash)

@@ -210,13 +210,14 @@ def test_opening_the_code_is_an_event_with_who_and_why_and_is_proven() -> None:
 
 def test_a_code_is_opened_once_for_decisions_that_exist_and_for_a_reason() -> None:
     trial = played(made())
-    with pytest.raises(UnknownNameError, match="has no decision 99"):
-        trial.reveal(99, reason="r")
-    with pytest.raises(InputError, match="a reason is needed"):
-        trial.reveal(1, reason=" ")
     trial.reveal(reason="r")
-    with pytest.raises(ConflictError, match="unblinded already"):
-        trial.reveal(reason="r")
+    for decision, reason, error, said in (
+        (99, "r", UnknownNameError, "has no decision 99"),
+        (1, " ", InputError, "a reason is needed"),
+        (None, "r", ConflictError, "unblinded already"),
+    ):
+        with pytest.raises(error, match=said):
+            trial.reveal(decision, reason=reason)
     assert trial.status().events == len(list(trial.log()))
 
 

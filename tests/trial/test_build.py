@@ -129,6 +129,7 @@ def test_what_a_person_should_know_before_the_start_is_said(changes: dict[str, A
 
 
 def test_a_sound_trial_needs_no_note() -> None:
+    assert notes(spec_of(model={"kind": "field"}), users=1) == []  # it has begun: its floors are fixed
     assert notes(spec_of()) == []
     by_chances = {"rules": {"r": BY_MODEL | {"evidence": "propensities"}}}
     assert notes(spec_of(**UNSEASONED, **KEPT, stopping=by_chances)) == []
@@ -176,10 +177,6 @@ def test_an_attribute_without_any_scale_is_noted() -> None:
     (note,) = notes(spec)
     assert note.startswith("attribute 'age' has no typical value or spread")
     assert notes(spec_of(model={"kind": "field"}, **KEPT, users={"a": {"attributes": {"age": 30.0}}})) == []
-
-
-def test_a_control_that_nothing_keeps_is_not_held_against_a_trial_that_has_begun() -> None:
-    assert notes(spec_of(model={"kind": "field"}), users=1) == []
 
 
 @pytest.mark.parametrize(

@@ -61,24 +61,14 @@ metric = "cost"
         (("guardrails", 0, "metric"), 22),
         (("guardrails", 1), 23),
         (("guardrails", 1, "metric"), 24),
-    ],
-)
-def test_a_value_is_found_on_its_line(path: tuple[str | int, ...], line: int) -> None:
-    assert lines_of(TEXT, [path]) == [line]
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
+        # A value that is not there is pointed at by what should hold it.
         (("arms", "old", "map"), 8),
         (("metrics", "yield", "range", 7), 11),
         (("name", "x"), 2),
         (("nothing", "here"), None),
     ],
 )
-def test_a_value_that_is_not_there_is_pointed_at_by_what_should_hold_it(
-    path: tuple[str | int, ...], line: int | None
-) -> None:
+def test_a_value_is_found_on_its_line(path: Path, line: int | None) -> None:
     assert lines_of(TEXT, [path]) == [line]
 
 

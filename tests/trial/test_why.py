@@ -83,9 +83,6 @@ def test_a_range_is_called_by_the_level_of_both_its_ends_together() -> None:
     """Each end is a bound at the trial's confidence, on one side: both together miss twice as often."""
     assert "(90 % range: 20 to 232)" in _said(CHOSEN, 0.95)
     assert "(99.8 % range: 20 to 232)" in _said(CHOSEN, 0.999)
-
-
-def test_the_range_of_the_guard_is_not_called_that_of_one_effect_at_all_times() -> None:
     assert "(range for all decisions at once: 20 to 232)" in _said(CHOSEN, "anytime")
 
 
