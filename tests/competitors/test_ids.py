@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.competitors.ids import IDS, best_ratio
-from drimed.errors import ConfigError
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.rules.base import Ask
 from tests.examples import E1, E2, fit_of, r1_fit, r1_offer, unbatched
@@ -119,17 +117,3 @@ def test_without_information_the_smallest_gap_is_played() -> None:
         assert best_ratio(gap, np.zeros(3), deterministic=deterministic).tolist() == E2.tolist()
     offer = unbatched(features=np.zeros((3, 2)), control=E1)
     assert IDS().propose(r1_fit(), offer, Ask()).tolist() == E1.tolist()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"variant": "ts"}, "variant must be one of .*, got 'ts'"),
-        ({"width_squared": -1.0}, "width_squared must be at least 0 and finite, got -1.0"),
-        ({"width_squared": np.nan}, "width_squared must be at least 0 and finite, got nan"),
-        ({"width_squared": np.inf}, "width_squared must be at least 0 and finite, got inf"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        IDS(**settings)

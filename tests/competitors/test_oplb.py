@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from drimed.competitors.oplb import OPLB, mixture
-from drimed.errors import ConfigError
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.registry import make
@@ -132,22 +130,3 @@ def test_the_expected_constraint_is_kept(name: str) -> None:
     if name == "w_oplb":  # and it is not the control that keeps it
         control = simulate(make("control"), it)
         assert result.total("regret").mean() < 0.75 * control.total("regret").mean()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"relative": 1.0}, r"relative must be in \[0, 1\), got 1.0"),
-        ({"relative": np.nan}, r"relative must be in \[0, 1\), got nan"),
-        ({"absolute": -0.1}, "absolute must be at least 0 and finite, got -0.1"),
-        ({"absolute": np.inf}, "absolute must be at least 0 and finite, got inf"),
-        ({"optimism": -1.0}, "optimism must be at least 0 and finite, or 'theory', got -1.0"),
-        ({"optimism": "practice"}, "optimism must be at least 0 and finite, or 'theory', got 'practice'"),
-        ({"slack": 0.0}, "slack must be positive and finite, got 0.0"),
-        ({"slack": np.nan}, "slack must be positive and finite, got nan"),
-        ({"width_squared": -2.0}, "width_squared must be at least 0 and finite, got -2.0"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        OPLB(**settings)

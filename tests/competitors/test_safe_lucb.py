@@ -4,12 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.competitors.safe_lucb import SafeLUCB
-from drimed.errors import ConfigError
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards.base import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRICTED, AskRule
@@ -107,16 +105,3 @@ def test_every_arm_played_keeps_the_promise() -> None:
     it = world(seeds=range(32), instances=instances, episodes=60, drift="none")
     result = simulate(make("w_safe_lucb"), it, tolerance=Tolerance(relative=0.1, absolute=0.05))
     assert (result.total("violations.safe.realised") > 0).sum() <= 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"control_rounds": -1}, "control_rounds must be at least 0, got -1"),
-        ({"horizon": 0}, "horizon must be a positive number of decisions, got 0"),
-        ({"confidence": 0.3}, "confidence must be a level between 0.5 and 1, or 'anytime', got 0.3"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        SafeLUCB(**settings)

@@ -8,7 +8,6 @@ import pytest
 
 from drimed.competitors import solid
 from drimed.competitors.solid import SOLID, Allocation
-from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.policy import Policy
@@ -281,22 +280,3 @@ def test_it_stops_exploring_an_easy_problem() -> None:
             late += float(exploring)
     assert early > 4
     assert late == 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"omega_step": 0.0}, "omega_step must be positive and finite, got 0.0"),
-        ({"multiplier_step": np.nan}, "multiplier_step must be positive and finite, got nan"),
-        ({"accuracy": np.inf}, "accuracy must be positive and finite, got inf"),
-        ({"largest_multiplier": -1.0}, "largest_multiplier must be positive and finite, got -1.0"),
-        ({"first_multiplier": 11.0}, "first_multiplier must be between 0 and 10.0, got 11.0"),
-        ({"first_multiplier": np.nan}, "first_multiplier must be between 0 and 10.0, got nan"),
-        ({"optimism": -0.1}, "optimism must be at least 0 and finite, got -0.1"),
-        ({"norm_bound": 0.0}, "norm_bound must be positive and finite, got 0.0"),
-        ({"radius": "oful"}, "radius must be one of .*, got 'oful'"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        SOLID(**settings)

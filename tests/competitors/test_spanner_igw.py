@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.competitors.spanner_igw import SpannerIGW, inverse_gap, spanner
-from drimed.errors import ConfigError
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.rules.base import Ask
 from tests.examples import ARMS, r1_fit, r1_offer, unbatched
@@ -148,20 +145,3 @@ def test_the_root_is_in_its_bracket_and_solves_the_equation(shares: list[float],
     assert 0.5 <= root <= 1
     assert (q / (root + gap)).sum() == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(p, q / (root + gap), atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"eta": -1.0}, "eta must be at least 0 and finite, or 'schedule', got -1.0"),
-        ({"eta": np.inf}, "eta must be at least 0 and finite, or 'schedule', got inf"),
-        ({"eta": np.nan}, "eta must be at least 0 and finite, or 'schedule', got nan"),
-        ({"eta": "fast"}, "eta must be at least 0 and finite, or 'schedule', got 'fast'"),
-        ({"variant": "code"}, "variant must be one of .*, got 'code'"),
-        ({"delta": 0.0}, r"delta must be in \(0, 1\), got 0.0"),
-        ({"delta": np.nan}, r"delta must be in \(0, 1\), got nan"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        SpannerIGW(**settings)

@@ -32,15 +32,15 @@ import numpy as np
 
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics import quadratic_forms
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings
 from drimed.policies.guards.base import (
+    ANYTIME,
     NOT_EARNED,
     UNCHANGED,
     AskRule,
     Draw,
     Guarded,
     Protects,
-    check_confidence,
     control,
     radius,
 )
@@ -84,7 +84,7 @@ class CLUCB:
     promise: ClassVar[str] = "the summed expected reward is certified against that of the control at all times"
 
     def __post_init__(self) -> None:
-        check_confidence(self.confidence)
+        check_settings(self, ANYTIME, level=("confidence",))
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Sums:
         rows = (*batch, shape.H)

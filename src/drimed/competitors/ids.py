@@ -20,15 +20,13 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability
-from drimed.numerics.arrays import BoolArray, FloatArray, pick, pick_shared
+from drimed.numerics.arrays import BoolArray, FloatArray, check_settings, pick, pick_shared
 from drimed.numerics.compiled import kernel
 from drimed.numerics.quadratic_forms import leverages
-from drimed.policies.rules.base import Ask, Randomisation, check_width, widths
+from drimed.policies.rules.base import Ask, Randomisation, widths
 
-VARIANTS = ("ucb", "f")
 ALL_BUT = 1 - 2.0**-53  # of an uncertainty can be removed by one outcome, at most: its logarithm stays finite
 
 
@@ -50,9 +48,7 @@ class IDS:
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise ConfigError(f"variant must be one of {VARIANTS}, got {self.variant!r}")
-        check_width(self.width_squared)
+        check_settings(self, {"variant": ("ucb", "f")}, not_negative=("width_squared",))
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         gap, information = self.trade_off(fit, offer, ask.mask)

@@ -25,11 +25,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
-from drimed.numerics.arrays import BoolArray, FloatArray, pick
+from drimed.numerics.arrays import BoolArray, FloatArray, check_settings, pick
 from drimed.numerics.probability import least, one_hot
-from drimed.policies.rules.base import Ask, Randomisation, check_width, widths
+from drimed.policies.rules.base import Ask, Randomisation, widths
 
 LEAST_SLACK = 1e-6  # an optimism of 2e6 already ranks arms by width alone: no slack at all need not be infinite
 
@@ -55,16 +54,13 @@ class OPLB:
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.relative < 1:
-            raise ConfigError(f"relative must be in [0, 1), got {self.relative}")
-        if not 0 <= self.absolute < np.inf:
-            raise ConfigError(f"absolute must be at least 0 and finite, got {self.absolute}")
-        ok = self.optimism == "theory" if isinstance(self.optimism, str) else 0 <= self.optimism < np.inf
-        if not ok:
-            raise ConfigError(f"optimism must be at least 0 and finite, or 'theory', got {self.optimism!r}")
-        if self.slack is not None and not 0 < self.slack < np.inf:
-            raise ConfigError(f"slack must be positive and finite, got {self.slack}")
-        check_width(self.width_squared)
+        check_settings(
+            self,
+            {"optimism": ("theory",)},
+            below_one=("relative",),
+            not_negative=("absolute", "optimism", "width_squared"),
+            positive=("slack",),
+        )
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, x0 = offer.features, offer.control_features

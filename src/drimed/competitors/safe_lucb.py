@@ -22,20 +22,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import quadratic_forms
-from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.policies.guards.base import (
-    CONTROL_FIRST,
-    AskRule,
-    Guarded,
-    Protects,
-    check_confidence,
-    control,
-    only_safe,
-    radius,
-)
+from drimed.numerics.arrays import BoolArray, FloatArray, check_settings
+from drimed.policies.guards.base import ANYTIME, CONTROL_FIRST, AskRule, Guarded, Protects, control, only_safe, radius
 from drimed.policies.guards.margin import Tolerance
 
 
@@ -57,11 +47,7 @@ class SafeLUCB:
     promise: ClassVar[str] = "every arm played is certified against the control, or the control's own"
 
     def __post_init__(self) -> None:
-        check_confidence(self.confidence)
-        if self.control_rounds is not None and not self.control_rounds >= 0:
-            raise ConfigError(f"control_rounds must be at least 0, got {self.control_rounds}")
-        if self.horizon is not None and not self.horizon >= 1:
-            raise ConfigError(f"horizon must be a positive number of decisions, got {self.horizon}")
+        check_settings(self, ANYTIME, level=("confidence",), not_negative=("control_rounds",), count=("horizon",))
 
     @property
     def first_rounds(self) -> int:

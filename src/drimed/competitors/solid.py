@@ -32,12 +32,11 @@ from scipy.special import log_softmax
 from drimed.errors import ConfigError, InputError
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics import probability
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings
 from drimed.numerics.quadratic_forms import NEVER_ZERO, TWIN, leverages
 from drimed.policies.rules.base import Ask, Randomisation, every_arm, play_largest
 
 RIDGE = 1e-6  # of V_omega, relative to its mean eigenvalue: omega may have fewer atoms than there are features
-RADII = ("schedule", "learner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +75,12 @@ class SOLID:
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
-        for name in ("omega_step", "multiplier_step", "accuracy", "largest_multiplier", "norm_bound"):
-            value = getattr(self, name)
-            if not 0 < value < np.inf:
-                raise ConfigError(f"{name} must be positive and finite, got {value}")
+        positive = ("omega_step", "multiplier_step", "accuracy", "largest_multiplier", "norm_bound")
+        check_settings(self, {"radius": ("schedule", "learner")}, positive=positive, not_negative=("optimism",))
         if not 0 <= self.first_multiplier <= self.largest_multiplier:
             raise ConfigError(
                 f"first_multiplier must be between 0 and {self.largest_multiplier}, got {self.first_multiplier}"
             )
-        if not 0 <= self.optimism < np.inf:
-            raise ConfigError(f"optimism must be at least 0 and finite, got {self.optimism}")
-        if self.radius not in RADII:
-            raise ConfigError(f"radius must be one of {RADII}, got {self.radius!r}")
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Allocation:
         """Uniform allocations, nobody offered yet."""

@@ -21,15 +21,13 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings, pick
 from drimed.numerics.compiled import kernel
 from drimed.numerics.optimal_design import in_spanning_arms, span
 from drimed.policies.rules.base import Ask, Randomisation
 
-VARIANTS = ("paper", "authors")
 LARGEST_COEFFICIENT = 2.0  # C: every arm is a combination of the spanner with coefficients of at most this size
 SWAPS = 64  # per dimension. Each swap doubles a determinant that starts within r! of its largest: this is never reached
 DESIGN_COST = 4.0  # c of the schedule
@@ -57,13 +55,8 @@ class SpannerIGW:
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
-        ok = self.eta == "schedule" if isinstance(self.eta, str) else 0 <= self.eta < np.inf
-        if not ok:
-            raise ConfigError(f"eta must be at least 0 and finite, or 'schedule', got {self.eta!r}")
-        if self.variant not in VARIANTS:
-            raise ConfigError(f"variant must be one of {VARIANTS}, got {self.variant!r}")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
+        words = {"eta": ("schedule",), "variant": ("paper", "authors")}
+        check_settings(self, words, not_negative=("eta",), share=("delta",))
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, value = offer.features, fit.mean(offer.features)  # (..., K)
@@ -97,7 +90,7 @@ def spanner(W: FloatArray, mask: BoolArray | None = None) -> tuple[FloatArray, I
     [0.5, 0.5, 0.0]
     """
     allowed = np.ones(W.shape[-2], bool) if mask is None else mask
-    arms, rank, order = span(W, allowed)
+    _, arms, rank, order = span(W, allowed)
     return _swap(arms, rank, allowed, order), rank
 
 
@@ -121,12 +114,14 @@ def inverse_gap(q: FloatArray, gap: FloatArray) -> tuple[FloatArray, FloatArray]
 @kernel("void(f8[:,:], i8, b1[:], i8[:], f8[:])", "(k,d),(),(k),(k)->(k)")
 def _swap(arms, r, allowed, order, q):  # type: ignore[no-untyped-def]
     """While a coefficient is too large, its arm replaces a chosen one, and the volume grows by the coefficient."""
-    K = arms.shape[0]
+    K, n = arms.shape[0], 0
+    for k in range(K):
+        n += allowed[k]
+    for k in range(K):
+        q[k] = 1.0 / n if allowed[k] and r == 0 else 0.0
     if r == 0:
-        for k in range(K):
-            q[k] = 1.0 / max(allowed.sum(), 1) if allowed[k] else 0.0
         return
-    T, basis = in_spanning_arms(arms, order, r), np.zeros(r, np.int64)
+    T, row, basis = in_spanning_arms(arms, order, r), np.empty(r), np.empty(r, np.int64)
     for k in range(K):
         if order[k] > 0:
             basis[order[k] - 1] = k
@@ -138,15 +133,12 @@ def _swap(arms, r, allowed, order, q):  # type: ignore[no-untyped-def]
                     arm, place, size = k, i, abs(T[k, i])
         if arm < 0:
             break
-        row = T[arm].copy()
+        for i in range(r):
+            row[i] = T[arm, i]
         for k in range(K):
             share = T[k, place] / row[place]
             for i in range(r):
-                T[k, i] -= share * row[i]
-            T[k, place] = share
-        for i in range(r):
-            T[arm, i] = 1.0 if i == place else 0.0
+                T[k, i] = share if i == place else T[k, i] - share * row[i]
         basis[place] = arm
-    q[:] = 0.0
     for i in range(r):
         q[basis[i]] = 1.0 / r

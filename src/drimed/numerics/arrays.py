@@ -1,4 +1,4 @@
-"""Array types, operations on batches that NumPy does not spell out, and checks of arrays that come from outside.
+"""Array types, operations on batches that NumPy does not spell out, and checks of arrays and settings from outside.
 
 Shapes: leading `...` is any batch. Contractions go through gufuncs (matvec, vecdot, matmul), which treat
 each member of a batch alone: the result of a member does not depend on its neighbours, to the last bit.
@@ -6,6 +6,7 @@ each member of a batch alone: the result of a member does not depend on its neig
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,14 @@ BoolArray = NDArray[np.bool_]
 AXES = {"maps": "arms, metrics, coefficients", "features": "arms, coefficients"}
 SUM_TOLERANCE = 1e-9  # probabilities written with nine digits are accepted
 SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry: a covariance printed and read back
+RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "positive": ("positive and finite", lambda value: 0 < value < np.inf),
+    "not_negative": ("at least 0 and finite", lambda value: 0 <= value < np.inf),
+    "share": ("in (0, 1)", lambda value: 0 < value < 1),
+    "below_one": ("in [0, 1)", lambda value: 0 <= value < 1),
+    "level": ("a level between 0.5 and 1", lambda value: 0.5 < value < 1),
+    "count": ("a number from 1", lambda value: 1 <= value < np.inf),
+}
 PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of computing eigenvalues
 
 
@@ -87,6 +96,25 @@ def positive(name: str, array: FloatArray) -> FloatArray:
     if not (array > 0).all():
         raise InputError(f"{name} must be positive, got {float(array.min())}")
     return array
+
+
+def check_settings(owner: Any, words: Mapping[str, tuple[Any, ...]] | None = None, **ranges: tuple[str, ...]) -> None:
+    """Refuse settings that are neither in their range (a key of RANGES) nor one of their `words` nor a default of None.
+
+    >>> from types import SimpleNamespace
+    >>> check_settings(SimpleNamespace(v="radius", delta=0.01), {"v": ("radius",)}, positive=("v",), share=("delta",))
+    """
+    of_number = {name: RANGES[kind] for kind, names in ranges.items() for name in names}
+    for name in [*of_number, *(words or {})]:
+        value, allowed = getattr(owner, name), (words or {}).get(name, ())
+        text, within = of_number.get(name, ("", lambda _: False))
+        if value is None:
+            accepted = getattr(type(owner), name, ...) is None
+        else:
+            accepted = value in allowed or (not isinstance(value, str) and within(value))
+        if not accepted:
+            expected = filter(None, [text, " or ".join(map(repr, allowed))])
+            raise ConfigError(f"{name} must be {', or '.join(expected)}, got {value!r}")
 
 
 def share(name: str, value: float) -> float:

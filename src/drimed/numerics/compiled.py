@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 COLD = "The first use prepares the numerical code; this takes about half a minute, once."
 UNCACHED = (
@@ -48,7 +48,7 @@ class _Own(threading.local):
 
 
 _OWN, _SAID, _THREADS = _Own(), threading.Event(), threading.Lock()
-_HELPERS: dict[Any, bool] = {}  # function -> whether Numba knows it
+_HELPERS: dict[FunctionType, Any] = {}  # function -> its compiled form, and the files that it was made from
 
 
 class Kernel:
@@ -72,13 +72,18 @@ class Kernel:
             guvectorize: Any = numba.guvectorize
             compiled = guvectorize(
                 [self._types], self._layout, nopython=True, cache=cache, writable_args=self._in_place
-            )(self._body)
+            )(body)
             return compiled.ufunc  # the NumPy ufunc without Numba's wrapper
 
         with _one_at_a_time(self._body.__code__.co_filename):
             if self._compiled is not None:  # by another thread, while this one waited
                 return self._compiled
-            _register(self._body)
+            files = {__file__}
+            body = _with_helpers(self._body, files)
+            if len(files) > 1:
+                # Numba's cache on disk notices a change of the kernel's own file, but not of those of its helpers.
+                stamp = zlib.crc32(b"".join(Path(file).read_bytes() for file in sorted(files)))
+                body.__qualname__ = f"{body.__name__}_{stamp:08x}"
             try:
                 with _telling(COLD):
                     return build(cache=True)
@@ -97,7 +102,7 @@ def kernel(types: str, layout: str, in_place: tuple[str, ...] = ()) -> Callable[
 
 def helper(body: Function) -> Function:
     """Decorate a function that kernels call. It stays plain Python until a kernel that calls it is compiled."""
-    _HELPERS[body] = False
+    _HELPERS[cast(FunctionType, body)] = None
     return body
 
 
@@ -137,29 +142,26 @@ def _telling(message: str) -> Iterator[None]:
         yield
 
 
-def _register(body: Any) -> None:
-    """Tell Numba of the helpers that a kernel calls, and put the state of their files into the kernel's name.
+def _with_helpers(body: Any, files: set[str]) -> Any:
+    """The function in a scope where the helpers that it calls are compiled ones; `files` gets the files they are in.
 
-    Numba's cache on disk notices a change of the kernel's own file, but not of those that its helpers come from.
+    A compiled helper is shared by all its callers: to Numba, an overload would be another one for each of them.
     """
-    from numba.extending import register_jitable
+    import numba
 
-    helpers: list[Any] = []
-    callers = [body]
-    while callers:
-        caller = callers.pop()
-        called = (caller.__globals__.get(name) for name in caller.__code__.co_names)
-        new = [f for f in called if isinstance(f, FunctionType) and f in _HELPERS and f not in helpers]
-        helpers += new
-        callers += new
-    for each in helpers:
-        if not _HELPERS[each]:
-            register_jitable(error_model="numpy", forceinline=len(each.__code__.co_code) < SHORT)(each)
-            _HELPERS[each] = True
-    if helpers:
-        files = sorted({__file__, *(each.__code__.co_filename for each in helpers)})
-        stamp = zlib.crc32(b"".join(Path(file).read_bytes() for file in files))
-        body.__qualname__ = f"{body.__name__}_{stamp:08x}"
+    njit: Any = numba.njit
+    scope, name = dict(body.__globals__), body.__name__
+    for called in body.__code__.co_names:
+        plain = scope.get(called)
+        if isinstance(plain, FunctionType) and plain in _HELPERS:
+            own = {plain.__code__.co_filename}
+            if _HELPERS[plain] is None:
+                short = len(plain.__code__.co_code) < SHORT
+                decorate = njit(error_model="numpy", forceinline=short, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+                _HELPERS[plain] = decorate(_with_helpers(plain, own)), own
+            scope[called], more = _HELPERS[plain]
+            files |= more
+    return FunctionType(body.__code__, scope, name)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from drimed.errors import ConfigError, NumericalError
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.numerics.compiled import helper, kernel
-from drimed.numerics.quadratic_forms import dot, quadratic
+from drimed.numerics.quadratic_forms import invert, quadratic, upper_root
 
 RANK_TOLERANCE = 1e-10  # a direction counts if some vector reaches it with this share of the longest length
 COLLINEAR = 1e-13  # an arm whose squared distance to the span is below this share of its own length lies in it
@@ -49,8 +49,7 @@ def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
     [0.3333, 0.3333, 0.3333]
     """
     allowed = np.ones(W.shape[-2], bool) if mask is None else mask
-    T, rank, order = span(W, allowed)
-    counts = _cover(W, T, rank, allowed, order)
+    counts = _cover(*span(W, allowed), allowed)
     return counts / counts.sum(-1, keepdims=True)
 
 
@@ -61,31 +60,39 @@ def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: floa
     [0.5, 0.5, 0.0]
     """
     allowed = np.ones(W.shape[-2], bool) if mask is None else mask
-    T, rank, order = span(W, allowed)
-    q, steps = _wynn(T, rank, allowed, order, tolerance)
+    _, T, rank, order = span(W, allowed)
+    q, steps = _wynn(T, rank, order, allowed, tolerance)
     if (steps >= MOST_STEPS).any():
         raise NumericalError(f"the optimal design did not converge in {MOST_STEPS} steps; raise its tolerance")
     return q
 
 
-@kernel("void(f8[:,:], b1[:], f8[:,:], i8[:], i8[:])", "(k,d),(k)->(k,d),(),(k)")
-def span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
-    """Coordinates of the arms in an orthonormal basis of their span, its rank, and r arms that span it.
+@kernel("void(f8[:,:], b1[:], f8[:,:], f8[:,:], i8[:], i8[:])", "(k,d),(k)->(k,d),(k,d),(),(k)")
+def span(W, allowed, x, T, rank, order):  # type: ignore[no-untyped-def]
+    """Arms with their largest entry at 1, their coordinates in a basis of their span, its rank r, and r spanning arms.
+
+    Designs do not depend on scale, and so squares neither over- nor underflow. Arms that are not allowed are zeros.
 
     Pivoted Cholesky of the Gram matrix, a column at a time: the next pivot is the arm farthest from the span so far
-    (Todd's start). It keeps the relative precision of short arms beside long ones. Coordinates beyond the rank are
-    zero. The r pivots are numbered 1, ..., r in `order`, all other arms 0.
+    (Todd's start). It keeps the relative precision of short arms beside long ones. The basis is orthonormal, and
+    coordinates beyond the rank are zero. The r pivots are numbered 1, ..., r in `order`, all other arms 0.
     """
     K, d = W.shape
-    order[:] = 0
-    T[:] = 0.0
-    rank[0] = 0
-    largest = largest_entry(W, allowed)
-    if largest == 0.0:
-        return
-    x, length = scaled(W, allowed, largest)
-    rest, longest = length.copy(), length.max()
-    r = 0
+    largest, longest, r = 0.0, 0.0, 0
+    for k in range(K):
+        order[k] = 0
+        for i in range(d):
+            T[k, i] = 0.0
+            if allowed[k]:
+                largest = max(largest, abs(W[k, i]))
+    length, rest = np.empty(K), np.empty(K)
+    for k in range(K):
+        length[k] = 0.0
+        for i in range(d):
+            x[k, i] = W[k, i] / largest if allowed[k] and largest > 0.0 else 0.0
+            length[k] += x[k, i] * x[k, i]
+        rest[k] = length[k]
+        longest = max(longest, length[k])
     while r < min(K, d):
         far = -1
         for k in range(K):
@@ -96,7 +103,9 @@ def span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
             break
         root = np.sqrt(rest[far])
         for k in range(K):
-            s = dot(x[k], x[far])
+            s = 0.0
+            for i in range(d):
+                s += x[k, i] * x[far, i]
             for j in range(r):
                 s -= T[k, j] * T[far, j]
             T[k, r] = s / root
@@ -107,48 +116,50 @@ def span(W, allowed, T, rank, order):  # type: ignore[no-untyped-def]
     rank[0] = r
 
 
-@kernel("void(f8[:,:], f8[:,:], i8, b1[:], i8[:], f8[:])", "(k,d),(k,d),(),(k),(k)->(k)")
-def _cover(W, span, rank, allowed, order, counts):  # type: ignore[no-untyped-def]
+@kernel("void(f8[:,:], f8[:,:], i8, i8[:], b1[:], f8[:])", "(k,d),(k,d),(),(k),(k)->(k)")
+def _cover(x, span, r, order, allowed, counts):  # type: ignore[no-untyped-def]
     """The start of Kumar and Yildirim (2005), then the arm of largest leverage while it exceeds 1."""
-    (K, d), r = W.shape, rank
+    (K, d), n = x.shape, 0
     for k in range(K):
         counts[k] = 1.0 if allowed[k] else 0.0
-    if counts.sum() <= 2 * r or r == 0:
+        n += allowed[k]
+    if n <= 2 * r or r == 0:
         return
-    # At full rank there is nothing to project: keep the axes that came in.
-    T = span[:, :r].copy() if r < d else scaled(W, allowed, largest_entry(W, allowed))[0]
-    _extremes(T, allowed, counts)
-    T = in_spanning_arms(span, order, r)
-    V = np.zeros((r, r))
+    _extremes(span if r < d else x, r, allowed, counts)  # at full rank the axes that came in are kept
+    T, at, u = in_spanning_arms(span, order, r), np.empty(r, np.int64), np.empty(r)
+    V, V_inv = np.empty((r, r)), np.empty((r, r))
     information(T, counts, V)
-    # If the start has missed a direction by round-off: the spanning arms have them all.
-    if not np.linalg.eigvalsh(V)[0] > COLLINEAR * V.max():
-        for k in range(K):
-            if order[k] > 0:
-                counts[k] = max(counts[k], 1.0)
-        information(T, counts, V)
-    V_inv = np.linalg.inv(V)
-    u = np.zeros(r)
+    upper_root(V, V_inv)
+    for i in range(r):
+        if not V_inv[i, i] * V_inv[i, i] > COLLINEAR * V[i, i]:
+            # The start has missed a direction by round-off: the spanning arms have them all.
+            for k in range(K):
+                if order[k] > 0:
+                    counts[k] = max(counts[k], 1.0)
+            information(T, counts, V)
+    invert(V, V_inv)
     while True:
         worst, most = -1, 1.0 + LEVERAGE_TOLERANCE
         for k in range(K):
-            lev = quadratic(V_inv, T[k])
+            lev = quadratic(V_inv, T, k, at)
             if lev > most:
                 worst, most = k, lev
         if worst < 0:
             return
         counts[worst] += 1.0
         for i in range(r):
-            u[i] = dot(V_inv[i], T[worst])
+            u[i] = 0.0
+            for j in range(r):
+                u[i] += V_inv[i, j] * T[worst, j]
         for i in range(r):
             for j in range(r):
                 V_inv[i, j] -= u[i] * u[j] / (1.0 + most)
 
 
-@kernel("void(f8[:,:], i8, b1[:], i8[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
-def _wynn(span, rank, allowed, order, tolerance, q, steps):  # type: ignore[no-untyped-def]
+@kernel("void(f8[:,:], i8, i8[:], b1[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
+def _wynn(span, r, order, allowed, tolerance, q, steps):  # type: ignore[no-untyped-def]
     """From equal weights on arms that span: Wynn's optimal step towards the worst-covered arm, or Todd's away."""
-    K, r, n = span.shape[0], rank, 0
+    K, n = span.shape[0], 0
     for k in range(K):
         n += allowed[k]
     for k in range(K):  # nothing but zeros: no arm informs more than another
@@ -156,15 +167,14 @@ def _wynn(span, rank, allowed, order, tolerance, q, steps):  # type: ignore[no-u
     steps[0] = 0
     if r <= 1:  # rank 1: all mass on the longest vector, which the start has
         return
-    T = in_spanning_arms(span, order, r)
-    V = np.zeros((r, r))
-    kappa = np.zeros(K)
+    T, at, kappa = in_spanning_arms(span, order, r), np.empty(r, np.int64), np.empty(K)
+    V, V_inv = np.empty((r, r)), np.empty((r, r))
     while steps[0] < MOST_STEPS:
         information(T, q, V)
-        V_inv = np.linalg.inv(V)
+        invert(V, V_inv)
         far, near = -1, -1
         for k in range(K):
-            kappa[k] = quadratic(V_inv, T[k])
+            kappa[k] = quadratic(V_inv, T, k, at)
             if allowed[k] and (far < 0 or kappa[k] > kappa[far]):
                 far = k
             if q[k] > 0.0 and (near < 0 or kappa[k] < kappa[near]):
@@ -182,44 +192,19 @@ def _wynn(span, rank, allowed, order, tolerance, q, steps):  # type: ignore[no-u
 
 
 @helper
-def largest_entry(W: FloatArray, allowed: BoolArray) -> float:
-    """The largest |w_ai| of an allowed arm."""
-    largest = 0.0
-    for k in range(W.shape[0]):
-        if allowed[k]:
-            for i in range(W.shape[1]):
-                largest = max(largest, abs(W[k, i]))
-    return largest
-
-
-@helper
-def scaled(W: FloatArray, allowed: BoolArray, largest: float) -> tuple[FloatArray, FloatArray]:
-    """The allowed arms with their largest entry at 1, the others as zeros, and the squared lengths: (K, d), (K,).
-
-    Designs do not depend on scale, and so squares neither over- nor underflow.
-    """
-    x, length = np.zeros(W.shape), np.zeros(W.shape[0])
-    for k in range(W.shape[0]):
-        if allowed[k]:
-            for i in range(W.shape[1]):
-                x[k, i] = W[k, i] / largest
-                length[k] += x[k, i] * x[k, i]
-    return x, length
-
-
-@helper
 def in_spanning_arms(span: FloatArray, order: IntArray, r: int) -> FloatArray:
     """Coordinates with the r spanning arms as the basis: (K, r).
 
     Designs and leverages do not change under w -> A w, and arms whose lengths lie many powers of ten apart become
     coordinates of the order of 1. The basis is triangular: solve from its last row.
     """
-    basis, T = np.zeros((r, r)), np.zeros((span.shape[0], r))
-    for k in range(span.shape[0]):
+    K = span.shape[0]
+    basis, T = np.empty((r, r)), np.empty((K, r))
+    for k in range(K):
         if order[k] > 0:
             for j in range(r):
                 basis[order[k] - 1, j] = span[k, j]
-    for k in range(span.shape[0]):
+    for k in range(K):
         for j in range(r - 1, -1, -1):
             s = span[k, j]
             for i in range(j + 1, r):
@@ -239,20 +224,25 @@ def information(T: FloatArray, q: FloatArray, V: FloatArray) -> None:
 
 
 @helper
-def _extremes(T: FloatArray, allowed: BoolArray, counts: FloatArray) -> None:
+def _extremes(T: FloatArray, r: int, allowed: BoolArray, counts: FloatArray) -> None:
     """Count the two extreme arms along each of r directions, each orthogonal to the differences of the pairs so far."""
-    K, r = T.shape
-    counts[:] = 0.0
-    free = np.eye(r)  # projector on the directions that no chosen pair has covered yet
-    along, covered = np.zeros(K), np.zeros(r)
+    K = T.shape[0]
+    free = np.empty((r, r))  # projector on the directions that no chosen pair has covered yet
+    along, covered = np.empty(K), np.empty(r)
+    for i in range(r):
+        for j in range(r):
+            free[i, j] = 1.0 if i == j else 0.0
+    for k in range(K):
+        counts[k] = 0.0
     for _ in range(r):
-        axis = 0
+        axis, high, low = 0, -1, -1
         for j in range(r):
             if free[j, j] > free[axis, axis]:
                 axis = j
-        high, low = -1, -1
         for k in range(K):
-            along[k] = dot(T[k], free[axis])  # <w_k, b> with b orthogonal to the pairs so far
+            along[k] = 0.0  # <w_k, b> with b orthogonal to the pairs so far
+            for i in range(r):
+                along[k] += T[k, i] * free[axis, i]
             if allowed[k] and (high < 0 or along[k] > along[high]):
                 high = k
             if allowed[k] and (low < 0 or along[k] < along[low]):
@@ -260,12 +250,12 @@ def _extremes(T: FloatArray, allowed: BoolArray, counts: FloatArray) -> None:
         counts[high] = 1.0
         counts[low] = 1.0
         # All arms at one height have no difference: then the arm itself covers the direction.
-        level = along[high] - along[low] <= RANK_TOLERANCE * abs(along[high])
+        other = 0.0 if along[high] - along[low] <= RANK_TOLERANCE * abs(along[high]) else 1.0
         size = 0.0
         for i in range(r):
             covered[i] = 0.0
             for j in range(r):
-                covered[i] += free[i, j] * (T[high, j] - (0.0 if level else T[low, j]))
+                covered[i] += free[i, j] * (T[high, j] - other * T[low, j])
             size += covered[i] * covered[i]
         if size > 0.0:
             for i in range(r):

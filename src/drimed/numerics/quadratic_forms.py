@@ -62,11 +62,9 @@ def distances(x: FloatArray, leader: IntArray, A: FloatArray) -> FloatArray:
 @kernel("void(f8[:,:], f8[:,:], f8[:])", "(k,d),(d,d)->(k)")
 def leverages(x, A, lev):  # type: ignore[no-untyped-def]
     """x_a^T A x_a, never below zero: (..., K, d), (..., d, d) -> (..., K)."""
-    K, d = x.shape
-    at = np.empty(d, np.int64)
-    for k in range(K):
-        n = entries_of(x[k], at)
-        lev[k] = max(quadratic_at(A, x[k], at, n), 0.0)
+    at = np.empty(x.shape[1], np.int64)
+    for k in range(x.shape[0]):
+        lev[k] = max(quadratic(A, x, k, at), 0.0)
 
 
 @kernel("void(f8[:,:], f8[:], f8[:,:], b1[:], i8[:], f8[:], f8[:])", "(k,d),(d),(d,d),(k)->(),(k),(k)")
@@ -78,17 +76,18 @@ def behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore[
     K, d = x.shape
     best, top = 0, -np.inf
     for k in range(K):
-        gap[k] = dot(x[k], theta)
+        gap[k] = 0.0
+        for i in range(d):
+            gap[k] += x[k, i] * theta[i]
         if allowed[k] and gap[k] > top:
             best, top = k, gap[k]
-    least = TWIN * quadratic(A, x[best]) + NEVER_ZERO
-    at, v = np.empty(d, np.int64), np.empty(d)
+    at, apart = np.empty(d, np.int64), np.empty((K, d))
+    least = TWIN * quadratic(A, x, best, at) + NEVER_ZERO
     for k in range(K):
         gap[k] = top - gap[k]
         for i in range(d):
-            v[i] = x[best, i] - x[k, i]
-        n = entries_of(v, at)
-        distance[k] = max(quadratic_at(A, v, at, n), least)
+            apart[k, i] = x[best, i] - x[k, i]
+        distance[k] = max(quadratic(A, apart, k, at), least)
     leader[0] = best
 
 
@@ -102,37 +101,19 @@ def dot(u: FloatArray, v: FloatArray) -> float:
 
 
 @helper
-def quadratic(A: FloatArray, x: FloatArray) -> float:
-    """x^T A x."""
-    total = 0.0
-    for i in range(x.shape[0]):
-        s = 0.0
-        for j in range(x.shape[0]):  # not `dot`: a view of each row costs a tenth of the time here
-            s += A[i, j] * x[j]
-        total += s * x[i]
-    return total
-
-
-@helper
-def entries_of(x: FloatArray, at: IntArray) -> int:
-    """Write the places where x is not zero to the beginning of `at`, in order; return their number."""
+def quadratic(A: FloatArray, x: FloatArray, k: int, at: IntArray) -> float:
+    """x_k^T A x_k for row k, in sums over the entries of x_k that are not zero; `at` has room for their places."""
     n = 0
-    for i in range(x.shape[0]):
-        if x[i] != 0.0:
+    for i in range(x.shape[1]):
+        if x[k, i] != 0.0:
             at[n] = i
             n += 1
-    return n
-
-
-@helper
-def quadratic_at(A: FloatArray, x: FloatArray, at: IntArray, n: int) -> float:
-    """x^T A x, where x is not zero at the first n of `at` alone: the same sums, in the same order."""
     total = 0.0
     for i in range(n):
         s = 0.0
         for j in range(n):
-            s += A[at[i], at[j]] * x[at[j]]
-        total += s * x[at[i]]
+            s += A[at[i], at[j]] * x[k, at[j]]
+        total += s * x[k, at[i]]
     return total
 
 
@@ -140,9 +121,8 @@ def quadratic_at(A: FloatArray, x: FloatArray, at: IntArray, n: int) -> float:
 def invert(matrix: FloatArray, inverse: FloatArray) -> None:
     """Of a symmetric positive definite matrix, by its Cholesky factor."""
     size = matrix.shape[0]
-    W = np.zeros((size, size))
+    W, B = np.empty((size, size)), np.empty((size, size))  # B: the inverse of W^T
     upper_root(matrix, W)
-    B = np.zeros((size, size))  # the inverse of W^T
     for p in range(size):
         B[p, p] = 1.0 / W[p, p]
         for q in range(p + 1, size):

@@ -25,10 +25,10 @@ from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Fit, Offer, Outcome, Seen, Shape, Unit, check_sizes
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-from drimed.policies.guards.base import Draw, Guard, RemembersDecisions, radius
+from drimed.policies.guards.base import Draw, Guard, radius
 from drimed.policies.protocol import Traits
 from drimed.policies.registry import guard_name, settings_of
-from drimed.policies.rules.base import Ask, RemembersRounds, Rule, raised
+from drimed.policies.rules.base import Ask, Rule, raised
 
 UNIFORMS_TO_SPREAD = 2  # of a decision: where it would lie alone, and its place in the order
 
@@ -61,7 +61,7 @@ class Policy:
                 "confidence 'anytime' needs discount 1: with forgetting the radius holds in each episode, not in all "
                 "at once; give a level such as 0.99 instead"
             )
-        if isinstance(self.rule, RemembersRounds) and not self.learner.keeps_features:
+        if hasattr(self.rule, "init") and not self.learner.keeps_features:
             raise ConfigError(
                 f"the rule {type(self.rule).__name__} keeps sums on features, which a learner of the field does not "
                 "have; use another rule, or the paper's learner"
@@ -88,7 +88,8 @@ class Policy:
 
     def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> State:
         """The state before any data, for a batch of independent runs, after so many episodes."""
-        guard, rule = (part.init(shape, batch) if part else None for part in self._remembering)
+        parts: tuple[Any, Any] = self.guard, self.rule
+        guard, rule = (part.init(shape, batch) if hasattr(part, "init") else None for part in parts)
         return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, rule, 1)
 
     def begin_episode(self, state: State, offer: Offer) -> State:
@@ -128,11 +129,11 @@ class Policy:
         guard, memory = None, None
         if state.guard is not None or state.rule is not None:
             seen = draw.seen or self.see(state, offer)
-            remembers, rounds = self._remembering
-            if remembers and state.guard is not None:
-                guard = remembers.commit(state.guard, seen.fit, seen.offer, draw)
-            if rounds and state.rule is not None:
-                memory = rounds.commit(state.rule, seen.fit, seen.offer, draw.action)
+            parts: tuple[Any, Any] = self.guard, self.rule
+            if state.guard is not None:
+                guard = parts[0].commit(state.guard, seen.fit, seen.offer, draw)
+            if state.rule is not None:
+                memory = parts[1].commit(state.rule, seen.fit, seen.offer, draw.action)
         pulls = state.pulls + (draw.action[..., None] == np.arange(state.pulls.shape[-1])).sum(-2)
         return State(state.evidence, pulls, guard, memory, state.round + draw.action.shape[-1])
 
@@ -205,14 +206,6 @@ class Policy:
         """The number of uniforms that a decision consumes."""
         sampled = self.rule.randomisation == "sampled"
         return 1 + (self.learner.coefficients(shape) if sampled else UNIFORMS_TO_SPREAD - 1 if self.balances else 0)
-
-    @cached_property
-    def _remembering(self) -> tuple[RemembersDecisions | None, RemembersRounds | None]:
-        """Guard and rule, where they have a memory."""
-        return (
-            self.guard if isinstance(self.guard, RemembersDecisions) else None,
-            self.rule if isinstance(self.rule, RemembersRounds) else None,
-        )
 
     @cached_property
     def balances(self) -> bool:

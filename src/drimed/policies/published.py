@@ -21,7 +21,7 @@ from drimed.errors import ConfigError, InputError, UnknownNameError
 from drimed.models.linear_regression import rewarded, ridge_lost
 from drimed.models.offer import Fit, Offer, Outcome, Shape, check_sizes
 from drimed.numerics import probability, ridge
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick_shared
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings, pick_shared
 from drimed.numerics.ridge import Ridge
 from drimed.policies.guards.base import PENALISED, UNCHANGED, Draw
 from drimed.policies.guards.margin import Tolerance
@@ -64,19 +64,17 @@ class PublishedDri:
     needs_contexts_at_opening: ClassVar[bool] = True  # the threshold is one for all users of an episode
 
     def __post_init__(self) -> None:
-        if self.step not in ("med", "imed"):
-            raise ConfigError(f"step must be 'med' or 'imed', got {self.step!r}")
         check_reading(self.reading)
-        if not 0 <= self.tolerance < 1:
-            raise ConfigError(f"tolerance must be in [0, 1), got {self.tolerance}")
+        check_settings(
+            self,
+            {"step": ("med", "imed")},
+            positive=("noise_bound", "norm_bound"),
+            not_negative=("initial_dual",),
+            below_one=("tolerance",),
+            share=("delta",),
+        )
         if not 0 < self.discount <= 1:
             raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
-        if not (0 < self.noise_bound < np.inf and 0 < self.norm_bound < np.inf):
-            raise ConfigError(f"bounds must be positive and finite, got {self.noise_bound} and {self.norm_bound}")
-        if self.initial_dual is not None and not 0 <= self.initial_dual < np.inf:
-            raise ConfigError(f"initial_dual must be at least 0 and finite, got {self.initial_dual}")
         self._rule  # noqa: B018  checks the masses
 
     @cached_property

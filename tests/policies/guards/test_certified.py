@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from drimed.errors import ConfigError, InputError
+from drimed.errors import InputError
 from drimed.models.offer import Fit, Shape
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards import margin
@@ -165,12 +165,6 @@ def test_a_guardrail_needs_the_metric_it_names() -> None:
     offer = unbatched(maps=np.ones((2, 2, 2)), preference=[1.0, 0.0], control=[1.0, 0.0])
     with pytest.raises(InputError, match=r"guardrail on metric 3 needs .* it has 2 metrics"):
         guard.apply(None, fit_of(np.eye(2), np.ones(2), K=2), offer, answers([1.0, 0.0]))
-
-
-@pytest.mark.parametrize("confidence", [0.5, 1.0, 0.2, "always"])
-def test_a_senseless_confidence_is_refused(confidence: float | str) -> None:
-    with pytest.raises(ConfigError, match=r"confidence must be a level between 0\.5 and 1, or 'anytime'"):
-        Expected(confidence=confidence)
 
 
 def test_restricted_is_said_where_nothing_of_the_wish_is_left_but_arms_are_certified() -> None:

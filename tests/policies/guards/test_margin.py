@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drimed.errors import ConfigError, DrimedError
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards import margin
@@ -231,20 +230,3 @@ def test_a_batch_of_certificates_is_its_members_bit_for_bit() -> None:
     for s in range(5):
         one = Fit(theta[s], V_inv[s], radius[s], None, np.zeros(4), 1, 1.0)
         assert np.array_equal(together[s], margin.certified(one, x[s], x0[s], RELATIVE, radius[s]))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"relative": 1.0}, r"relative tolerance must be in \[0, 1\), got 1.0"),
-        ({"relative": -0.1}, r"relative tolerance must be in \[0, 1\), got -0.1"),
-        ({"relative": np.nan}, r"relative tolerance must be in \[0, 1\), got nan"),
-        ({"absolute": -1.0}, "absolute tolerance must be at least 0 and finite, got -1.0"),
-        ({"absolute": np.inf}, "absolute tolerance must be at least 0 and finite, got inf"),
-        ({"absolute": np.nan}, "absolute tolerance must be at least 0 and finite, got nan"),
-    ],
-)
-def test_a_tolerance_out_of_range_is_refused(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        Tolerance(**settings)
-    assert isinstance(caught.value, DrimedError)

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from drimed.errors import ConfigError
 from drimed.models.offer import Shape
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray
@@ -85,22 +83,3 @@ def test_scaling_rewards_and_dual_together_changes_nothing() -> None:
     for c in (0.01, 7.0):
         scaled = replace(AT_RADIUS, theta=c * AT_RADIUS.theta, radius=c * AT_RADIUS.radius)
         np.testing.assert_allclose(guard.shortfall(scaled, r1_offer()) / c, base, rtol=1e-9, atol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"update": "margins"}, r"update must be one of \('margin', 'indicator'\), got 'margins'"),
-        ({"step": 0.0}, "step must be positive.*, got 0.0"),
-        ({"step": np.nan}, "step must be positive.*, got nan"),
-        ({"step": np.inf}, "step must be positive.*, got inf"),
-        ({"rate": 1.0}, r"rate must be in \[0, 1\), got 1.0"),
-        ({"rate": np.nan}, r"rate must be in \[0, 1\), got nan"),
-        ({"initial": -1.0}, "initial must be at least 0.*, got -1.0"),
-        ({"initial": np.nan}, "initial must be at least 0.*, got nan"),
-        ({"initial": np.inf}, "initial must be at least 0.*, got inf"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Penalty(**settings)

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drimed.errors import ConfigError, InputError
-from drimed.models.offer import Fit, Offer, Seen, Shape
+from drimed.errors import InputError
+from drimed.models.offer import Fit, Offer, Seen
 from drimed.numerics import probability
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings, pick
 from drimed.policies.guards import margin
 from drimed.policies.guards.margin import Tolerance
 
@@ -39,6 +39,7 @@ NOTHING_KEPT = (
     "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
     "control"
 )
+ANYTIME = {"confidence": ("anytime",)}  # instead of a level per decision
 TRACE = 0.005  # a smaller share of a proposal is described as none
 ROUND_OFF = 1e-12  # in a probability
 
@@ -104,21 +105,16 @@ AskRule = Callable[[BoolArray | None, FloatArray | None], FloatArray]
 
 
 class Guard(Protocol):
-    """Asks the rule and may change the answer. A guard without a memory of its own has the state None."""
+    """Asks the rule and may change the answer.
+
+    A guard with a memory for each user (`offer.user`) has `init(shape, batch)`, and `commit(state, fit, offer, draw)`,
+    which moves the memory when decisions are given out, never by their outcomes. The state of the others is None.
+    """
 
     protects: ClassVar[Protects]
     promise: ClassVar[str]  # the same in a sentence
 
     def apply(self, state: Any, fit: Fit, offer: Offer, ask: AskRule) -> Guarded: ...
-
-
-@runtime_checkable
-class RemembersDecisions(Protocol):
-    """A guard with a memory for each user (`offer.user`), moved when a decision is given out, never by its outcome."""
-
-    def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
-
-    def commit(self, state: Any, fit: Fit, offer: Offer, draw: Draw) -> Any: ...
 
 
 @final
@@ -149,10 +145,7 @@ class Guardrail:
     better: str = "higher"  # or "lower", for costs
 
     def __post_init__(self) -> None:
-        if self.metric < 0:
-            raise ConfigError(f"guardrail metric must be the number of a metric, got {self.metric}")
-        if self.better not in ("higher", "lower"):
-            raise ConfigError(f"guardrail better must be 'higher' or 'lower', got {self.better!r}")
+        check_settings(self, {"better": ("higher", "lower")}, not_negative=("metric",))
         self.tolerance  # noqa: B018  checks the ranges
 
     @cached_property
@@ -190,13 +183,6 @@ def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail,
         x0 = np.vecmat(offer.control, x)
         required.append(Constraint(x - x0[..., None, :], x0, allowed.relative, allowed.absolute))
     return required
-
-
-def check_confidence(confidence: float | str) -> None:
-    """Refuse anything but a level in (0.5, 1) or "anytime"."""
-    ok = confidence == "anytime" if isinstance(confidence, str) else 0.5 < confidence < 1
-    if not ok:
-        raise ConfigError(f"confidence must be a level between 0.5 and 1, or 'anytime', got {confidence!r}")
 
 
 def radius(fit: Fit, confidence: float | str) -> FloatArray:

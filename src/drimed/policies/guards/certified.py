@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from drimed.models.offer import Fit, Offer
-from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.arrays import BoolArray, FloatArray, check_settings
 from drimed.numerics.quadratic_forms import NEVER_ZERO
 from drimed.policies.guards import base, margin
 from drimed.policies.guards.base import UNCHANGED, AskRule, Constraint, Guarded, Guardrail, Protects
@@ -50,7 +50,7 @@ class _Certified:
     simultaneous: bool = False  # a level is for all arms of a decision at once, not for each of them
 
     def __post_init__(self) -> None:
-        base.check_confidence(self.confidence)
+        check_settings(self, base.ANYTIME, level=("confidence",))
 
 
 @final

@@ -16,14 +16,11 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer, Shape
-from drimed.numerics.arrays import FloatArray, pick
+from drimed.numerics.arrays import FloatArray, check_settings, pick
 from drimed.policies.guards import base, margin
 from drimed.policies.guards.base import PENALISED, UNCHANGED, AskRule, Draw, Guarded, Protects
 from drimed.policies.guards.margin import Tolerance
-
-UPDATES = ("margin", "indicator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +49,8 @@ class Penalty:
     promise: ClassVar[str] = "violations are discouraged; none is excluded"
 
     def __post_init__(self) -> None:
-        if self.update not in UPDATES:
-            raise ConfigError(f"update must be one of {UPDATES}, got {self.update!r}")
-        if not 0 < self.step < np.inf:
-            raise ConfigError(f"step must be positive and finite, got {self.step}")
-        if not 0 <= self.rate < 1:
-            raise ConfigError(f"rate must be in [0, 1), got {self.rate}")
-        if not 0 <= self.initial < np.inf:
-            raise ConfigError(f"initial must be at least 0 and finite, got {self.initial}")
+        words = {"update": ("margin", "indicator")}
+        check_settings(self, words, positive=("step",), below_one=("rate",), not_negative=("initial",))
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Duals:
         return Duals(np.full((*batch, shape.H), self.initial))
@@ -104,9 +95,7 @@ class Budget:
     promise: ClassVar[str] = "each user's summed expected shortfall is certified to stay within tolerance and endowment"
 
     def __post_init__(self) -> None:
-        base.check_confidence(self.confidence)
-        if not 0 <= self.endowment < np.inf:
-            raise ConfigError(f"endowment must be at least 0 and finite, got {self.endowment}")
+        check_settings(self, base.ANYTIME, level=("confidence",), not_negative=("endowment",))
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Accounts:
         return Accounts(np.zeros((*batch, shape.H, shape.d)), np.zeros((*batch, shape.H)))

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.models.offer import Fit, Floor, Offer, Shape
+from drimed.models.offer import Fit, Floor, Offer
 from drimed.numerics import probability, quadratic_forms
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings, pick
 
 Randomisation = Literal["closed form", "one arm", "sampled"]
-TIES = ("first", "shared")
+TIES = {"ties": ("first", "shared")}  # the allowed arm of lowest index, or equal parts
 # Arms whose values differ by less than this share of the largest one differ by round-off: it is far above what sums of
 # a few thousand terms lose, and far below any difference that data can show.
 SAME = 1e-9
@@ -37,7 +37,11 @@ class Ask:
 
 
 class Rule(Protocol):
-    """A rule's `propose` returns probabilities (..., K) that vanish outside `ask.mask`."""
+    """A rule's `propose` returns probabilities (..., K) that vanish outside `ask.mask`.
+
+    A rule with a memory of its own has `init(shape, batch)`, and `commit(memory, fit, offer, action)`, which moves the
+    memory when decisions are given out.
+    """
 
     reference: ClassVar[str]
     # closed form: the probabilities are exact propensities. one arm: they are 0 or 1. sampled: the rule drew its
@@ -45,15 +49,6 @@ class Rule(Protocol):
     randomisation: ClassVar[Randomisation]
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray: ...
-
-
-@runtime_checkable
-class RemembersRounds(Protocol):
-    """A rule with a memory of its own besides the regression, moved when a decision is given out."""
-
-    def init(self, shape: Shape, batch: tuple[int, ...]) -> Any: ...
-
-    def commit(self, memory: Any, fit: Fit, offer: Offer, action: IntArray) -> Any: ...
 
 
 def every_arm(fit: Fit, offer: Offer) -> tuple[int, ...]:
@@ -72,29 +67,12 @@ def widths(fit: Fit, x: FloatArray, squared: float | None) -> FloatArray:
     return fit.width(x) if squared is None else np.sqrt(squared * fit.leverage(x))
 
 
-def check_width(squared: float | None) -> None:
-    """Refuse a squared width that is negative or infinite; None is the learner's own."""
-    if squared is not None and not 0 <= squared < np.inf:
-        raise ConfigError(f"width_squared must be at least 0 and finite, got {squared}")
-
-
-def check_ties(ties: str) -> None:
-    """Refuse anything but "first" (the lowest index) and "shared" (equal parts)."""
-    if ties not in TIES:
-        raise ConfigError(f"ties must be one of {TIES}, got {ties!r}")
-
-
 def play_largest(value: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
     """All mass on the allowed arm of largest value after its penalty: (..., K)."""
     value = value if ask.penalty is None else value - ask.penalty
     if ties == "shared":
         return shared(tied(value, ask.mask))
     return probability.one_hot(probability.best(value, ask.mask), value.shape[-1])
-
-
-def play_least(index: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
-    """All mass on the allowed arm of smallest index, its penalty added: (..., K)."""
-    return play_largest(-index, ask, ties)
 
 
 def tied(value: FloatArray, mask: BoolArray | None) -> BoolArray:
@@ -151,13 +129,7 @@ class Floors:
     count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
 
     def __post_init__(self) -> None:
-        for name in ("control", "arms"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"a floor must be at least 0 and below 1, got {getattr(self, name)} for {name}")
-        if not 0 <= self.shrink < 1:
-            raise ConfigError(f"shrink must be at least 0 and below 1, got {self.shrink}")
-        if self.count not in ("all", "user"):
-            raise ConfigError(f"count must be 'all' or 'user', got {self.count!r}")
+        check_settings(self, {"count": ("all", "user")}, below_one=("control", "arms", "shrink"))
 
     def check(self, K: int) -> None:
         """Refuse floors that leave K arms no room for a choice."""
@@ -178,11 +150,11 @@ def raised(p: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:
     """The lottery with the floors of the offer; those of arms outside the mask go to the rest. (..., K)"""
     if offer.floor is None:
         return p
-    allowed = np.ones(p.shape, bool) if mask is None else np.broadcast_to(mask, p.shape)
+    allowed = True if mask is None else mask
     if offer.available is not None and (~offer.available & (offer.control > 0)).any():
         raise ConfigError("a floor for the control needs all arms of the control to be available")
-    least = np.asarray(offer.floor.arms)[..., None] * allowed
-    least = least + np.asarray(offer.floor.control)[..., None] * offer.control
+    arms, control = (np.asarray(floor)[..., None] for floor in (offer.floor.arms, offer.floor.control))
+    least = np.broadcast_to(arms * allowed + control * offer.control, p.shape)
     taken = least.sum(-1, keepdims=True)
     if (taken > 1).any():
         raise ConfigError(

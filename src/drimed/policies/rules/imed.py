@@ -10,13 +10,11 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability, ridge
-from drimed.numerics.arrays import FloatArray, pick
+from drimed.numerics.arrays import FloatArray, check_settings, pick
 from drimed.numerics.quadratic_forms import NEVER_ZERO
-from drimed.policies.rules.base import Ask, Randomisation, behind_leaders, check_ties, noise_levels, play_least
+from drimed.policies.rules.base import TIES, Ask, Randomisation, behind_leaders, noise_levels, play_largest, shared
 
 NEVER_ZERO_SHARE = 1e-290
-RADII = ("learner", "paper", "experiments")
-VARIANCES = ("unit", "smallest")
 
 
 @final
@@ -37,12 +35,10 @@ class IMED:
     randomisation: ClassVar[Randomisation] = "one arm"
 
     def __post_init__(self) -> None:
-        if not self.w > 0:
-            raise ConfigError(f"w must be positive, got {self.w}")
-        check_ties(self.ties)
+        check_settings(self, TIES, positive=("w",))
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        return play_least(self.index(fit, offer, ask), ask, self.ties)
+        return play_largest(-self.index(fit, offer, ask), ask, self.ties)
 
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         """I_a for every arm, behind the mean of the leaders where several share the lead: (..., K)."""
@@ -78,17 +74,13 @@ class LinIMED:
     randomisation: ClassVar[Randomisation] = "one arm"
 
     def __post_init__(self) -> None:
-        if self.version not in (1, 2, 3):
-            raise ConfigError(f"version must be 1, 2 or 3, got {self.version}")
-        if self.version == 2 and (self.horizon is None or self.horizon < 1):
-            raise ConfigError(f"version 2 needs a positive horizon (number of decisions), got {self.horizon}")
-        if not self.cap >= 1:
-            raise ConfigError(f"cap must be at least 1, got {self.cap}")
-        if self.radius not in RADII:
-            raise ConfigError(f"radius must be one of {RADII}, got {self.radius!r}")
+        words = {"version": (1, 2, 3), "radius": ("learner", "paper", "experiments")}
+        check_settings(self, words, count=("horizon", "cap"))
+        if self.version == 2 and self.horizon is None:
+            raise ConfigError("version 2 needs a horizon (number of decisions), got None")
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        return play_least(self.index(fit, offer, ask), ask)
+        return play_largest(-self.index(fit, offer, ask), ask)
 
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         """I_a for every arm: (..., K)."""
@@ -142,8 +134,7 @@ class DriIMEDIndex:
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
-        if self.variance not in VARIANCES:
-            raise ConfigError(f"variance must be one of {VARIANCES}, got {self.variance!r}")
+        check_settings(self, {"variance": ("unit", "smallest")})
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x = offer.features
@@ -160,5 +151,4 @@ class DriIMEDIndex:
             index = index + ask.penalty
         if ask.mask is not None:
             index = np.where(ask.mask, index, np.inf)
-        ties = index == index.min(-1, keepdims=True)
-        return ties / ties.sum(-1, keepdims=True)
+        return shared(index == index.min(-1, keepdims=True))

@@ -14,20 +14,9 @@ import numpy as np
 from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings
 from drimed.numerics.optimal_design import METHODS, design
-from drimed.policies.rules.base import (
-    Ask,
-    Randomisation,
-    behind_leaders,
-    check_ties,
-    every_arm,
-    noise_levels,
-    shared,
-    tied,
-)
-
-SATURATIONS = ("one arm", "every arm", "off")
+from drimed.policies.rules.base import TIES, Ask, Randomisation, behind_leaders, every_arm, noise_levels, shared, tied
 
 
 @final
@@ -57,23 +46,14 @@ class MED:
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
-        ok = self.temperature == "radius" if isinstance(self.temperature, str) else self.temperature > 0
-        if not ok:
-            raise ConfigError(f"temperature must be positive or 'radius', got {self.temperature!r}")
-        if not (self.empirical >= 0 and self.optimal >= 0 and self.empirical + self.optimal <= 1):
-            raise ConfigError(
-                "empirical and optimal must be at least 0 and sum to at most 1, "
-                f"got {self.empirical} and {self.optimal}"
-            )
-        if self.design not in METHODS:
-            raise ConfigError(f"design must be one of {METHODS}, got {self.design!r}")
+        words = {"temperature": ("radius",), "design": METHODS, "saturation": ("one arm", "every arm", "off")}
+        check_settings(self, words | TIES, positive=("temperature",), not_negative=("empirical", "optimal"))
+        if self.empirical + self.optimal > 1:
+            raise ConfigError(f"empirical and optimal must sum to at most 1, got {self.empirical} and {self.optimal}")
         if (self.design == "none") != (self.optimal == 0):
             raise ConfigError(
                 f"optimal mass needs a design and a design needs mass, got {self.design!r}, {self.optimal}"
             )
-        if self.saturation not in SATURATIONS:
-            raise ConfigError(f"saturation must be one of {SATURATIONS}, got {self.saturation!r}")
-        check_ties(self.ties)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, mask = offer.features, ask.mask
@@ -113,10 +93,8 @@ class MED:
         unexplored = level > 1 if mask is None else (level > 1) & mask
         if not unexplored.any():
             return p
-        if self.saturation == "one arm" and self.ties == "shared":
-            share = shared(tied(level, unexplored) & unexplored)
-        elif self.saturation == "one arm":
+        if self.saturation == "one arm" and self.ties == "first":
             share = probability.one_hot(np.where(unexplored, level, 0.0).argmax(-1), p.shape[-1])
         else:
-            share = unexplored / np.maximum(unexplored.sum(-1, keepdims=True), 1)
+            share = shared(unexplored if self.saturation == "every arm" else tied(level, unexplored) & unexplored)
         return np.where(unexplored.any(-1, keepdims=True), 0.5 * p + 0.5 * share, p)

@@ -8,11 +8,11 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.special import ndtri
 
-from drimed.errors import ConfigError, InputError, NumericalError
+from drimed.errors import InputError, NumericalError
 from drimed.models.offer import Fit, Offer, control_among
 from drimed.numerics import probability, ridge
-from drimed.numerics.arrays import FloatArray
-from drimed.policies.rules.base import Ask, Randomisation, check_ties, check_width, every_arm, play_largest, widths
+from drimed.numerics.arrays import FloatArray, check_settings
+from drimed.policies.rules.base import TIES, Ask, Randomisation, every_arm, play_largest, widths
 
 SMALLEST_DRAW = 2.0**-54  # below the smallest positive uniform draw: a draw of exactly 0 has a finite quantile
 
@@ -34,7 +34,7 @@ class OFUL:
     randomisation: ClassVar[Randomisation] = "one arm"
 
     def __post_init__(self) -> None:
-        check_width(self.width_squared)
+        check_settings(self, not_negative=("width_squared",))
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         return play_largest(self.index(fit, offer), ask)
@@ -62,11 +62,7 @@ class LinTS:
     randomisation: ClassVar[Randomisation] = "sampled"
 
     def __post_init__(self) -> None:
-        ok = self.v in ("radius", "2013") if isinstance(self.v, str) else 0 < self.v < np.inf
-        if not ok:
-            raise ConfigError(f"v must be a positive number, 'radius' or '2013', got {self.v!r}")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta must be in (0, 1), got {self.delta}")
+        check_settings(self, {"v": ("radius", "2013")}, positive=("v",), share=("delta",))
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         d = fit.theta.shape[-1]
@@ -81,15 +77,11 @@ class LinTS:
                 "Thompson sampling needs a positive definite covariance of the estimates, got one whose smallest "
                 f"eigenvalue is {least:.2g}; outcomes that repeat exactly or span too many digits do this"
             ) from error
-        theta = fit.theta + np.asarray(self._inflation(fit))[..., None] * np.matvec(root, eta)
-        return play_largest(np.matvec(offer.features, theta), ask)
-
-    def _inflation(self, fit: Fit) -> FloatArray | float:
-        if self.v == "radius":
-            return fit.radius
+        inflation: FloatArray | float | str = fit.radius if self.v == "radius" else self.v
         if self.v == "2013":
-            return ridge.thompson_radius(fit.round, fit.theta.shape[-1], noise=fit.noise_bound, delta=self.delta)
-        return float(self.v)
+            inflation = ridge.thompson_radius(fit.round, d, noise=fit.noise_bound, delta=self.delta)
+        theta = fit.theta + np.asarray(inflation, np.float64)[..., None] * np.matvec(root, eta)
+        return play_largest(np.matvec(offer.features, theta), ask)
 
 
 @final
@@ -128,7 +120,7 @@ class Greedy:
     randomisation: ClassVar[Randomisation] = "one arm"
 
     def __post_init__(self) -> None:
-        check_ties(self.ties)
+        check_settings(self, TIES)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         return play_largest(fit.mean(offer.features), ask, self.ties)
