@@ -28,7 +28,7 @@ from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy, Traits, to_arrays
 from drimed.policies.registry import make
-from drimed.policies.rules.base import Floors, RemembersRounds
+from drimed.policies.rules.base import Floors
 from drimed.records import Fault, Path
 from drimed.trial.spec import LARGEST, PAPER, TOO_LARGE, ArmNoise, Attribute, Cohort, Role, TrialSpec, User, short
 from drimed.trial.store import Layers
@@ -547,7 +547,7 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
     made = make(name, **settings)
     if not (isinstance(made, Policy) and isinstance(made.learner, Learner | Field)):
         raise ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
-    if isinstance(made.rule, RemembersRounds):
+    if hasattr(made.rule, "init"):
         raise ConfigError(f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}")
     numbers, categories = Covariates(spec).counted
     learner = {
