@@ -239,7 +239,5 @@ def test_the_radii_have_their_formulas_and_worked_numbers() -> None:
     assert float(beta) == pytest.approx(4.316941, abs=5e-7)
     beta = ridge.oful_radius(0.0, noise=2.0, norm=3.0, regularisation=4.0, delta=0.01)
     assert float(beta) == pytest.approx(2.0 * np.sqrt(2 * np.log(100.0)) + 2.0 * 3.0)
-    trace = ridge.trace_radius(9, 2, noise=2.0, norm=1.0, longest=1.0, regularisation=1.0, delta=0.1)
-    assert float(trace) == pytest.approx(2.0 * np.sqrt(2 * np.log(100.0)) + 1.0)
     assert float(ridge.lin_imed_radius(3, 2, noise=1.0)) == pytest.approx(np.sqrt(6 * np.log(4.0)) + np.sqrt(2))
     assert float(ridge.thompson_radius(10, 2, noise=3.0, delta=0.1)) == pytest.approx(3.0 * np.sqrt(18 * np.log(100.0)))

@@ -29,7 +29,6 @@ POLICIES |= {f"{name}, printed": make(name, reading="printed") for name in ("pub
 POLICIES |= {
     "w_oful, discounted": make("w_oful", discount=0.9),
     "dri_med, discounted": make("dri_med", discount=0.9),
-    "lin_med, optimal design": make("lin_med", design="frank_wolfe", empirical=0.5, optimal=0.25),
 }
 # Noise that is learned, from either feedback, with rules that mix, play one arm, or ask for the noise themselves.
 LEARNED = ("dri_med", "dri_imed", "dri_med_reward", "w_oful", "v_ts", "w_ids")

@@ -90,7 +90,7 @@ def best_ratio(
     ratio = np.where(informs, gap**2 / np.where(informs, information, 1.0), np.inf)
     ratio = np.where(allowed, np.where(gap == 0, 0.0, ratio), np.inf)
     some = (ratio < np.inf).any(-1)
-    best = np.where(some, ratio.argmin(-1), probability.least(gap, allowed))
+    best = np.where(some, ratio.argmin(-1), probability.best(-gap, allowed))
     return probability.one_hot(best, gap.shape[-1])
 
 

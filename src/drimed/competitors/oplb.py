@@ -27,7 +27,7 @@ import numpy as np
 
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, check_settings, pick
-from drimed.numerics.probability import least, one_hot
+from drimed.numerics.probability import best, one_hot
 from drimed.policies.rules.base import Ask, Randomisation, widths
 
 LEAST_SLACK = 1e-6  # an optimism of 2e6 already ranks arms by width alone: no slack at all need not be infinite
@@ -112,8 +112,8 @@ def mixture(
     flat = value.reshape(*value.shape[:-2], -1)
     K, at = U.shape[-1], flat.argmax(-1)
     rest = pick(share.reshape(flat.shape), at)[..., None]
-    best = (1 - rest) * one_hot(at // K, K) + rest * one_hot(at % K, K)
+    mixed = (1 - rest) * one_hot(at // K, K) + rest * one_hot(at % K, K)
     played = np.where(allowed, control, 0.0)
     total = played.sum(-1, keepdims=True)
-    instead = np.where(total > 0, played / np.where(total > 0, total, 1.0), one_hot(least(C, allowed), K))
-    return np.where((keeps.any(-1) & ~np.asarray(hold))[..., None], best, instead)
+    instead = np.where(total > 0, played / np.where(total > 0, total, 1.0), one_hot(best(-C, allowed), K))
+    return np.where((keeps.any(-1) & ~np.asarray(hold))[..., None], mixed, instead)

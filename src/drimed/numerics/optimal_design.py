@@ -4,8 +4,7 @@ For a distribution q let V(q) = sum_a q_a w_a w_a^T and g(q) = max_a w_a^T V(q)^
 the smallest g is the rank r of the vectors, and q attains it if and only if it maximises log det V(q).
 
 `approx` is the ApproxDesign of Balagopalan and Jun (2024) as the Dri-MED paper specifies it, with the defects of
-the published code mended (docs/paper.md, I-18). `frank_wolfe` finds the optimum: Todd's away-step method for the
-minimum-volume ellipsoid (Todd and Yildirim, 2007; Ahipasaoglu, Sun and Todd, 2008).
+the published code mended (docs/paper.md, I-18).
 
 Shapes: W is (..., K, d); a mask (..., K) is True for the arms that may be used.
 """
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.errors import ConfigError, NumericalError
+from drimed.errors import ConfigError
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.numerics.compiled import helper, kernel
@@ -23,17 +22,14 @@ from drimed.numerics.quadratic_forms import invert, quadratic, upper_root
 RANK_TOLERANCE = 1e-10  # a direction counts if some vector reaches it with this share of the longest length
 COLLINEAR = 1e-13  # an arm whose squared distance to the span is below this share of its own length lies in it
 LEVERAGE_TOLERANCE = 1e-9  # K = d independent arms have leverage exactly 1; round-off must not add pulls
-MOST_STEPS = 100_000  # away steps converge linearly: this many means that something else is wrong
 
-METHODS = ("none", "uniform", "approx", "frank_wolfe")
+METHODS = ("none", "uniform", "approx")
 
 
 def design(W: FloatArray, method: str, mask: BoolArray | None = None) -> FloatArray:
     """The design by name: (..., K, d) -> (..., K)."""
     if method == "approx":
         return approx(W, mask)
-    if method == "frank_wolfe":
-        return frank_wolfe(W, mask)
     if method == "uniform":
         return probability.uniform(W.shape[:-1], mask)
     raise ConfigError(f"design must be one of {METHODS[1:]}, got {method!r}")
@@ -51,20 +47,6 @@ def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
     allowed = np.ones(W.shape[-2], bool) if mask is None else mask
     counts = _cover(*span(W, allowed), allowed)
     return counts / counts.sum(-1, keepdims=True)
-
-
-def frank_wolfe(W: FloatArray, mask: BoolArray | None = None, *, tolerance: float = 1e-6) -> FloatArray:
-    """The optimal design, to g(q) <= (1 + tolerance) r, by steps towards and away from single arms.
-
-    >>> frank_wolfe(np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])).round(6).tolist()
-    [0.5, 0.5, 0.0]
-    """
-    allowed = np.ones(W.shape[-2], bool) if mask is None else mask
-    _, T, rank, order = span(W, allowed)
-    q, steps = _wynn(T, rank, order, allowed, tolerance)
-    if (steps >= MOST_STEPS).any():
-        raise NumericalError(f"the optimal design did not converge in {MOST_STEPS} steps; raise its tolerance")
-    return q
 
 
 @kernel("void(f8[:,:], b1[:], f8[:,:], f8[:,:], i8[:], i8[:])", "(k,d),(k)->(k,d),(k,d),(),(k)")
@@ -154,41 +136,6 @@ def _cover(x, span, r, order, allowed, counts):  # type: ignore[no-untyped-def]
         for i in range(r):
             for j in range(r):
                 V_inv[i, j] -= u[i] * u[j] / (1.0 + most)
-
-
-@kernel("void(f8[:,:], i8, i8[:], b1[:], f8, f8[:], i8[:])", "(k,d),(),(k),(k),()->(k),()")
-def _wynn(span, r, order, allowed, tolerance, q, steps):  # type: ignore[no-untyped-def]
-    """From equal weights on arms that span: Wynn's optimal step towards the worst-covered arm, or Todd's away."""
-    K, n = span.shape[0], 0
-    for k in range(K):
-        n += allowed[k]
-    for k in range(K):  # nothing but zeros: no arm informs more than another
-        q[k] = (1.0 / r if order[k] > 0 else 0.0) if r > 0 else (1.0 / n if allowed[k] else 0.0)
-    steps[0] = 0
-    if r <= 1:  # rank 1: all mass on the longest vector, which the start has
-        return
-    T, at, kappa = in_spanning_arms(span, order, r), np.empty(r, np.int64), np.empty(K)
-    V, V_inv = np.empty((r, r)), np.empty((r, r))
-    while steps[0] < MOST_STEPS:
-        information(T, q, V)
-        invert(V, V_inv)
-        far, near = -1, -1
-        for k in range(K):
-            kappa[k] = quadratic(V_inv, T, k, at)
-            if allowed[k] and (far < 0 or kappa[k] > kappa[far]):
-                far = k
-            if q[k] > 0.0 and (near < 0 or kappa[k] < kappa[near]):
-                near = k
-        if kappa[far] <= (1.0 + tolerance) * r and kappa[near] >= (1.0 - tolerance) * r:
-            return
-        arm = near if kappa[far] + kappa[near] < 2.0 * r else far
-        step = -q[arm]  # an arm of no leverage leaves the support
-        if kappa[arm] > 0.0:
-            step = max((kappa[arm] - r) / ((r - 1.0) * kappa[arm]), -q[arm])
-        q[arm] = max(q[arm] + step, 0.0)
-        for k in range(K):
-            q[k] /= 1.0 + step
-        steps[0] += 1
 
 
 @helper

@@ -31,11 +31,6 @@ def best(values: FloatArray, mask: BoolArray | None = None) -> IntArray:
     return (values if mask is None else np.where(mask, values, -np.inf)).argmax(-1)
 
 
-def least(values: FloatArray, mask: BoolArray | None = None) -> IntArray:
-    """The allowed arm of smallest value; ties go to the lowest index."""
-    return (values if mask is None else np.where(mask, values, np.inf)).argmin(-1)
-
-
 def check_mask(mask: BoolArray) -> BoolArray:
     """`mask` if it leaves at least one arm everywhere."""
     if not mask.any(-1).all():

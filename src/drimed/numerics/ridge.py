@@ -127,14 +127,6 @@ def oful_radius(logdet: Any, *, noise: float, norm: float, regularisation: float
     return noise * np.sqrt(logdet + 2 * np.log(1 / delta)) + np.sqrt(regularisation) * norm
 
 
-def trace_radius(
-    round: Any, d: int, *, noise: float, norm: float, longest: Any, regularisation: float, delta: float
-) -> FloatArray:
-    """The same bound with the determinant replaced by its largest value after `round` rows; looser."""
-    spread = np.log((1 + round * longest**2 / regularisation) / delta)
-    return noise * np.sqrt(d * spread) + np.sqrt(regularisation) * norm
-
-
 def lin_imed_radius(round: Any, d: int, *, noise: float) -> FloatArray:
     """The radius of the LinIMED comparison of Balagopalan and Jun (2024): a heuristic without a guarantee."""
     return np.asarray(noise * np.sqrt(3 * d * np.log(1 + round)) + np.sqrt(2))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from drimed.models.offer import Fit, Offer, Outcome, Seen, Shape, Unit, check_si
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import Draw, Guard, radius
-from drimed.policies.protocol import Traits
+from drimed.policies.protocol import AnyPolicy, Traits
 from drimed.policies.registry import guard_name, settings_of
 from drimed.policies.rules.base import Ask, Rule, raised
 
@@ -46,14 +46,12 @@ class State:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class Policy(AnyPolicy):
     """One learner, one rule, one guard."""
 
     learner: AnyLearner
     rule: Rule
     guard: Guard
-
-    needs_contexts_at_opening: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.learner.discount < 1 and getattr(self.guard, "confidence", None) == "anytime":
@@ -159,10 +157,6 @@ class Policy:
         if evidence is state.evidence:
             return state
         return State(evidence, state.pulls, state.guard, state.rule, state.round)
-
-    def update(self, state: State, offer: Offer, draw: Draw, outcome: Outcome) -> State:
-        """Give out and learn at once."""
-        return self.observe(self.commit(state, offer, draw), offer, draw.action, outcome)
 
     def lost_digits(self, before: State, after: State) -> bool:
         """Of the learner's sums."""

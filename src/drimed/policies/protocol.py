@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +41,10 @@ class Traits:
 class AnyPolicy(Protocol):
     """The interface that simulations and trials use. A state is a dataclass of arrays and numbers; methods are pure."""
 
-    @property
-    def traits(self) -> Traits: ...
+    needs_contexts_at_opening: ClassVar[bool] = False  # whether `begin_episode` looks at the offers of all users
 
     @property
-    def needs_contexts_at_opening(self) -> bool:
-        """Whether `begin_episode` looks at the offers of all users."""
+    def traits(self) -> Traits: ...
 
     def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
         """The state without any outcome, after so many episodes: older outcomes are added with `late`."""
@@ -65,9 +63,13 @@ class AnyPolicy(Protocol):
 
     def forget(self, state: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
 
-    def settle(self, state: Any) -> Any: ...
+    def settle(self, state: Any) -> Any:
+        """The state to decide on, with all that learning has put off."""
+        return state
 
-    def update(self, state: Any, offer: Offer, draw: Draw, outcome: Outcome) -> Any: ...
+    def update(self, state: Any, offer: Offer, draw: Draw, outcome: Outcome) -> Any:
+        """Give out and learn at once."""
+        return self.observe(self.commit(state, offer, draw), offer, draw.action, outcome)
 
     def lost_digits(self, before: Any, after: Any) -> bool:
         """Whether `forget` left round-off: then the evidence has to be added up again from `init`."""
@@ -84,11 +86,18 @@ class AnyPolicy(Protocol):
 
         None where the policy estimates something else. A draw from this state and offer saves computing them again.
         """
+        del state, offer, confidence, draw
+        return None
 
     def inference(self, state: Any) -> tuple[Fit, NoiseModel | None] | None:
         """The regression on whole outcome vectors and its noise model; None where it learns from less."""
+        del state
+        return None
 
-    def draws_needed(self, shape: Shape) -> int: ...
+    def draws_needed(self, shape: Shape) -> int:
+        """The number of uniforms that a decision consumes."""
+        del shape
+        return 1
 
 
 def check_policy(policy: AnyPolicy, name: str = "the policy") -> None:
@@ -108,7 +117,7 @@ def check_policy(policy: AnyPolicy, name: str = "the policy") -> None:
 
 def check_has(thing: Any, protocol: type, refusal: str) -> None:
     """Refuse what lacks something that the protocol names."""
-    named = {*protocol.__annotations__, *(n for n in vars(protocol) if not n.startswith("_"))}
+    named = {n for n in {*protocol.__annotations__, *vars(protocol)} if not n.startswith("_")}
     lacking = sorted(name for name in named if not hasattr(thing, name))
     if lacking:
         raise ConfigError(f"{refusal}: it lacks {', '.join(lacking)}")
@@ -165,10 +174,8 @@ def _try(policy: AnyPolicy, name: str) -> None:
         state, draws = policy.settle(state), np.full((1, width), u)
         draw = policy.decide(state, offer, draws)
         p = draw.probabilities
-        if p.shape != (1, 3):
-            raise ConfigError(f"{name} must answer any batch: of one user with 3 arms, shape (1, 3), got {p.shape}")
-        if not np.isfinite(p).all() or (p < 0).any() or abs(p.sum() - 1) > _ROUND_OFF:
-            raise ConfigError(f"{name} must give each of the 3 arms a probability, and all of them 1, got {p[0]}")
+        if p.shape != (1, 3) or not (p >= 0).all() or abs(p.sum() - 1) > _ROUND_OFF:
+            raise ConfigError(f"{name} must give one user with 3 arms probabilities of shape (1, 3) and sum 1, got {p}")
         if p[0, 2] > 0:
             raise ConfigError(f"{name} gives an arm that is not available the probability {p[0, 2]}")
         if not np.array_equal(policy.decide(state, offer, draws).probabilities, p):

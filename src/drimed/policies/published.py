@@ -25,7 +25,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settin
 from drimed.numerics.ridge import Ridge
 from drimed.policies.guards.base import PENALISED, UNCHANGED, Draw
 from drimed.policies.guards.margin import Tolerance
-from drimed.policies.protocol import Traits
+from drimed.policies.protocol import AnyPolicy, Traits
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.imed import DriIMEDIndex
 from drimed.policies.rules.med import MED
@@ -47,7 +47,7 @@ class PublishedState:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PublishedDri:
+class PublishedDri(AnyPolicy):
     """The published algorithm, randomised (`step="med"`) or indexed (`step="imed"`)."""
 
     step: str = "med"
@@ -127,16 +127,15 @@ class PublishedDri:
         if state.episode == 0:
             raise InputError("the published algorithms set their threshold per episode: call begin_episode first")
         check_sizes(state.pulls.shape, state.ridge.theta.shape[-1], offer, draws)
-        made: list[Draw] = []
+        actions, probabilities, reasons = [], [], []
         for h in range(draws.shape[-2]):
-            if made:
-                state = self._commit(state, _of_user(offer, h - 1), made[-1].action)
-            made.append(self._decide(state, _of_user(offer, h), draws[..., h, :]))
-        return Draw(
-            np.stack([d.action for d in made], axis=-1),
-            np.stack([d.probabilities for d in made], axis=-2),
-            np.stack([d.reason_code for d in made], axis=-1),
-        )
+            if actions:
+                state = self._commit(state, _of_user(offer, h - 1), actions[-1])
+            p, reason = self._propose(state, _of_user(offer, h), draws[..., h, :])
+            actions.append(probability.sample(p, draws[..., h, 0]))
+            probabilities.append(p)
+            reasons.append(reason)
+        return Draw(np.stack(actions, axis=-1), np.stack(probabilities, axis=-2), np.stack(reasons, axis=-1))
 
     def commit(self, state: PublishedState, offer: Offer, draw: Draw) -> PublishedState:
         """Alg. 2 l. 12 to 14, one user after the other."""
@@ -166,14 +165,6 @@ class PublishedDri:
         """Take back what `observe` learned."""
         return self._shifted(state, offer, action, outcome, late, -1.0)
 
-    def settle(self, state: PublishedState) -> PublishedState:
-        """Nothing is put off."""
-        return state
-
-    def update(self, state: PublishedState, offer: Offer, draw: Draw, outcome: Outcome) -> PublishedState:
-        """Give out and learn at once."""
-        return self.observe(self.commit(state, offer, draw), offer, draw.action, outcome)
-
     def lost_digits(self, before: PublishedState, after: PublishedState) -> bool:
         """Of V and b."""
         return ridge_lost(before.ridge, after.ridge)
@@ -182,22 +173,9 @@ class PublishedDri:
         """The regression of `evidence`."""
         return replace(state, ridge=evidence.ridge)
 
-    def effects(self, state: PublishedState, offer: Offer, confidence: float | str, draw: Draw | None = None) -> None:
-        """None: it estimates reward over noise, not reward."""
-        del state, offer, confidence, draw
-
-    def inference(self, state: PublishedState) -> None:
-        """None: it learns from rewards."""
-        del state
-
     def theta(self, state: PublishedState) -> FloatArray:
         """The estimate: (..., d)."""
         return state.ridge.theta
-
-    def draws_needed(self, shape: Shape) -> int:
-        """One uniform per decision."""
-        del shape
-        return 1
 
     def aged(self, r: Ridge) -> Ridge:
         """One episode later.
@@ -237,8 +215,8 @@ class PublishedDri:
         # I-12: sigma^2 of the index.
         return med if self.step == "med" else DriIMEDIndex(variance="smallest" if self._printed else "unit")
 
-    def _decide(self, state: PublishedState, offer: Offer, draws: FloatArray) -> Draw:
-        """The decision for one user, without a users' axis."""
+    def _propose(self, state: PublishedState, offer: Offer, draws: FloatArray) -> tuple[FloatArray, IntArray]:
+        """Probabilities for one user, without a users' axis, and the reason."""
         # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
         seen = Offer(
             features=offer.features / _noise(offer)[..., None],
@@ -250,8 +228,7 @@ class PublishedDri:
         lower = fit.mean(seen.features) - fit.width(seen.features)
         penalty = state.nu[..., None] * np.maximum(state.tau[..., None] - lower, 0)
         p = self._rule.propose(fit, seen, Ask(offer.available, penalty, draws))
-        reason = np.where((penalty > 0).any(-1), PENALISED, UNCHANGED)
-        return Draw(probability.sample(p, draws[..., 0]), p, reason)
+        return p, np.where((penalty > 0).any(-1), PENALISED, UNCHANGED)
 
     def _commit(self, state: PublishedState, offer: Offer, action: IntArray) -> PublishedState:
         """Alg. 2 l. 12 to 14: the dual variable, with the estimate from before the outcome (I-22)."""

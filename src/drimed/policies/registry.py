@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -95,9 +95,8 @@ class PolicySpec:
     def note(self) -> str | None:
         """A warning about its tolerance, if it leaves no room to learn."""
         traits = self.build().traits
-        if traits.tolerance is None or traits.confidence is None or "endowment" in traits.settings:
-            return None
-        return traits.tolerance.note()
+        certifies = traits.tolerance is not None and traits.confidence is not None
+        return traits.tolerance.note() if certifies and "endowment" not in traits.settings else None
 
     def parts(self) -> dict[str, str]:
         """Learner, rule and guard in a few words."""
@@ -196,8 +195,7 @@ def compose(
     rule = _part("rule", rest.pop("rule", rule), RULES, Rule)
     guard = _part("guard", rest.pop("guard", guard), GUARDS, Guard)
     known = settings_of(learner, rule, guard)
-    for unknown in sorted(rest.keys() - known):
-        raise UnknownNameError("setting", unknown, known)
+    _check_known(rest, known)
     values = {k: v for k, v in (defaults or {}).items() if k in known} | rest
 
     def made(part: Any) -> Any:
@@ -289,12 +287,10 @@ def _named(name: str, row: dict[str, Any]) -> Entry:
         return compose(named | settings, rule=rule, guard=row.get("guard", "off"), defaults=defaults)
 
     def published(**settings: Any) -> AnyPolicy:
-        PublishedDri = load("drimed.policies.published:PublishedDri")
-        known = PublishedDri(step=row["step"]).traits.settings
-        for unknown in sorted(settings.keys() - known):
-            raise UnknownNameError("setting", unknown, known)
-        made: AnyPolicy = PublishedDri(step=row["step"], **settings)
-        return made
+        from drimed.policies.published import PublishedDri
+
+        _check_known(settings, PublishedDri().traits.settings)
+        return PublishedDri(step=row["step"], **settings)
 
     by = row["by"] if "by" in row else _TABLE["rules"][row["rule"]]["by"]
     uses = row.get("uses") or "; ".join([learner["uses"], *filter(None, [row.get("also")])])
@@ -319,14 +315,12 @@ def _outside(name: str, thing: Any, *, trusted: bool = False) -> Entry:
         build: Callable[..., AnyPolicy] = composed
     elif hasattr(thing, "apply") and hasattr(thing, "promise"):
         raise ConfigError(f"{name} is a guard: give it to a policy, as in dri_med:guard={name}")
-    elif hasattr(thing, "decide") and not isinstance(thing, type):
-        raise ConfigError(f"{name} is an instance of {type(thing).__name__}: name its class, or a function")
-    elif hasattr(thing, "decide") or (callable(thing) and trusted):
+    elif callable(thing) and (hasattr(thing, "decide") or trusted):
         build = _calling(thing)
     elif callable(thing) and not isinstance(thing, type):
         raise ConfigError(f"{name} is a function: register it with @drimed.register, so that it may be called by name")
     else:
-        raise ConfigError(f"{name} is neither a rule (it has no `propose`) nor a policy (it has no `decide`)")
+        raise ConfigError(f"{name} is neither a rule (it has no `propose`) nor the class of a policy (no `decide`)")
     doc = (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0]
     return Entry(name, build, doc, getattr(thing, "reference", ""), "", source=thing)
 
@@ -342,11 +336,10 @@ def _calling(make_policy: Callable[..., AnyPolicy]) -> Callable[..., AnyPolicy]:
             return make_policy(**settings)
         made = make_policy(**{k: v for k, v in settings.items() if k in takes})
         rest = {k: v for k, v in settings.items() if k not in takes}
-        if not rest:
-            return made
-        if not isinstance(made, Policy):
-            raise UnknownNameError("setting", min(rest), takes)
-        return compose(rest, learner=made.learner, rule=made.rule, guard=made.guard)
+        if rest and isinstance(made, Policy):
+            return compose(rest, learner=made.learner, rule=made.rule, guard=made.guard)
+        _check_known(rest, takes)
+        return made
 
     return called
 
@@ -360,14 +353,18 @@ def _part(kind: str, given: Any, known: Mapping[str, str], protocol: type) -> An
     if given is None or isinstance(given, int | float):
         raise TypeError(f"{kind} must be a name, module:name, a class or an instance, got {given!r}")
     label = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
-    if isinstance(given, str):
-        if not is_place(given):
-            raise UnknownNameError(kind, given, known)
-        given = load(given)
+    if isinstance(given, str) and not is_place(given):
+        raise UnknownNameError(kind, given, known)
+    given = load(given) if isinstance(given, str) else given
     check_has(given, protocol, f"{label} is no {kind}")
     if not is_dataclass(given):
         raise ConfigError(f"{label} must be a dataclass, @dataclass(frozen=True): its fields are its settings")
     return given
+
+
+def _check_known(settings: Mapping[str, Any], known: Collection[str]) -> None:
+    for unknown in sorted(set(settings) - set(known)):
+        raise UnknownNameError("setting", unknown, known)
 
 
 def _fields(part: Any) -> set[str]:

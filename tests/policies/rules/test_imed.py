@@ -80,14 +80,6 @@ def test_the_experiments_radius_replaces_the_learners() -> None:
     np.testing.assert_allclose(rule.index(r1_fit(), r1_offer(), Ask()), want, atol=1e-12)
 
 
-def test_the_papers_radius_is_the_trace_form_at_one_over_t_squared() -> None:
-    """t = 4, longest arm 1: sqrt(2 log((1 + 3) 16)) + 1."""
-    w = (np.sqrt(2 * np.log(64.0)) + 1) ** 2 * np.array([1 / 3, 1 / 2, 0.44])
-    want = np.array([0.0, 0.4, 0.12]) ** 2 / w - np.log(w)
-    index = LinIMED(version=1, radius="paper").index(r1_fit(round=4), r1_offer(), Ask())
-    np.testing.assert_allclose(index, want, atol=1e-12)
-
-
 def test_an_arm_without_features_beside_large_rewards_is_no_overflow() -> None:
     """No treatment is often coded as zero features: its width is zero, and its gap may be of any size."""
     fit = fit_of(np.eye(1), np.array([1.0]), radius=5.0, K=2)

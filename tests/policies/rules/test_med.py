@@ -30,7 +30,7 @@ RULES = [
     MED(),
     MED(saturation="every arm"),
     MED(temperature="radius", empirical=0.005, optimal=0.99, design="approx"),
-    MED(empirical=0.5, optimal=0.25, design="frank_wolfe", saturation="off"),
+    MED(empirical=0.5, optimal=0.25, design="approx", saturation="off"),
     MED(empirical=0.5, optimal=0.25, design="uniform", saturation="off"),
 ]
 # Leverages of R1 with noise: 1/3, 1/2, .44 over sigma^2.
@@ -86,10 +86,10 @@ def test_the_design_is_of_the_arms_scaled_by_weight_and_noise() -> None:
     x, sigma = rng.standard_normal((9, 2)), rng.uniform(0.5, 2.0, 9)
     fit = fit_of(np.diag([30.0, 20.0]), np.array([0.05, 0.01]), K=9)
     offer = unbatched(features=x, control=np.eye(9)[0], sigma=sigma)
-    rule = MED(empirical=0.3, optimal=0.5, design="frank_wolfe", saturation="off")
+    rule = MED(empirical=0.3, optimal=0.5, design="approx", saturation="off")
     leader, gap, distance = fit.behind_leader(x, None)
     f = np.exp(-(gap**2) / (2 * distance))
-    q = 0.3 * np.eye(9)[int(leader)] + 0.5 * optimal_design.frank_wolfe((np.sqrt(f) / sigma)[:, None] * x) + 0.2 / 9
+    q = 0.3 * np.eye(9)[int(leader)] + 0.5 * optimal_design.approx((np.sqrt(f) / sigma)[:, None] * x) + 0.2 / 9
     np.testing.assert_allclose(rule.propose(fit, offer, Ask()), q * f / (q * f).sum(), atol=1e-9)
 
 

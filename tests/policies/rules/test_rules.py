@@ -21,7 +21,7 @@ MADE |= {
     "med, design": load(RULES["med"])(empirical=0.3, optimal=0.3, design="approx", saturation="every arm"),
     "med, shared": load(RULES["med"])(ties="shared", temperature="radius"),
     "imed, shared": load(RULES["imed"])(ties="shared"),
-    "lin_imed, 1": load(RULES["lin_imed"])(version=1, radius="paper"),
+    "lin_imed, 1": load(RULES["lin_imed"])(version=1, radius="experiments"),
     "ids, f": load(RULES["ids"])(variant="f", deterministic=True),
     "spanner_igw, authors": load(RULES["spanner_igw"])(variant="authors", eta=50.0),
     "oplb, safe policy": load(RULES["oplb"])(safe_policy=True, optimism="theory"),

@@ -66,15 +66,15 @@ class LinIMED:
     version: int = 3  # 1, 2: gaps of means; 3: gaps of upper confidence bounds
     cap: float = 30.0  # C of version 3
     horizon: int | None = None  # T of version 2: the number of decisions, L times H
-    # learner: the learner's own; paper: the trace form with failure probability 1 / t^2, S = 1 and unit ridge penalty;
-    # experiments: R sqrt(3 d log(1 + t)) + sqrt(2)
-    radius: str = "learner"
+    radius: str = (
+        "learner"  # the learner's own, or that of the authors' "experiments": R sqrt(3 d log(1 + t)) + sqrt(2)
+    )
 
     reference: ClassVar[str] = "Bian and Tan 2024"
     randomisation: ClassVar[Randomisation] = "one arm"
 
     def __post_init__(self) -> None:
-        words = {"version": (1, 2, 3), "radius": ("learner", "paper", "experiments")}
+        words = {"version": (1, 2, 3), "radius": ("learner", "experiments")}
         check_settings(self, words, count=("horizon", "cap"))
         if self.version == 2 and self.horizon is None:
             raise ConfigError("version 2 needs a horizon (number of decisions), got None")
@@ -85,8 +85,10 @@ class LinIMED:
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         """I_a for every arm: (..., K)."""
         x, means = offer.features, fit.mean(offer.features)
-        beta = self._radius(fit, x) ** 2
-        w = np.maximum(beta * fit.leverage(x), NEVER_ZERO)
+        radius = fit.radius[..., None]
+        if self.radius == "experiments":
+            radius = ridge.lin_imed_radius(fit.round, x.shape[-1], noise=fit.noise_bound)
+        w = np.maximum(radius**2 * fit.leverage(x), NEVER_ZERO)
         value = means + np.sqrt(w) if self.version == 3 else means
         leader = probability.best(value, ask.mask)
         gap = pick(value, leader)[..., None] - value
@@ -103,17 +105,6 @@ class LinIMED:
             most = np.log(self.cap / np.maximum(widest**2, NEVER_ZERO))[..., None]
         is_leader = leader[..., None] == np.arange(x.shape[-2])
         return np.where(is_leader, np.minimum(most, explored), index)
-
-    def _radius(self, fit: Fit, x: FloatArray) -> FloatArray:
-        t, d, noise = fit.round, x.shape[-1], fit.noise_bound
-        if self.radius == "learner":
-            return fit.radius[..., None]
-        if self.radius == "experiments":
-            return ridge.lin_imed_radius(t, d, noise=noise)
-        longest = np.sqrt(np.vecdot(x, x).max(-1))[..., None]
-        return ridge.trace_radius(
-            t - 1, d, noise=noise, norm=1.0, longest=longest, regularisation=1.0, delta=1.0 / t**2
-        )
 
 
 @final

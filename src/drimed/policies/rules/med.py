@@ -33,12 +33,12 @@ class MED:
     temperature: float | str = 2.0  # 2 is the Gaussian divergence; "radius": the squared confidence radius
     empirical: float = 0.9  # mass on the empirical best arm, alpha_emp
     optimal: float = 0.0  # mass on the design, alpha_opt; the rest is uniform
-    design: str = "none"  # none | uniform | approx | frank_wolfe, on the arms scaled by sqrt(weight) / sigma
+    design: str = "none"  # none | uniform | approx, on the arms scaled by sqrt(weight) / sigma
     # Half the mass goes to arms whose direction is unexplored, lev(x) > sigma^2: to the least explored one, or
     # spread over all of them as published (Alg. 3 l. 11, normalised).
     saturation: str = "one arm"
     # Arms that tie, for the lead or for the least explored: the first of them, or equal shares, so that the order of
-    # arms does not matter (but that of the designs approx and frank_wolfe, which pick among equals by order).
+    # arms does not matter (but to the design approx, which picks among equals by order).
     ties: str = "first"
     opening: bool = False  # the first round, which has no leader, mixes the design with uniform: as in LinMED
 
