@@ -207,20 +207,6 @@ def test_arms_that_no_parameter_tells_apart_are_no_doubt() -> None:
     assert float(commit(rule, memory, sure(), alone, PLAYED).explored) == 0.0
 
 
-def test_the_multiplier_stays_in_its_interval() -> None:
-    """A constraint that cannot be met drives it up, one that is met drives it down."""
-    rule, memory = SOLID(largest_multiplier=0.05, optimism=0.0, radius="learner"), SOLID().init(R1, ())
-    no_gap, wide_gap = (fit_of(np.eye(2), theta, K=3, radius=1e3) for theta in (np.zeros(2), np.array([5.0, 1.0])))
-    for _ in range(100):  # without a gap the constraint is - 1 / z
-        memory = commit(rule, memory, no_gap, r1_offer(), PLAYED)
-        assert 0 <= memory.multiplier <= 0.05
-    assert float(memory.multiplier) == 0.05
-    for _ in range(3):
-        memory = commit(rule, memory, wide_gap, r1_offer(), PLAYED)
-        assert 0 <= memory.multiplier <= 0.05
-    assert float(memory.multiplier) == 0.0
-
-
 def test_phases_end_after_their_rounds_of_exploration() -> None:
     memory = SOLID().init(R1, ())
     rule, now = SOLID(accuracy=3.0, first_multiplier=0.5), memory

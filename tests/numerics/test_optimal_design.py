@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.numerics import optimal_design as designs
-from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.arrays import FloatArray
 from tests.examples import ARMS
 from tests.strategies import arms, design_leverages, masks
 
@@ -112,17 +112,6 @@ def test_a_masked_arm_leaves_the_design_of_the_others() -> None:
         q = designs.design(W, method, mask)
         assert not q[~mask].any()
         np.testing.assert_allclose(q[mask], designs.design(W[mask], method), atol=1e-12)
-
-
-def test_a_batch_of_designs_is_its_members_bit_for_bit() -> None:
-    rng = np.random.default_rng(6)
-    W = rng.standard_normal((5, 8, 3))
-    W[1, 3] = W[1, 2]
-    W[2] = rng.standard_normal((8, 1)) * np.array([1.0, 2.0, 3.0])
-    mask: BoolArray = rng.random((5, 8)) < 0.8
-    q = designs.approx(W, mask)
-    for s in range(5):
-        assert np.array_equal(q[s], designs.approx(W[s], mask[s]))
 
 
 LENGTHS = [30, 1e-5, 1e-5, 2e-7, 3e-8, 2e-8, 1e-8, 1e-8, 5e-11, 4e-13, 1e-15, 4e-16, 4e-16, 2e-17, 2e-18, 1e-18, 1e-21]

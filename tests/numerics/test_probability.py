@@ -58,13 +58,6 @@ def test_sample_returns_the_arm_whose_interval_holds_the_draw(p: FloatArray, u: 
     assert u < p[: arm + 1].sum() + 1e-14
 
 
-def test_sample_has_the_frequencies_of_p_on_evenly_spread_draws() -> None:
-    p = np.array([0.1, 0.0, 0.4, 0.5])
-    u = (np.arange(1000) + 0.5) / 1000
-    arms = probability.sample(np.broadcast_to(p, (1000, 4)), u)
-    assert np.bincount(arms, minlength=4).tolist() == [100, 0, 400, 500]
-
-
 def test_a_mask_without_arms_is_refused() -> None:
     with pytest.raises(InputError, match="available must leave at least one arm"):
         probability.check_mask(np.array([[True, False], [False, False]]))

@@ -62,22 +62,6 @@ def test_forms_agree_with_plain_algebra(data: st.DataObject) -> None:
     np.testing.assert_allclose(distance, np.einsum("ki,ij,kj->k", D, fit.V_inv, D), atol=1e-14)
 
 
-def test_a_batch_of_forms_is_its_members_bit_for_bit() -> None:
-    rng = np.random.default_rng(0)
-    x, theta = rng.standard_normal((6, 5, 3)), rng.standard_normal((6, 3))
-    A = np.stack([np.linalg.inv(np.eye(3) + z.T @ z) for z in rng.standard_normal((6, 4, 3))])
-    lev, (leader, gap, distance) = (
-        quadratic_forms.leverages(x, A),
-        quadratic_forms.behind_leader(x, theta, A, np.ones(x.shape[-2], bool)),
-    )
-    for s in range(6):
-        alone = quadratic_forms.behind_leader(x[s], theta[s], A[s], np.ones(5, bool))
-        assert np.array_equal(lev[s], quadratic_forms.leverages(x[s], A[s]))
-        assert leader[s] == alone[0]
-        assert np.array_equal(gap[s], alone[1])
-        assert np.array_equal(distance[s], alone[2])
-
-
 @pytest.mark.parametrize("batch", [(), (4,), (2, 3)])
 def test_pick_takes_one_entry_per_member(batch: tuple[int, ...]) -> None:
     rng = np.random.default_rng(1)

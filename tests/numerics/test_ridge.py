@@ -106,23 +106,6 @@ def test_the_order_of_rows_does_not_matter(rows: FloatArray, data: st.DataObject
     assert float(one.logdet) == pytest.approx(float(other.logdet), abs=1e-12)
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.99, 0.8, 0.1])
-def test_without_noise_the_estimate_is_the_shrunken_truth(gamma: float) -> None:
-    state = discounted_run(gamma, 50, batch=(4,))
-    np.testing.assert_allclose(state.theta, THETA - LAM * np.matvec(state.V_inv, THETA), atol=1e-12)
-    assert (np.linalg.norm(state.theta, axis=-1) <= np.linalg.norm(THETA)).all()
-
-
-@pytest.mark.parametrize("gamma", [0.99, 0.8, 0.1])
-def test_the_spread_of_discounted_data_is_below_the_inverse(gamma: float) -> None:
-    state = discounted_run(gamma, 30, noise=1.0)
-    assert state.V2 is not None
-    spread = state.V_inv @ state.V2 @ state.V_inv
-    assert smallest_eigenvalue(state.V - state.V2) >= -1e-10
-    assert smallest_eigenvalue(state.V_inv - spread) >= -1e-14
-    assert float(ridge.logdet_of(state.V2, LAM)) <= float(state.logdet) + 1e-12
-
-
 def test_the_inverse_does_not_drift_over_a_hundred_thousand_updates() -> None:
     # Single rows, of sizes from 1e-3 to 1e3, in a batch of two: every factorisation is followed by rank-one steps.
     rng = np.random.default_rng(3)

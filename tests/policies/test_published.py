@@ -8,7 +8,6 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.models.offer import Fit, Offer, Outcome, Shape, make_offer
-from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards.base import UNCHANGED, Draw
 from drimed.policies.published import PublishedDri, PublishedState
 from drimed.policies.registry import make
@@ -231,18 +230,6 @@ def test_where_none_of_the_differences_matters_the_readings_agree() -> None:
         else:
             assert a.number > SMALL.H or same(a.decision, b.decision)
     assert not np.array_equal(a.after.nu, b.after.nu)
-
-
-def test_dri_imed_plays_greedily_once_every_arm_was_pulled() -> None:
-    policy = PublishedDri(step="imed", discount=1.0)
-    state = replace(after_data(policy), nu=np.asarray(0.0))
-    for h in range(10):
-        offer = user(offers(), h)
-        assert offer.sigma is not None
-        means = ((offer.features / offer.sigma[..., None]) @ state.ridge.theta)[0]
-        p: FloatArray = policy.decide(state, offer, np.array([[0.5]])).probabilities[0]
-        assert int(p.argmax()) == int(means.argmax())
-        assert p.max() == 1.0
 
 
 def test_an_episode_must_have_begun() -> None:

@@ -32,7 +32,7 @@ import numpy as np
 
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics import quadratic_forms
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings
+from drimed.numerics.arrays import FloatArray, IntArray, check_settings
 from drimed.policies.guards.base import (
     ANYTIME,
     NOT_EARNED,
@@ -59,12 +59,6 @@ class Sums:
     def of(self, row: int | IntArray) -> Sums:
         """The sums of some users."""
         return Sums(self.z[..., row, :], self.u[..., row, :], self.v[..., row, :], self.decisions[..., row])
-
-    def plus(self, x: FloatArray, x0: FloatArray, own: BoolArray) -> Sums:
-        """One more decision each: x (..., d) where it was the rule's own, else the control x0."""
-        o = own[..., None]
-        z, u, v = np.where(o, x, 0.0), np.where(o, x0, 0.0), np.where(o, 0.0, x0)
-        return Sums(self.z + z, self.u + u, self.v + v, self.decisions + 1)
 
 
 @final
@@ -101,12 +95,12 @@ class CLUCB:
     def commit(self, state: Sums, fit: Fit, offer: Offer, draw: Draw) -> Sums:
         del fit
         x, x0 = np.vecmat(draw.probabilities, offer.features), self._control(offer)
-        own = draw.reason_code != NOT_EARNED
-        row = offer.user
-        more = state.of(row).plus(x, x0, own)
+        own, row = (draw.reason_code != NOT_EARNED)[..., None], offer.user
         new = Sums(np.array(state.z), np.array(state.u), np.array(state.v), np.array(state.decisions))
-        new.z[..., row, :], new.u[..., row, :], new.v[..., row, :] = more.z, more.u, more.v
-        new.decisions[..., row] = more.decisions
+        new.z[..., row, :] += np.where(own, x, 0.0)
+        new.u[..., row, :] += np.where(own, x0, 0.0)
+        new.v[..., row, :] += np.where(own, 0.0, x0)
+        new.decisions[..., row] += 1
         return new
 
     def certificate(self, held: Sums, fit: Fit, x: FloatArray, x0: FloatArray) -> FloatArray:

@@ -178,9 +178,6 @@ def _one_at_a_time(source: str) -> Iterator[None]:
 
             file = held.enter_context(Path(source).open("rb"))
             fcntl.flock(file, fcntl.LOCK_EX)
-        except (
-            ImportError,
-            OSError,
-        ):  # no such locks here: do not start several processes before the first has compiled
-            pass
+        except (ImportError, OSError):
+            pass  # no such locks here: do not start several processes before the first has compiled
         yield

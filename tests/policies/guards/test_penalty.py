@@ -68,14 +68,6 @@ def test_the_dual_variable_never_falls_below_zero() -> None:
     assert moved.nu.tolist() == [0.0] * 4
 
 
-def test_the_indicator_dual_is_at_most_twice_the_root_of_the_rounds() -> None:
-    guard = Penalty(update="indicator")
-    state = guard.init(SHAPE, ())
-    for t in range(1, 200):
-        state = guard.commit(state, r1_fit(round=t), r1_offer(), given(1))  # always a violation
-        assert 0 < float(state.nu[0]) <= 2 * np.sqrt(t)
-
-
 def test_scaling_rewards_and_dual_together_changes_nothing() -> None:
     """Scaling (theta_hat, radius) by c and nu by 1 / c leaves the penalties as they are."""
     guard = Penalty()
