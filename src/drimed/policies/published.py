@@ -127,7 +127,8 @@ class PublishedDri(AnyPolicy):
         if state.episode == 0:
             raise InputError("the published algorithms set their threshold per episode: call begin_episode first")
         check_sizes(state.pulls.shape, state.ridge.theta.shape[-1], offer, draws)
-        actions, probabilities, reasons = [], [], []
+        actions: list[IntArray] = []
+        probabilities, reasons = [], []
         for h in range(draws.shape[-2]):
             if actions:
                 state = self._commit(state, _of_user(offer, h - 1), actions[-1])

@@ -95,8 +95,9 @@ class PolicySpec:
     def note(self) -> str | None:
         """A warning about its tolerance, if it leaves no room to learn."""
         traits = self.build().traits
-        certifies = traits.tolerance is not None and traits.confidence is not None
-        return traits.tolerance.note() if certifies and "endowment" not in traits.settings else None
+        if traits.tolerance is None or traits.confidence is None or "endowment" in traits.settings:
+            return None
+        return traits.tolerance.note()
 
     def parts(self) -> dict[str, str]:
         """Learner, rule and guard in a few words."""
