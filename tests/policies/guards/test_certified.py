@@ -29,7 +29,9 @@ def at_radius(r: float) -> Fit:
 def share(p: list[float], safe: list[float], x0: FloatArray, rel: float, absolute: float, r: float) -> float:
     fit = at_radius(r)
     return float(
-        margin.largest_share(fit, np.array(safe) @ ARMS - x0, np.array(p) @ ARMS - x0, x0, rel, absolute, np.asarray(r))
+        margin.largest_share(
+            np.array(safe) @ ARMS - x0, np.array(p) @ ARMS - x0, x0, fit.theta, fit.metric, np.asarray(r), rel, absolute
+        )
     )
 
 
@@ -95,7 +97,9 @@ def test_the_share_equals_bisection_on_random_states() -> None:
         p = rng.dirichlet(np.full(K, 0.5))
 
         bisected = largest_by_bisection(fit, p @ x, safe @ x, x0, tolerance, r)
-        found = margin.largest_share(fit, safe @ x - x0, p @ x - x0, x0, tolerance.relative, tolerance.absolute, r)
+        found = margin.largest_share(
+            safe @ x - x0, p @ x - x0, x0, fit.theta, fit.metric, r, tolerance.relative, tolerance.absolute
+        )
         assert float(found) == pytest.approx(bisected, abs=1e-6)
 
 

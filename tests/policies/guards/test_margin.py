@@ -75,7 +75,7 @@ def share_of(
 ) -> float:
     """The largest certified share of the mean feature `wish` in a mixture with `safe`."""
     rho = margin.largest_share(
-        fit, safe - x0, wish - x0, x0, tolerance.relative, tolerance.absolute, np.asarray(radius)
+        safe - x0, wish - x0, x0, fit.theta, fit.metric, np.asarray(radius), tolerance.relative, tolerance.absolute
     )
     return float(rho)
 

@@ -165,8 +165,8 @@ class Constraint:
 
     def certified(self, fit: Fit, w: FloatArray, r: FloatArray) -> BoolArray:
         """Whether margins are certified at radius r: (..., n, d) -> (..., n)."""
-        F, _ = margin.worst_case(fit, w, self.x0, self.relative, self.absolute, r)
-        return F >= 0
+        F, _ = margin.worst_case(w, self.x0, fit.theta, fit.metric, r, self.relative, self.absolute)
+        return np.asarray(F >= 0)
 
 
 def constraints(offer: Offer, tolerance: Tolerance, guardrails: tuple[Guardrail, ...] = ()) -> list[Constraint]:

@@ -17,7 +17,7 @@ tail and (1 + c^2 / nu)^(-nu / 2). Bonferroni's inequality gives each margin its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import ClassVar, final
 
@@ -97,7 +97,7 @@ class Expected(_Certified):
             return Guarded(wish, np.full(whole.shape, UNCHANGED), np.ones(whole.shape), ok.sum(-1))
         safe = base.safe_choice(ok, offer, ask)
         shares = [
-            margin.largest_share(fit, np.vecmat(safe, c.w), w, c.x0, c.relative, c.absolute, r)
+            margin.largest_share(np.vecmat(safe, c.w), w, c.x0, fit.theta, fit.metric, r, c.relative, c.absolute)
             for c, w in zip(required, wished, strict=True)
         ]
         return base.mixed(wish, safe, np.where(whole, 1.0, reduce(np.minimum, shares)), ok, offer)
@@ -145,16 +145,11 @@ def lower_bounds(
         scale = np.sqrt(1 - 2 / np.asarray(fit.freedom))[..., None]  # of a variance of one
         quantiles = [scale * arc_quantile(angle, tail, own) for (angle, _), own in zip(arcs, nu, strict=True)]
     wide = (fit.noise_bound * np.sqrt(fit.inflation))[..., None]
-    each = replace(  # a radius for each arm
-        fit,
-        theta=fit.theta[..., None, :],
-        V_inv=fit.V_inv[..., None, :, :],
-        spread=None if fit.spread is None else fit.spread[..., None, :, :],
-    )
+    theta, metric = fit.theta[..., None, :], fit.metric[..., None, :, :]  # a radius for each arm
     lower = []
     for c, q in zip(required, quantiles, strict=True):
         w = np.concatenate((c.w, np.zeros_like(c.w[..., :1, :])), -2)[..., None, :]
-        F, _ = margin.worst_case(each, w, c.x0[..., None, :], c.relative, c.absolute, q * wide)
+        F, _ = margin.worst_case(w, c.x0[..., None, :], theta, metric, q * wide, c.relative, c.absolute)
         lower.append(F[..., 0])
     return lower
 

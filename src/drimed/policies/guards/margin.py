@@ -69,38 +69,17 @@ def estimated(fit: Fit, x: FloatArray, x0: FloatArray, tolerance: Tolerance) -> 
 
 def certified(fit: Fit, x: FloatArray, x0: FloatArray, tolerance: Tolerance, radius: FloatArray) -> FloatArray:
     """F, the smallest margin in the confidence set of this radius: x (..., K, d), x0 (..., d) -> (..., K)."""
-    F, _ = worst_case(fit, x - x0[..., None, :], x0, tolerance.relative, tolerance.absolute, radius)
-    return F
-
-
-def worst_case(
-    fit: Fit, w: FloatArray, x0: FloatArray, relative: float, absolute: FloatArray | float, radius: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """F and the t that attains it, for margins w (..., K, d): (..., K) twice."""
-    return _worst_case(w, x0, fit.theta, fit.metric, radius, relative, absolute)
-
-
-def largest_share(
-    fit: Fit,
-    safe: FloatArray,
-    wish: FloatArray,
-    x0: FloatArray,
-    relative: float,
-    absolute: FloatArray | float,
-    radius: FloatArray,
-) -> FloatArray:
-    """The largest rho in [0, 1] for which rho wish + (1 - rho) safe is certified; margins (..., d) -> (...).
-
-    0 where no share is certified.
-    """
-    return _largest_share(safe, wish, x0, fit.theta, fit.metric, radius, relative, absolute)
+    w = x - x0[..., None, :]
+    F, _ = worst_case(w, x0, fit.theta, fit.metric, radius, tolerance.relative, tolerance.absolute)
+    return np.asarray(F)
 
 
 @kernel(
     "void(f8[:,:], f8[:], f8[:], f8[:,:], f8, f8, f8, f8[:], f8[:])",
     "(k,d),(d),(d),(d,d),(),(),()->(k),(k)",
 )
-def _worst_case(w, x0, theta, S, r, rel, absolute, F, worst):  # type: ignore[no-untyped-def]
+def worst_case(w, x0, theta, S, r, rel, absolute, F, worst):  # type: ignore[no-untyped-def]
+    """F and the t that attains it, for margins w (..., K, d) in the metric S (..., d, d): (..., K) twice."""
     K, d = w.shape
     B, E = 0.0, 0.0
     Sx0, at = np.empty(d), np.empty(d, np.int64)
@@ -127,8 +106,11 @@ def _worst_case(w, x0, theta, S, r, rel, absolute, F, worst):  # type: ignore[no
     "void(f8[:], f8[:], f8[:], f8[:], f8[:,:], f8, f8, f8, f8[:])",
     "(d),(d),(d),(d),(d,d),(),(),()->()",
 )
-def _largest_share(safe, wish, x0, theta, S, r, rel, absolute, share):  # type: ignore[no-untyped-def]
-    """Newton's method from 1: F is concave along the segment, so that it falls to the largest root and not below it."""
+def largest_share(safe, wish, x0, theta, S, r, rel, absolute, share):  # type: ignore[no-untyped-def]
+    """The largest rho in [0, 1] for which rho wish + (1 - rho) safe is certified, margins (..., d); 0 where none is.
+
+    Newton's method from 1: F is concave along the segment, so that it falls to the largest root and not below it.
+    """
     A, B, C, D, E = absolute, 0.0, 0.0, 0.0, 0.0  # A, C and D of the safe end
     rise, turn, bend, tilt = 0.0, 0.0, 0.0, 0.0  # A' and D' along the segment; C' / 2 at its safe end, and C'' / 2
     for i in range(safe.shape[0]):
@@ -162,9 +144,10 @@ def _largest_share(safe, wish, x0, theta, S, r, rel, absolute, share):  # type: 
 
 @helper
 def _worst(B: float, C: float, D: float, E: float, r: float) -> tuple[float, float]:
-    """The t in [-1, 1] of the largest t B - r |w + t rel x_0|, and that length: B = rel <x_0, theta_hat>,
-    C = |w|^2, D = rel <w, x_0> and E = rel^2 |x_0|^2 in V^-1.
-    """  # fmt: skip
+    """The t in [-1, 1] of the largest t B - r |w + t rel x_0|, and that length.
+
+    B = rel <x_0, theta_hat>; C = |w|^2, D = rel <w, x_0> and E = rel^2 |x_0|^2 in V^-1.
+    """
     unsure = r * r * E - B * B
     if unsure > 0.0:  # where the derivative vanishes
         t = min(max((B * np.sqrt(max(C * E - D * D, 0.0) / unsure) - D) / E, -1.0), 1.0)

@@ -108,7 +108,7 @@ class Budget:
         safe = base.safe_choice(ok, offer, ask)
         held, allowance = self._account(state, offer)
         low, high = (held + np.vecmat(p, reward.w) for p in (safe, wish))
-        share = margin.largest_share(fit, low, high, reward.x0, reward.relative, allowance, r)
+        share = margin.largest_share(low, high, reward.x0, fit.theta, fit.metric, r, reward.relative, allowance)
         return base.mixed(wish, safe, share, ok, offer)
 
     def commit(self, state: Accounts, fit: Fit, offer: Offer, draw: Draw) -> Accounts:
@@ -116,11 +116,10 @@ class Budget:
         held, allowance = self._account(state, offer)
         moved = held + np.vecmat(draw.probabilities, reward.w)
         # |mu_0| >= t mu_0 for every |t| <= 1: the t of the certificate may be committed.
-        _, t = margin.worst_case(
-            fit, moved[..., None, :], reward.x0, reward.relative, allowance, base.radius(fit, self.confidence)
-        )
+        r, relative = base.radius(fit, self.confidence), reward.relative
+        _, t = margin.worst_case(moved[..., None, :], reward.x0, fit.theta, fit.metric, r, relative, allowance)
         balance, decisions = np.array(state.balance), np.array(state.decisions)
-        balance[..., offer.user, :] = moved + t * reward.relative * reward.x0
+        balance[..., offer.user, :] = moved + t * relative * reward.x0
         decisions[..., offer.user] += 1
         return Accounts(balance, decisions)
 
