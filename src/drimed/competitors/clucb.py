@@ -13,14 +13,12 @@ own, and v those of the control over the others. The rule's next choice x is acc
 and the control is played otherwise.
 
 Departures. The paper bounds the three sums apart (`joint=False`) and takes v for worth no less than nothing; the errors
-are of one theta and cancel, so that the joint form accepts more at the same confidence. Budgets are per user, because
-the promise is. The regression learns from the control's rounds too: more evidence does not
-weaken the certificate. The paper has no absolute tolerance, which pays `absolute` into the account of every round; its
-default is that of the other guards. A rule that randomises is certified, and accounted for, by the mean feature of its
-distribution.
+are of one theta and cancel, so that the joint form accepts more at the same confidence. Budgets are per user. The
+regression learns from the control's rounds too. An absolute tolerance pays into the account of every round. A rule that
+randomises is certified, and accounted for, by the mean feature of its distribution.
 
-Where a control's mean is negative, (1 - relative) times it is more than it earns: its rounds draw on the account
-instead of filling it. The guard `budget` treats both signs alike.
+Where a control's mean is negative, its rounds draw on the account instead of filling it; the guard `budget` treats both
+signs alike.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ Source: Kirschner and Krause (2018). Regret is bounded by max UCB - LCB; the inf
 would add to all of V ("f"), or take off the uncertainty about the arm of largest upper bound ("ucb").
 
 Departures. The optimum of (E gap)^2 / E information lies on two arms. Instead of all pairs, the lower hull of the
-points (information, gap) is walked from the smallest gap until the ratio stops falling. The ratio is convex along the
-hull, so this is exact for any number of arms, at a cost linear in it per corner.
-
-Where the learner sees all metrics, an arm is worth what its reward tells. What the whole outcome tells is the letter of
-the method, but measured worse: it pays regret for more than it needs to know.
+points (information, gap) is walked from the smallest gap until the ratio, convex along the hull, stops falling.
+Where the learner sees all metrics, an arm is worth what its reward tells: what the whole outcome tells is the letter of
+the method, but measured worse.
 
 Shapes: leading `...` is any batch; K arms, d features.
 """

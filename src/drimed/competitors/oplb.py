@@ -5,13 +5,12 @@ constraint, whose optimum has at most two atoms and is found by enumeration. `sa
 safe *policy* (OPLB-SP), which plays the control until the control itself is well known.
 
 Departures. The paper's cost has a parameter of its own and its safe action a known cost. Here the cost of an arm is its
-shortfall against the control, (1 - relative) <x_0, theta> - <x_a, theta>, with the control's mean unknown: one
-regression and one confidence set serve reward and cost, and the errors of the two sides cancel. The price: the control
-is certified only once its mean is certainly not negative, and is played by assumption before. Where the control's mean
-is negative, (1 - relative) times it lies above it: the constraint is then stricter than a tolerance on its size. Widths
-are at the learner's radius instead of the paper's constants. The theory's optimism, 1 + 2 / slack, makes the rule
-explore without end at any tolerance of interest (67.7 at relative .1 and a control of .3): the default is 1, and
-"theory" is there on request.
+shortfall against the control, (1 - relative) <x_0, theta> - <x_a, theta>: one regression and one confidence set serve
+reward and cost, and the errors of the two sides cancel. The price: the control is certified only once its mean is
+certainly not negative, and is played by assumption before; where it is negative, the constraint is stricter than a
+tolerance on its size. Widths are at the learner's radius instead of the paper's constants. The theory's optimism,
+1 + 2 / slack, makes the rule explore without end at any tolerance of interest (67.7 at relative .1 and a control of
+.3): the default is 1.
 
 The promise is about the distribution; a single draw of a two-atom mixture may fall short.
 

@@ -2,17 +2,14 @@
 
 Source: Amani, Alizadeh and Thrampoulidis (2019). With OFUL as the rule it is their algorithm.
 
-Departures. The paper starts from a ball of actions that are safe whatever theta is. A constraint relative to a control
-has no such ball: the only arms known to be safe beforehand are the control's, so that its pure exploration plays the
-control. The constraint is on the difference z_a = (1 - relative) x_0 - x_a: an arm is safe if <z_a, theta> <= absolute
-for every theta in the confidence set. The control is allowed by assumption, certified or not; without a horizon or a
-number of rounds there is no forced start, because then only the control is certified at first anyway.
+Departures. The paper starts from a ball of actions that are safe whatever theta is. Relative to a control there is no
+such ball: its pure exploration plays the control, which is allowed by assumption, certified or not. An arm is safe if
+z_a = (1 - relative) x_0 - x_a has <z_a, theta> <= absolute for every theta in the confidence set. Without a
+horizon or a number of rounds there is no forced start. The paper's sets are convex, and its safe set grows from any
+start. With finitely many arms it need not: a control that always plays one arm shows one direction per user.
 
-The paper's sets are convex, and its safe set grows from any start. With finitely many arms it need not: a control that
-always plays one arm shows one direction per user.
-
-Where a control's mean is negative, (1 - relative) times it lies above it, and the constraint is stricter than a
-tolerance on its size; the guard `certain` treats both signs alike.
+Where a control's mean is negative, the constraint is stricter than a tolerance on its size; the guard `certain` treats
+both signs alike.
 """
 
 from __future__ import annotations
