@@ -81,13 +81,15 @@ def behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore[
             gap[k] += x[k, i] * theta[i]
         if allowed[k] and gap[k] > top:
             best, top = k, gap[k]
-    at, apart = np.empty(d, np.int64), np.empty((K, d))
-    least = TWIN * quadratic(A, x, best, at) + NEVER_ZERO
+    at, v = np.empty(d, np.int64), np.empty((1, d))
+    for i in range(d):
+        v[0, i] = x[best, i]
+    least = TWIN * quadratic(A, v, 0, at) + NEVER_ZERO
     for k in range(K):
         gap[k] = top - gap[k]
         for i in range(d):
-            apart[k, i] = x[best, i] - x[k, i]
-        distance[k] = max(quadratic(A, apart, k, at), least)
+            v[0, i] = x[best, i] - x[k, i]
+        distance[k] = max(quadratic(A, v, 0, at), least)
     leader[0] = best
 
 
