@@ -408,6 +408,7 @@ def test_where_the_store_is_stays_in_the_log(
         answer = running.http.get(path, headers={"X-Request-ID": "look-me-up", "Accept": "text/html"})
         assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
         assert "kept-" not in answer.text
+        assert answer.headers["retry-after"] == "1"
         assert "look-me-up" in answer.text
         logged = [r for r in caplog.records if "kept-host" in r.getMessage()]
         assert getattr(logged[-1], FIELDS)["request_id"] == "look-me-up"

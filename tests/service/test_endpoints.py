@@ -304,20 +304,6 @@ def test_health_readiness_and_metrics(http: httpx.Client, running: Running) -> N
     problem(http.get("/readyz"), 503)
 
 
-def test_a_store_that_fails_is_a_503(http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    from drimed.errors import StoreError
-
-    def broken(*_: object) -> None:
-        raise StoreError("the disk is full")
-
-    monkeypatch.setattr(running.service.store, "writing", broken)
-    answer = http.post(f"{T}/ask", json={})
-    detail = problem(answer, 503)["detail"]
-    assert answer.headers["x-request-id"] in detail
-    assert "disk" not in detail  # that is for the log
-    assert answer.headers["retry-after"] == "1"
-
-
 def test_a_fault_of_the_service_tells_nothing_but_its_id(
     http: httpx.Client, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 
 from drimed.policies.guards.base import REASONS
-from drimed.service.settings import Settings
-from tests.service.serving import Running, served
+from tests.service.serving import Running
 from tests.service.test_endpoints import T, ok, problem
 
 JSON = {"Content-Type": "application/json"}
@@ -66,17 +65,6 @@ def test_a_body_that_is_too_large_is_refused_unread(running: Running) -> None:
         head = f"POST {T}/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         raw.sendall(f"{head}Content-Length: {10 * largest}\r\n\r\n".encode())
         assert b"413" in raw.recv(4096).splitlines()[0]
-
-
-def test_a_body_of_unknown_length_is_read_up_to_the_limit(tmp_path: object) -> None:
-    with served(Settings(store=f"{tmp_path}/s.db", largest_body=2048)) as running:
-
-        def pieces() -> object:
-            for _ in range(100):
-                yield b" " * 100
-
-        answer = running.http.post("/v1/trials", content=pieces(), headers=JSON)  # type: ignore[arg-type]
-        problem(answer, 413)
 
 
 def test_path_tricks_lead_nowhere(http: httpx.Client) -> None:

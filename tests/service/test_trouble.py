@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from drimed.errors import NumericalError, StoreError
+from drimed.errors import NumericalError
 from drimed.service.routing import Observed
 from drimed.trial import ask
 from drimed.trial.store import open_store
@@ -18,21 +18,6 @@ from tests.service.conftest import Bearer
 from tests.service.serving import Running, processes
 from tests.service.test_endpoints import T, problem
 from tests.trial.trials import SMALL
-
-
-def test_a_store_that_does_not_answer_is_said_to_be_away_before_anybody_is_known(
-    running: Running, bearer: Bearer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    headers = bearer("read")
-
-    def away(*_: Any, **__: Any) -> Any:
-        raise StoreError("the store cannot be used: connection refused")
-
-    monkeypatch.setattr(running.service.store, "transaction", away)
-    for path in ["/v1/trials", T, "/metrics"]:
-        answer = running.http.get(path, headers=headers)
-        assert problem(answer, 503)["type"] == "urn:drimed:unavailable"
-        assert answer.headers["retry-after"] == "1"
 
 
 def test_a_token_for_one_trial_does_not_learn_the_names_of_others(running: Running, bearer: Bearer) -> None:

@@ -133,17 +133,6 @@ def test_every_wrong_value_is_said_at_its_row_and_what_was_sent_stays(visitor: V
     assert "season 0" in readable(visitor.look(maize)), "nothing was written"
 
 
-def test_asking_with_a_sheet_shows_errors_at_their_rows(visitor: Visitor, maize: str) -> None:
-    data = {"how": "sheet", "episode": "1"}
-    wrong = visitor.send(f"{maize}/ask", data, file=("s.csv", b"user;rain\nnorth;400\nhil;520\nriver;\n"))
-    assert wrong.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert re.search(r'<tr id="row-3" class="wrong">', wrong.text)
-    assert re.search(r'<tr id="row-4" class="wrong">', wrong.text)
-    assert "Row 3: unknown user 'hil'; did you mean 'hill'?" in readable(wrong.text)
-    page = visitor.done(visitor.send(f"{maize}/ask", data, file=("s.csv", b"user;rain\nnorth;400\nhill;520\n")))
-    assert "2 decisions in season 1" in readable(page)
-
-
 @pytest.mark.usefixtures("season")
 def test_telling_by_hand_marks_the_row_that_is_wrong(visitor: Visitor) -> None:
     page = "/trials/busy/tell"
@@ -158,22 +147,6 @@ def test_telling_by_hand_marks_the_row_that_is_wrong(visitor: Visitor) -> None:
     )
     assert "2 outcomes recorded." in said
     assert "will be learned from" not in said, "what is there of an outcome is learned from at once"
-
-
-@pytest.mark.usefixtures("season")
-def test_telling_with_a_wrong_sheet_shows_its_rows_and_writes_nothing(visitor: Visitor, http: httpx.Client) -> None:
-    before = http.get("/v1/trials/busy").json()["events"]
-    sheet = b"decision,user,yield,cost\n21,site 0,5.1,1\n22,site 3,5.2,1\n23,site 2,,\n99,,5,1\n"
-    wrong = visitor.send("/trials/busy/tell", {"how": "sheet"}, file=("h.csv", sheet))
-    assert wrong.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert re.search(r'<tr id="row-3" class="wrong">', wrong.text)
-    assert "decision 22 is for user 'site 1', the sheet says 'site 3'" in readable(wrong.text)
-    assert "23,site 2" in wrong.text.partition("<textarea")[2], "to be corrected in place"
-    assert http.get("/v1/trials/busy").json()["events"] == before
-    right = visitor.send(
-        "/trials/busy/tell", {"how": "sheet"}, file=("h.csv", b"decision,yield,cost\n21,5.1,1\n22,5.2,\n")
-    )
-    assert "2 outcomes recorded" in readable(visitor.done(right))
 
 
 @pytest.mark.usefixtures("season")
@@ -200,25 +173,6 @@ def test_a_partial_outcome_is_listed_until_it_is_complete(visitor: Visitor, http
     http.post("/v1/trials/busy/decisions/22/amend", json=amend).raise_for_status()
     http.post("/v1/trials/busy/decisions/23/missing", json={"reason": "hail"}).raise_for_status()
     assert "2 outcomes are pending and 1 outcome is partial." in readable(visitor.look(page))
-
-
-@pytest.mark.usefixtures("season")
-def test_a_sheet_with_values_outside_their_range_is_recorded_when_it_is_confirmed(
-    visitor: Visitor, http: httpx.Client
-) -> None:
-    page, before = "/trials/busy/tell", http.get("/v1/trials/busy").json()["events"]
-    sheet = "decision,yield,cost\n21,5,1\n22,51,-1\n"
-    asked = visitor.send(page, {"how": "sheet"}, file=("h.csv", sheet.encode()))
-    assert asked.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-    assert "Row 3: decision 22: yield 51 is outside 0 to 10" in readable(asked.text)
-    assert "cost -1 is outside 0 to 4" in readable(asked.text)
-    assert http.get("/v1/trials/busy").json()["events"] == before
-    wrong = visitor.send(page, {"how": "sheet", "text": sheet + "99,5,1\n"})
-    assert "has no decision 99" in readable(wrong.text), "what cannot be used is said first"
-    data = {"how": "sheet", "text": sheet, "confirm": _value(asked.text, "confirm")}
-    assert "2 outcomes recorded" in readable(visitor.done(visitor.send(page, data)))
-    again = visitor.send(page, {"how": "sheet", "text": sheet + "23,5.5,1\n"})
-    assert "1 outcome recorded" in readable(visitor.done(again)), "what is recorded is not asked for again"
 
 
 def test_all_pending_decisions_can_be_reached_and_downloaded(visitor: Visitor, http: httpx.Client) -> None:

@@ -41,8 +41,11 @@ from drimed.trial import tables
 from drimed.trial.changes import CHANGES
 from drimed.trial.seasons import when
 from drimed.trial.spec import control_plot, decode
+from drimed.trial.state import TrialState
+from drimed.trial.store import Ledger
 from drimed.trial.tables import Record, Table, read
 from drimed.trial.transaction import Transaction
+from drimed.trial.trial import Trial
 
 PUBLIC = "public"  # permission of a page that everybody may see
 FORM_COOKIE = "drimed_form"  # a random text that only this browser knows
@@ -146,6 +149,18 @@ class Visit:
         if FORM_COOKIE not in self.request.cookies:
             set_cookie(self.request, response, FORM_COOKIE, secret)
         return response
+
+    async def look(self, at: Callable[[Ledger, TrialState], T]) -> T:
+        """Read the log and the state of the trial as they stand now."""
+
+        def reading(trial: Trial) -> T:
+            with trial.reading() as (ledger, state):
+                return at(ledger, state)
+
+        return await self.service.read(self.trial, reading)
+
+    async def state(self) -> TrialState:
+        return await self.look(lambda _, state: state)
 
     async def act(self, act: Callable[[Transaction], str], *, tells: bool = False) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""

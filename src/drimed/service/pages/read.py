@@ -30,11 +30,9 @@ from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial.estimates import REWARD, seasons_before
 from drimed.trial.explain import arms_without_outcomes, both_ends, explain, possible_arms, shortfall
-from drimed.trial.queries import Found
-from drimed.trial.spec import Cohort, TrialSpec, control_plot
+from drimed.trial.spec import Cohort, control_plot
 from drimed.trial.state import TrialState
-from drimed.trial.store import SEARCHES, Search
-from drimed.trial.trial import Trial
+from drimed.trial.store import SEARCHES, Ledger, Search
 
 TRIALS = 30  # on a page of all trials
 USERS = 20  # on a page of the overview's tables
@@ -122,7 +120,7 @@ def local_address(text: str) -> str:
 @routes.page("/trials/{trial}", READ)
 async def overview(visit: Visit) -> Response:
     """The findings of a trial on one page."""
-    status = queries.status(await visit.service.read(visit.trial, lambda trial: trial.state()))
+    status = queries.status(await visit.state())
     analysed = await visit.service.analyses.get(visit.trial, status.hash)
     analysis = None if analysed is None else analysed.analysis
     more = {"a": None} if analysis is None else await visit.service.run(lambda: _findings(visit, analysis))
@@ -166,7 +164,7 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
 @routes.page("/trials/{trial}/plan", READ)
 async def plan(visit: Visit) -> Response:
     """The trial file as it stands, without the seed, and what is promised."""
-    state = await visit.service.read(visit.trial, lambda trial: trial.state())
+    state = await visit.state()
     spec, (names, page, pages) = state.spec, visit.part(list(state.users), PLAN_USERS, "users")
     text = json.dumps(unseeded(spec.plain()), indent=2, ensure_ascii=False)
     return visit.page(
@@ -279,14 +277,10 @@ async def log(visit: Visit) -> Response:
     state = visit.query("state") if visit.query("state") in SEARCHES else ""
     wanted = Search(user, visit.query("arm"), state, plot, block)
 
-    def look(trial: Trial) -> tuple[Status, TrialSpec, Found]:
-        with trial.reading() as (ledger, known):
-            return queries.status(known), known.spec, queries.search(ledger, known, wanted, before=before)
-
-    status, spec, found = await visit.service.read(visit.trial, look)
+    known, found = await visit.look(lambda ledger, known: (known, queries.search(ledger, known, wanted, before=before)))
     places = list(sheets.PLACES) if plot or block else sheets.places_of(found.decisions)
     return visit.page(
-        "log.html", s=status, tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=spec,
+        "log.html", s=queries.status(known), tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=known.spec,
         later=before is not None, places=places,
     )  # fmt: skip
 
@@ -294,13 +288,12 @@ async def log(visit: Visit) -> Response:
 async def _changes(visit: Visit) -> Response:
     before = whole(visit.query("before"))
 
-    def look(trial: Trial) -> tuple[Status, list[Event]]:
-        with trial.reading() as (ledger, state):
-            until = min(state.seq, before - 1) if before else state.seq
-            events = ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True)
-            return queries.status(state), list(events)
+    def look(ledger: Ledger, state: TrialState) -> tuple[Status, list[Event]]:
+        until = min(state.seq, before - 1) if before else state.seq
+        events = ledger.events(until=until, kinds=CHANGES, limit=MOST_CHANGES + 1, newest_first=True)
+        return queries.status(state), list(events)
 
-    status, events = await visit.service.read(visit.trial, look)
+    status, events = await visit.look(look)
     more = events[MOST_CHANGES - 1].seq if len(events) > MOST_CHANGES else None
     rows = [(event, _change(event)) for event in events[:MOST_CHANGES]]
     return visit.page("changes.html", s=status, tab="log", rows=rows, more=more)
@@ -345,26 +338,25 @@ async def decision_page(visit: Visit, errors: FormErrors = NO_ERRORS, *, saw: st
     """The page of a decision; `saw` is the outcome that the sent form showed, empty: the present one."""
     wanted = decision_number(visit)
 
-    def look(trial: Trial) -> dict[str, Any]:
-        with trial.reading() as (ledger, state):
-            found, events = queries.decision(ledger, state, wanted), queries.history(ledger, state, wanted)
-            now = queries.status(state)
-            if visit.blinded:
-                found = blinding.blinded_decision(state, found)
-                events = blinding.blinded_history(events, visit.caller.actor)
-                return {"s": blinding.blinded_status(now), **_recorded(state, found, events, saw)}
-            told = possible_arms(state, found)
-            return {
-                "s": now,
-                "first": events[0],
-                "openings": [o for o in queries.openings(ledger, state) if o.decision in (None, wanted)],
-                "why_words": explain(ledger, state, found),
-                "reward_unit": state.spec.reward.unit,
-                **_recorded(state, found, events[1:], saw),
-                **_charts(state, told, set(arms_without_outcomes(ledger, state, told))),
-            }
+    def look(ledger: Ledger, state: TrialState) -> dict[str, Any]:
+        found, events = queries.decision(ledger, state, wanted), queries.history(ledger, state, wanted)
+        now = queries.status(state)
+        if visit.blinded:
+            found = blinding.blinded_decision(state, found)
+            events = blinding.blinded_history(events, visit.caller.actor)
+            return {"s": blinding.blinded_status(now), **_recorded(state, found, events, saw)}
+        told = possible_arms(state, found)
+        return {
+            "s": now,
+            "first": events[0],
+            "openings": [o for o in queries.openings(ledger, state) if o.decision in (None, wanted)],
+            "why_words": explain(ledger, state, found),
+            "reward_unit": state.spec.reward.unit,
+            **_recorded(state, found, events[1:], saw),
+            **_charts(state, told, set(arms_without_outcomes(ledger, state, told))),
+        }
 
-    context = await visit.service.read(visit.trial, look)
+    context = await visit.look(look)
     if visit.blinded:
         return visit.page("decision_blinded.html", status, tab="tell", errors=errors, **context)
     analyses = visit.service.analyses  # only the first analysis is waited for

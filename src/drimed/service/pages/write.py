@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, UnknownNameError
-from drimed.records import AmendRequest, AskRequest, Decision, Fault, Opening, Path, Receipt, Report, Status
+from drimed.records import AmendRequest, AskRequest, Fault, Opening, Path, Receipt, Report
 from drimed.service.api import trial_text
 from drimed.service.auth import ANY, ASK_TELL, MANAGE, READ, TELL
 from drimed.service.pages import read
@@ -24,9 +24,9 @@ from drimed.trial.blinding import blinded_decision, blinded_status
 from drimed.trial.changes import CHANGES, Change, checked
 from drimed.trial.spec import CONTROL, METRIC, TrialSpec, parse_json, parse_toml
 from drimed.trial.state import TrialState
+from drimed.trial.store import Ledger
 from drimed.trial.tables import TYPED, WORKBOOK, Record, Row, Table, number
 from drimed.trial.transaction import Transaction
-from drimed.trial.trial import Trial
 
 MOST_ASKED = 60  # users that the form for asking lists; in a larger trial one is named, or a sheet is uploaded
 MOST_GIVEN = 20_000  # decisions that one answer holds
@@ -151,7 +151,7 @@ async def open_episode(visit: Visit) -> Response:
 @routes.page("/trials/{trial}/ask", ASK_TELL)
 async def ask_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     """Users and their contexts, to be filled in."""
-    state = await visit.service.read(visit.trial, lambda trial: trial.state())
+    state = await visit.state()
     wanted, current, spec = whole(visit.field("episode")), state.episode.number, state.spec
     stale = wanted is not None and wanted < current
     if stale:
@@ -213,17 +213,12 @@ async def given(visit: Visit) -> Response:
     wanted, again = (visit.request.query_params.get(name, "") for name in ("decisions", "again"))
     numbers = from_ranges(wanted)
 
-    def look(trial: Trial) -> tuple[Status, list[Decision], list[Record]]:
-        with trial.reading() as (ledger, state):
-            decisions = list(queries.decisions(ledger, state, numbers))
-            return queries.status(state), decisions, sheets.decision_rows(state, decisions)
-
-    status, decisions, rows = await visit.service.read(visit.trial, look)
+    state, decisions = await visit.look(lambda ledger, state: (state, [*queries.decisions(ledger, state, numbers)]))
     if not visit.request.url.path.endswith("/given"):
-        return visit.download(f"{visit.trial}-decisions-{status.hash[:12]}", rows)
+        return visit.download(f"{visit.trial}-decisions-{state.hash[:12]}", sheets.decision_rows(state, decisions))
     return visit.page(
         "given.html",
-        s=status,
+        s=queries.status(state),
         tab="ask",
         given=decisions,
         earlier={d.id for d in decisions}.intersection(from_ranges(again) if again else ()),
@@ -237,8 +232,7 @@ async def given(visit: Visit) -> Response:
 @routes.page("/trials/{trial}/users.xlsx", READ)
 async def users_sheet(visit: Visit) -> Response:
     """A sheet to fill in: users and their plots, and a column for each context field."""
-    state = await visit.service.read(visit.trial, lambda trial: trial.state())
-    return visit.download(f"{visit.trial}-users", sheets.blank_sheet(state))
+    return visit.download(f"{visit.trial}-users", sheets.blank_sheet(await visit.state()))
 
 
 def as_ranges(numbers: Sequence[int]) -> str:
@@ -301,13 +295,12 @@ async def tell(visit: Visit) -> Response:
 async def pending_sheet(visit: Visit) -> Response:
     """A sheet to fill in: all pending decisions, and a column for each metric."""
 
-    def look(trial: Trial) -> tuple[str, list[Record], list[str]]:
-        with trial.reading() as (ledger, state):
-            found = queries.decisions(ledger, state, queries.pending(ledger))
-            found = (blinded_decision(state, d) for d in found) if visit.blinded else found
-            return state.hash, sheets.decision_rows(state, found), sheets.headings(state, blinded=visit.blinded)
+    def look(ledger: Ledger, state: TrialState) -> tuple[str, list[Record], list[str]]:
+        pending = queries.decisions(ledger, state, queries.pending(ledger))
+        pending = (blinded_decision(state, d) for d in pending) if visit.blinded else pending
+        return state.hash, sheets.decision_rows(state, pending), sheets.headings(state, blinded=visit.blinded)
 
-    hash, rows, empty = await visit.service.read(visit.trial, look)
+    hash, rows, empty = await visit.look(look)
     mark = "" if visit.blinded else f"-{hash[:12]}"  # a hash would confirm a guess of the arms
     return visit.download(f"{visit.trial}-pending{mark}", rows, empty)
 
@@ -352,24 +345,23 @@ async def tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence
         return go(read.decision_address(visit) + "#outcome")
     before = _first_row(visit)
 
-    def look(trial: Trial) -> dict[str, Any]:
-        with trial.reading() as (ledger, state):
-            waiting = queries.pending(ledger)
-            numbers = sorted((n for n in waiting if before is None or n < before), reverse=True)
-            page = numbers[:MOST_ROWS]
-            rows = list(queries.decisions(ledger, state, {*page, *also}))[::-1]
-            rows = [blinded_decision(state, d) for d in rows] if visit.blinded else rows
-            status = queries.status(state)
-            return {
-                "s": blinded_status(status) if visit.blinded else status,
-                "units": {name: metric.unit for name, metric in state.spec.metrics.items()},
-                "plots": state.spec.feedback == "difference",
-                "rows": rows,
-                "places": sheets.places_of(rows),
-                "older": page[-1] if len(numbers) > MOST_ROWS else None,
-            }
+    def look(ledger: Ledger, state: TrialState) -> dict[str, Any]:
+        waiting = queries.pending(ledger)
+        numbers = sorted((n for n in waiting if before is None or n < before), reverse=True)
+        page = numbers[:MOST_ROWS]
+        rows = list(queries.decisions(ledger, state, {*page, *also}))[::-1]
+        rows = [blinded_decision(state, d) for d in rows] if visit.blinded else rows
+        status = queries.status(state)
+        return {
+            "s": blinded_status(status) if visit.blinded else status,
+            "units": {name: metric.unit for name, metric in state.spec.metrics.items()},
+            "plots": state.spec.feedback == "difference",
+            "rows": rows,
+            "places": sheets.places_of(rows),
+            "older": page[-1] if len(numbers) > MOST_ROWS else None,
+        }
 
-    context = await visit.service.read(visit.trial, look)
+    context = await visit.look(look)
     counts = [whole(visit.query(name)) for name in ("recorded", "again", "waits")]
     return visit.page("tell.html", errors.status, tab="tell", errors=errors, before=before, counts=counts, **context)
 
@@ -521,7 +513,7 @@ def _change_input(visit: Visit, fault: Fault) -> str:
 @routes.page("/trials/{trial}/manage", MANAGE)
 async def manage(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     """One form for each change."""
-    state = await visit.service.read(visit.trial, lambda trial: trial.state())
+    state = await visit.state()
     spec, few = state.spec, len(state.users) <= MOST_MANAGED
     return visit.page(
         "manage.html",
