@@ -41,7 +41,7 @@ def test_everybody_some_or_one_are_asked_in_one_transaction_from_one_state() -> 
 
 
 def test_together_or_apart_without_news_the_same_is_decided() -> None:
-    together, apart = new(), new()
+    together, apart = (new(model={"kind": "field", "balanced": False}) for _ in range(2))  # each draw by itself
     for trial in (together, apart):
         play(trial, 4)
         trial.open_episode()

@@ -3,6 +3,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
+import numpy as np
 import pytest
 
 from drimed.errors import SpecError
@@ -11,9 +12,10 @@ from drimed.models.mixed.learner import Field
 from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
 from drimed.policies.published import PublishedDri
+from drimed.policies.rules.thompson import Thompson
 from drimed.trial.problem import Problem, build_policy
 from drimed.trial.queries import notes
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import TrialSpec, User
 
 KEPT: dict[str, Any] = {"floors": {"control": 0.05}}  # the control stays in the trial
 KNOWN = {"kind": "known", "sd": {"yield": 0.5, "cost": 5.0}}
@@ -193,3 +195,38 @@ def test_the_promise_is_to_users_alike_where_people_come(kind: str, declared: st
 def test_the_papers_model_promises_to_no_single_user() -> None:
     with pytest.raises(SpecError, match="the paper's model has no place for it"):
         spec_of(tolerance={"absolute": 0.1, "for": "each"})
+
+
+def test_a_declared_spread_lets_the_first_decision_explore() -> None:
+    """Without it nothing is known of the noise before the first outcomes, and the guard can only give the control."""
+    control = []
+    for spread in (None, 0.5):
+        metrics = {
+            "yield": {} if spread is None else {"spread": spread},
+            "cost": {} if spread is None else {"spread": 5.0},
+        }
+        problem = Problem(spec_of(model={"kind": "field"}, metrics=metrics, tolerance={"absolute": 1.0}, **KEPT))
+        policy = build_policy(problem)
+        offer = problem.offer([problem.profile("north", User(), 0)], [None], [None])
+        state = policy.begin_episode(policy.init(problem.shape), offer)
+        control.append(policy.decide(state, offer, np.full((1, 2), 0.5)).probabilities[0, 0])
+    assert control[0] == 1.0
+    assert 0.5 < control[1] < 0.95
+
+
+def test_a_goal_of_finding_out_gives_every_arm_its_share() -> None:
+    rule = built(spec_of(model={"kind": "field"}, goal="find", **KEPT)).rule
+    assert isinstance(rule, Thompson)
+    assert rule.even == 0.5
+    with pytest.raises(SpecError, match='goal = "find" is for'):
+        spec_of(goal="find")
+
+
+@pytest.mark.parametrize(
+    ("spread", "kind", "message"),
+    [(0.0, "field", "above 0"), (600.0, "field", "unit of the metric"), (0.5, "paper", "has no place for it")],
+)
+def test_a_spread_that_makes_no_sense_is_refused(spread: float, kind: str, message: str) -> None:
+    metrics = {"yield": {"range": [0, 10], "spread": spread}, "cost": {"range": [0, 200], "better": "lower"}}
+    with pytest.raises(SpecError, match=message):
+        spec_of(metrics=metrics, model={"kind": kind})

@@ -176,11 +176,11 @@ def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
     share = 1 / float(np.linalg.norm((1.0, *SHARES.values())))
     deviations = {}
     for name, metric in spec.metrics.items():
-        sd = (scenario.noise or {}).get(name) or (spec.noise.sd or {}).get(name)
+        sd = (scenario.noise or {}).get(name) or metric.spread or (spec.noise.sd or {}).get(name)
         if sd is None and metric.range is None:
             raise InputError(
-                f"metric {name!r} has no range, and nothing says how much it scatters: give it a range in the trial "
-                "file, or scenarios with `noise`"
+                f"nothing says how much metric {name!r} scatters: give it a spread or a range in the trial file, or "
+                "scenarios with `noise`"
             )
         deviations[name] = sd or share * float(np.ptp(metric.range or 0.0)) / DEVIATIONS
     return deviations

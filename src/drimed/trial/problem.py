@@ -36,6 +36,7 @@ from drimed.trial.store import Layers
 ROLES: tuple[Role, ...] = ("level", "effects", "noise")
 FEWEST_USERS = 16  # room for users is doubled when it is used up, so that joining costs little
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
+EVEN_SHARE = 0.5  # of the probability that all arms have alike where the goal is to find out about each
 PRIOR_DEVIATION = 0.5  # of a coefficient of the paper's model, in units of its metric's size
 
 Values = Mapping[str, float | str]
@@ -560,6 +561,7 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
         "discount": model.discount,
         "seasons": model.seasons,
         "ranges": tuple((-inf, inf) if m.range is None else tuple(map(float, m.range)) for m in spec.metrics.values()),
+        "spreads": tuple(m.spread or 0.0 for m in spec.metrics.values()),
         "delta": spec.delta,
     }
     if model.balanced is not None or spec.has_exact_rule:  # exact ranges need decisions whose draws are independent
@@ -574,7 +576,14 @@ def _implied_settings(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
     # Arms with equal evidence share their probability. A promise holds for the arm that was chosen: the paper's model
     # needs a bound on all arms at once for that; a mixed model's estimates are shrunk towards each other, so that
     # choosing among them needs none (docs/safety.md).
-    implied |= {"confidence": spec.confidence, "ties": "shared", "simultaneous": spec.kind == "paper"}
+    implied |= {
+        "even": EVEN_SHARE if spec.goal == "find" else 0.0,
+        "confidence": spec.confidence,
+        "ties": "shared",
+        "simultaneous": spec.kind == "paper",
+    }
+    if spec.goal == "find" and "even" not in plain.settings:
+        raise ConfigError('goal = "find" is for kind = "field" or "people" with the policy dri_med; leave it out')
     if "guardrails" in plain.settings:
         implied["guardrails"] = tuple(
             Guardrail(

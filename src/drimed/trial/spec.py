@@ -225,6 +225,8 @@ class Metric(Part):
     unit: Text = ""
     # Plausible values: others must be confirmed. In the paper's model they also tell the learner what is large.
     range: Range | None = Field(None, strict=False)
+    # Deviation of two outcomes of one unit under one arm: a prior, so that a trial may explore from its first decision.
+    spread: Positive | None = None
     better: Literal["higher", "lower"] = "higher"  # the direction that a guardrail protects
 
 
@@ -441,6 +443,8 @@ class TrialSpec(Part):
     attributes: Named[Attribute] = Field(default_factory=dict)
     preference: Named[Finite] | None = None  # of users that give none
     control: Control | None = None  # of users that give none
+    # earn: as much as possible while learning; find: an answer about every arm, at the price of more regret.
+    goal: Literal["earn", "find"] = "earn"
     tolerance: Tolerance = Field(default_factory=lambda: Tolerance.model_validate({}))
     guardrails: list[Guardrail] = Field(default_factory=list)
     floors: Floors | None = None

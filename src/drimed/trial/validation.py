@@ -104,7 +104,7 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
 
 # Sections of which a field may be unreadable, each with the sections that rest on its fields.
 _RESTING: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("name", "about", "seed", "tolerance", "confidence", "delta", "floors", "blinding"), ()),
+    **dict.fromkeys(("name", "about", "seed", "goal", "tolerance", "confidence", "delta", "floors", "blinding"), ()),
     **dict.fromkeys(("stopping", "guardrails", "users"), ()),
     "metrics": ("guardrails", "stopping", "floors", "model", "noise"),
     "context": ("attributes", "users", "cohorts", "model"),
@@ -367,10 +367,16 @@ def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: 
 
 
 def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Fields that the other kind of model has; and covariates."""
+    """Fields that the other kind of model has; spreads; and covariates."""
+    for name, metric in spec.metrics.items():
+        width = None if metric.range is None else metric.range[1] - metric.range[0]
+        if width is not None and metric.spread is not None and metric.spread > width:
+            text = f"two outcomes alike cannot differ by {metric.spread:g} where the whole range is {width:g} wide"
+            yield Fault(("metrics", name, "spread"), f"{text}; give the spread in the unit of the metric")
     if spec.kind == "paper":
         paths: list[Path] = [("model", name) for name in spec.model.model_dump(exclude={"kind"}, exclude_defaults=True)]
         paths += [("tolerance", "for")] if spec.tolerance.promise is not None else []
+        paths += [("metrics", name, "spread") for name, metric in spec.metrics.items() if metric.spread is not None]
         paths += [("attributes", name) for name in spec.attributes]
         paths += [("users", name, "attributes") for name, user in spec.users.items() if user.attributes]
         paths += [("context", name, "levels") for name, field in spec.context.items() if field.levels is not None]

@@ -68,6 +68,7 @@ class Field:
     discount: float = 1.0  # weight of an outcome for each season that has passed since
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     ranges: tuple[Range, ...] = ()  # ends of each metric's range, infinite: none; (): of no metric
+    spreads: tuple[float, ...] = ()  # deviation of two outcomes alike in each metric, as declared; 0: unknown
     integrated: bool = True  # estimates are integrated over uncertain variances, or at the most plausible ones alone
     # Decisions of one request have their arms spread evenly over sites and blocks, and keep their probabilities.
     # None: where sites decide season after season; people are drawn for one by one.
@@ -240,7 +241,7 @@ class Field:
     def _fit(self, structure: Structure, cells: Cells) -> tuple[Cells, IntegratedPosterior]:
         """Variances and everything else from these outcomes, which are sorted."""
         cells = cells.compact(structure.cluster_place)
-        scale = measure(cells, structure.covariates, structure.ranges)
+        scale = measure(cells, structure.covariates, structure.ranges, structure.spreads)
         if not cells.used:
             return cells, variance_components.prior(structure, scale, cells.batch, integrated=self.integrated)
         design = make_design(structure, cells, scale, self.discount)
@@ -295,6 +296,7 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int, cluster: str, *,
         covariates=features.width,
         noise=NoiseGroups(metrics, arms if learner.noise == "arm" else 1, 1 << len(features.noisy)),
         ranges=learner.ranges or ((-np.inf, np.inf),) * metrics,
+        spreads=learner.spreads,
         reference=learner.reference,
         ungrouped=ungrouped,
     )

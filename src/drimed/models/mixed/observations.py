@@ -238,10 +238,11 @@ class Scale:
         return np.asarray((values - self.centre[..., None, :c]) / self.unit[..., None, :c])
 
 
-def measure(cells: Cells, covariates: int, ranges: tuple[Range, ...]) -> Scale:
+def measure(cells: Cells, covariates: int, ranges: tuple[Range, ...], spreads: tuple[float, ...] = ()) -> Scale:
     """The scale of cells that are compact.
 
-    A metric that has not varied in FEWEST outcomes is taken to vary by a part of its range, or of its level.
+    A metric with a declared spread counts GUESS_WEIGHT outcomes of it, and its noise is known from the start. Another
+    one that has not varied in FEWEST outcomes is taken to vary by a part of its range, or of its level.
     """
     observed = cells.observed(covariates)  # (..., N, C)
     weight = cells.n[..., None] * observed
@@ -251,12 +252,16 @@ def measure(cells: Cells, covariates: int, ranges: tuple[Range, ...]) -> Scale:
     own = np.diagonal(cells.scatter, axis1=-2, axis2=-1) * observed
     variance = (own + weight * off**2).sum(-2) / np.maximum(total - 1, 1.0)
     within, freedom = _within_groups(cells, own, weight, off)
-    guess = (within + GUESS_WEIGHT * GUESS_SHARE * variance) / (freedom + GUESS_WEIGHT)
+    assumed = GUESS_SHARE * variance
+    if spreads:
+        declared = np.array(spreads)
+        assumed[..., covariates:] = np.where(declared > 0, declared**2, assumed[..., covariates:])
+    guess = (within + GUESS_WEIGHT * assumed) / (freedom + GUESS_WEIGHT)
     unit = np.sqrt(np.concatenate([variance[..., :covariates], guess[..., covariates:]], -1))
     varies = unit > CONSTANT * np.abs(centre)
     constant = ~varies[..., covariates:] & (total[..., covariates:] >= FEWEST)
-    assumed = sd_if_constant(ranges, np.abs(centre[..., covariates:]))
-    unit[..., covariates:] = np.where(constant, assumed, unit[..., covariates:])
+    level = np.abs(centre[..., covariates:])
+    unit[..., covariates:] = np.where(constant, sd_if_constant(ranges, level), unit[..., covariates:])
     varies[..., covariates:] |= constant
     known = varies[..., covariates:].all(-1).astype(np.float64)
     return Scale(centre, np.where(varies, unit, 1.0), known)

@@ -291,6 +291,7 @@ class Structure:
     covariates: int
     noise: NoiseGroups
     ranges: tuple[Range, ...]  # of the metrics, infinite where one has none
+    spreads: tuple[float, ...] = ()  # declared deviations of their noise, 0 where there is none; (): of no metric
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     ungrouped: bool = False  # some users are in a group, and others in none
 

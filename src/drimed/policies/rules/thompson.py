@@ -16,6 +16,7 @@ from scipy.special import chdtri, ndtri, stdtr
 
 from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
+from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.numerics.quadratic_forms import eigen
 from drimed.policies.rules.base import Ask, Randomisation, shared, tied
@@ -36,6 +37,9 @@ class Thompson:
     """
 
     points: int = 256
+    even: float = (
+        0.0  # share of the probability that all allowed arms have alike, to answer questions about each of them
+    )
 
     reference: ClassVar[str] = "Thompson 1933"
     randomisation: ClassVar[Randomisation] = "closed form"
@@ -43,6 +47,8 @@ class Thompson:
     def __post_init__(self) -> None:
         if self.points < 2 or self.points % 2:
             raise ConfigError(f"points must be an even number, at least 2, got {self.points}")
+        if not 0 <= self.even <= 1:
+            raise ConfigError(f"even must be a share between 0 and 1, got {self.even}")
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, K, mask = offer.features, offer.features.shape[-2], ask.mask
@@ -58,7 +64,8 @@ class Thompson:
             p = np.maximum(best, np.minimum(beats, 1 / self.points))
         if mask is not None:
             p = np.where(mask, p, 0.0)
-        return p / p.sum(-1, keepdims=True)
+        p = (1 - self.even) * p / p.sum(-1, keepdims=True)
+        return p + self.even * probability.uniform(p.shape, mask) if self.even else p
 
     def _best(self, fit: Fit, x: FloatArray, nu: FloatArray, penalty: FloatArray, mask: BoolArray | None) -> FloatArray:
         """The share of points in which each allowed arm is best: (..., K)."""
