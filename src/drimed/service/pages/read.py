@@ -428,5 +428,4 @@ def _outcome_text(event: Event, units: Mapping[str, str]) -> str:
             taken_back = "" if name in new else " taken back"
             if old.get(name) != new.get(name):
                 parts.append(f"{prefix}{name} {' → '.join(values)}{unit}{taken_back}")
-    late = " (after it had been marked as missing)" if body.get("late") else ""
-    return ("corrected: " if event.kind == kinds.AMENDMENT else "recorded: ") + ", ".join(parts) + late
+    return ("corrected: " if event.kind == kinds.AMENDMENT else "recorded: ") + ", ".join(parts)
