@@ -19,6 +19,7 @@ def test_wrong_propensities_are_found() -> None:
     wrong[:, 0] += 0.2
     assert calibration_p_value(log.action, wrong) < 1e-6
     assert calibration_p_value(log.action, log.probabilities) > 1e-3
+    assert calibration_p_value(np.array([0, 1]), np.eye(2)) == 1.0, "a deterministic log has nothing to test"
 
 
 def test_betting_is_not_fooled_by_rare_arms_and_many_looks_but_finds_what_is_wrong() -> None:
@@ -34,10 +35,6 @@ def test_betting_is_not_fooled_by_rare_arms_and_many_looks_but_finds_what_is_wro
         assert alarms([0.97, 0.015, 0.015], [0.97, 0.015, 0.015], n, 200) <= 0.03
     assert alarms([0.5, 0.5], [0.5, 0.5], 600, 100) <= 0.04
     assert alarms([0.5, 0.5], [0.6, 0.4], 1000, 30) > 0.85
-
-
-def test_a_deterministic_log_has_nothing_to_test() -> None:
-    assert calibration_p_value(np.array([0, 1]), np.eye(2)) == 1.0
 
 
 N, ARMS, M = 400, 3, 2

@@ -94,7 +94,7 @@ def test_on_its_own_policy_every_weight_is_one() -> None:
         assert estimated(name, LOG, LOG.probabilities) == pytest.approx(LOG.reward.mean())
 
 
-CAMPAIGNS = [(policy, campaign) for policy in ("random", "bts") for campaign in ("all", "men", "women")]
+CAMPAIGNS = [("random", "all"), ("bts", "men")]
 THEIR_NAMES = {
     "ips": "InverseProbabilityWeighting",
     "snips": "SelfNormalizedInverseProbabilityWeighting",
@@ -124,19 +124,10 @@ def theirs() -> Iterator[Any]:
     fakes["sklearn.utils"].check_random_state = None
     package, ope = types.ModuleType("_obp"), types.ModuleType("_obp.ope")
     package.__path__, ope.__path__ = [str(root)], [str(root / "ope")]
-    added = fakes | {"_obp": package, "_obp.ope": ope}
-    before = {name: sys.modules.get(name) for name in added}
-    sys.modules.update(added)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in (fakes | {"_obp": package, "_obp.ope": ope}).items():
+            patch.setitem(sys.modules, name, module)
         yield importlib.import_module("_obp.ope.estimators")
-    finally:
-        for name in [name for name in sys.modules if name.startswith("_obp.") and name not in added]:
-            del sys.modules[name]
-        for name, module in before.items():
-            if module is None:
-                sys.modules.pop(name, None)
-            else:
-                sys.modules[name] = module
 
 
 @pytest.mark.parametrize(("policy", "campaign"), CAMPAIGNS)
@@ -301,16 +292,11 @@ def test_normal_intervals_cover_values_and_differences() -> None:
     assert (np.mean(inside, axis=0) > 0.88).all()  # 95% less 3.2 standard errors of 100 logs
 
 
-@pytest.mark.parametrize("shape", ["constant", "two clinics", "trend"])
-def test_the_anytime_interval_holds_at_all_times_also_where_the_value_changes(shape: str) -> None:
-    """100 logs, looked at after every 100 decisions."""
+def test_the_anytime_interval_holds_at_all_times_also_where_the_value_changes() -> None:
+    """100 logs of two clinics, one after the other, looked at after every 100 decisions."""
     plan = EvaluationPlan(targets=[TargetPolicy.always("1")], estimators=["ips"], reward_range=(0.0, 1.0))
     n, held, widths = 1000, [], []
-    value_at = {
-        "constant": np.full(n, 0.5),
-        "two clinics": np.where(np.arange(n) < n // 2, 0.2, 0.7),
-        "trend": np.linspace(0.3, 0.5, n),
-    }[shape]
+    value_at = np.where(np.arange(n) < n // 2, 0.2, 0.7)
     for seed in range(100):
         rng = np.random.default_rng(seed)
         action = (rng.random(n) < 0.5).astype(np.intp)
@@ -322,9 +308,8 @@ def test_the_anytime_interval_holds_at_all_times_also_where_the_value_changes(sh
             found, truth = evaluator.result().estimates[0].anytime, value_at[: at + 100].mean()
             assert found is not None
             inside &= found.low <= truth <= found.high
-            width = found.high - found.low
         held.append(inside)
-        widths.append(width)
+        widths.append(found.high - found.low)
     assert np.mean(held) >= 0.95
     assert np.mean(widths) < 0.35
 

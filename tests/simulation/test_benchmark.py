@@ -29,20 +29,9 @@ from drimed.trial import template
 from drimed.trial.spec import TrialSpec
 
 FIELDS = {
-    "policy",
-    "learner",
-    "rule",
-    "guard",
-    "drift",
-    "regret_mean",
-    "regret_median",
-    "regret_q95",
-    "regret_ci",
-    "violations_per_10k",
-    "expected_violations_per_10k",
-    "shortfall",
-    "microseconds_per_decision",
-}
+    "policy", "learner", "rule", "guard", "drift", "regret_mean", "regret_median", "regret_q95", "regret_ci",
+    "violations_per_10k", "expected_violations_per_10k", "shortfall", "microseconds_per_decision",
+}  # fmt: skip
 
 
 def small(name: str, policies: str = "oful,dri_med,dri_med:guard=off", **changes: Any) -> Benchmark:

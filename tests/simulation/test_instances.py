@@ -21,7 +21,6 @@ from drimed.simulation.instances import (
     levels,
     quantile_control,
 )
-from tests.examples import same
 
 AUTHORS = authors_instance()
 MEANS = AUTHORS.means(AUTHORS.preferences)  # (H, K), what the users really get
@@ -50,10 +49,6 @@ def test_an_instance_is_drawn_in_the_authors_order(seed: int, shape: Shape) -> N
         np.testing.assert_allclose(found.covariances[a], raw[a] @ raw[a].T / shape.M, rtol=1e-13)
     np.testing.assert_allclose(found.preference_means, P, rtol=1e-14)
     np.testing.assert_allclose(found.preferences, drawn, rtol=1e-14)
-
-
-def test_the_authors_instance_is_the_one_of_seed_42() -> None:
-    assert same(AUTHORS, draw_instance(42, PAPER_SHAPE))
 
 
 def test_the_authors_oracle_is_wrong_for_two_users_and_hides_a_third_of_a_reward() -> None:
@@ -96,23 +91,12 @@ def test_a_drawn_instance_has_unit_rows_and_distributions(seed: int) -> None:
 BAD_INSTANCES: list[tuple[dict[str, Any], type[DrimedError], str]] = [
     ({"theta": np.full(4, np.nan)}, InputError, "theta must be finite, got nan"),
     ({"theta": np.ones(3)}, ShapeError, r"maps must have shape \(\.\.\., 5, 4, 3\), got \(5, 4, 4\)"),
-    ({"theta": np.asarray(1.0)}, ShapeError, "theta"),
     ({"maps": np.ones(4)}, ShapeError, "maps"),
-    ({"maps": np.full((5, 4, 4), np.inf)}, InputError, "maps must be finite, got inf"),
-    (
-        {"covariances": AUTHORS.covariances[:2]},
-        ShapeError,
-        r"covariances must have shape \(\.\.\., 5, 4, 4\), got \(2, 4, 4\)",
-    ),
+    ({"covariances": AUTHORS.covariances[:2]}, ShapeError, r"covariances must .* 5, 4, 4\), got \(2, 4, 4\)"),
     ({"covariances": -AUTHORS.covariances}, InputError, "covariances must be positive semi-definite"),
     ({"covariances": np.triu(AUTHORS.covariances)}, InputError, "covariances must be symmetric"),
     ({"covariances": 0 * AUTHORS.covariances}, InputError, "covariances"),
-    (
-        {"preferences": AUTHORS.preferences[:, :2]},
-        ShapeError,
-        r"preferences must have shape \(\.\.\., 10, 4\), got \(10, 2\)",
-    ),
-    ({"preferences": np.full((10, 4), np.nan)}, InputError, "preferences must be finite, got nan"),
+    ({"preferences": AUTHORS.preferences[:, :2]}, ShapeError, r"preferences must .* 10, 4\), got \(10, 2\)"),
     ({"preference_means": AUTHORS.preference_means[:2]}, ShapeError, "preference_means must have shape"),
 ]
 
@@ -178,15 +162,11 @@ def test_a_bad_control_is_refused(control: Any, error: type[DrimedError], messag
         given_control(control, AUTHORS)
 
 
-@pytest.mark.parametrize("quantile", [-0.1, 1.1, np.nan])
-def test_a_quantile_out_of_range_is_refused(quantile: float) -> None:
-    with pytest.raises(ConfigError, match=rf"quantile must be in \[0, 1\], got {quantile}"):
-        quantile_control(draw_instance(0), quantile)
-
-
-def test_an_unknown_judgement_is_refused() -> None:
-    with pytest.raises(ConfigError, match="judged_by must be 'preferences' or 'preference_means', got 'rewards'"):
-        quantile_control(draw_instance(0), judged_by="rewards")
+@pytest.mark.parametrize("setting", [{"quantile": -0.1}, {"quantile": np.nan}, {"judged_by": "rewards"}])
+def test_a_quantile_or_judgement_that_is_not_one_is_refused(setting: dict[str, Any]) -> None:
+    ((name, value),) = setting.items()
+    with pytest.raises(ConfigError, match=f"{name} must be .*, got '?{value}"):
+        quantile_control(draw_instance(0), **setting)
 
 
 L, KAPPA = 1000, 100.0
@@ -228,18 +208,12 @@ def test_regime_shift_has_five_levels_that_belong_to_the_definition() -> None:
 
 
 @pytest.mark.parametrize("name", DRIFTS)
-@pytest.mark.parametrize("episodes", [1, 2, 7, 50])
-def test_every_drift_is_finite_and_not_negative_for_any_length(name: str, episodes: int) -> None:
-    f = levels(name, episodes, KAPPA)
-    assert f.shape == (episodes,)
-    assert np.isfinite(f).all()
-    assert (f >= 0).all()
-
-
-@pytest.mark.parametrize("name", DRIFTS)
-def test_every_drift_grows_with_its_magnitude(name: str) -> None:
-    np.testing.assert_allclose(levels(name, 60, 3.0), 3 * levels(name, 60, 1.0), atol=1e-12)
-    assert not levels(name, 60, 0.0).any()
+def test_every_drift_is_not_negative_and_grows_with_its_magnitude(name: str) -> None:
+    for episodes in (1, 2, 7, 60):
+        f = levels(name, episodes, 1.0)
+        assert np.isfinite(f).all()
+        assert (f >= 0).all()
+        np.testing.assert_allclose(levels(name, episodes, 3.0), 3 * f, atol=1e-12)
 
 
 def test_a_drift_can_be_a_function_of_ones_own() -> None:
@@ -252,7 +226,6 @@ def test_a_drift_can_be_a_function_of_ones_own() -> None:
         (("gradul", 10, 1.0), UnknownNameError, "unknown drift 'gradul'; did you mean 'gradual'"),
         (("gradual", 0, 1.0), ConfigError, "number of episodes must be at least 1, got 0"),
         (("gradual", 10, -1.0), ConfigError, "magnitude must be at least 0 and finite, got -1.0"),
-        (("gradual", 10, np.inf), ConfigError, "magnitude must be at least 0 and finite, got inf"),
         (("gradual", 10, np.nan), ConfigError, "magnitude must be at least 0 and finite, got nan"),
         ((lambda e, *_: e[:3], 10, 1.0), ShapeError, r"drift must have shape \(\.\.\., 10\), got \(3,\)"),
         ((lambda e, *_: np.nan * e, 10, 1.0), InputError, "drift must be finite, got nan"),

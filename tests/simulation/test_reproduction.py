@@ -27,28 +27,18 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return out, json.loads((out / "results.json").read_text())
 
 
-def test_every_drift_and_policy_has_its_numbers(small: tuple[Path, dict[str, Any]]) -> None:
+def test_every_part_has_its_numbers(small: tuple[Path, dict[str, Any]]) -> None:
     _, told = small
     assert set(told["main"]) == set(DRIFTS)
     for rows in told["main"].values():
-        assert {"oful", "lin_ts", "lin_med", "lin_imed", "published_dri_med", "published_dri_imed"} <= set(rows)
+        assert set(rows) == {c.key for c in MAIN}
         for numbers in rows.values():
             for metric in ("regret", "regret_as_published"):
-                assert set(numbers[metric]) == {"median", "mean", "q05", "q95"}
                 assert numbers[metric]["q05"] <= numbers[metric]["median"] <= numbers[metric]["q95"]
             assert 0 <= numbers["violation_rate"] <= 1
             assert 0 <= numbers["estimated_violation_rate"] <= 1
-            assert numbers["microseconds_per_decision"] > 0
-
-
-def test_an_unknown_propensity_gives_no_expected_violation_rate(small: tuple[Path, dict[str, Any]]) -> None:
-    _, told = small
-    assert told["main"]["gradual"]["lin_ts"]["expected_violation_rate"] is None
-    assert told["main"]["gradual"]["lin_med"]["expected_violation_rate"] is not None
-
-
-def test_ablations_allocation_and_random_instances_are_there(small: tuple[Path, dict[str, Any]]) -> None:
-    _, told = small
+        # Thompson sampling has no propensities.
+        assert [rows[p]["expected_violation_rate"] is None for p in ("lin_ts", "lin_med")] == [True, False]
     assert set(told["ablations"]["quantile"]) == {"0.25", "0.5", "0.75"}
     assert set(told["ablations"]["tolerance"]) == {"0.05", "0.1", "0.2", "0.3", "0.5"}
     for shares in told["allocation"]["share"].values():

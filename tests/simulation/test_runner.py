@@ -116,18 +116,13 @@ def test_metrics_are_what_a_slow_loop_finds(rotation: float, episodes_per_block:
         assert values.any(), name  # a metric that is zero throughout would be compared with nothing
 
 
-def test_without_exact_probabilities_expectations_are_unknown() -> None:
-    it = tiny()
-    sums = Judge(world=it, tolerance=TOLERANCE).episode_sums(next(it.blocks()), random_log(exact=False))
-    for name, values in sums.items():
-        assert np.isnan(values).all() == name.endswith(".expected"), name
-
-
-def test_what_needs_a_theta_on_the_offers_features_is_unknown_without_one() -> None:
-    it, log = tiny(), random_log()
+def test_what_needs_exact_probabilities_or_a_theta_on_the_offers_features_is_unknown_without() -> None:
+    judge = Judge(world=tiny(), tolerance=TOLERANCE)
+    block, log = next(tiny().blocks()), random_log()
     log.theta = None
-    sums = Judge(world=it, tolerance=TOLERANCE).episode_sums(next(it.blocks()), log)
-    for name, values in sums.items():
+    for name, values in judge.episode_sums(block, random_log(exact=False)).items():
+        assert np.isnan(values).all() == name.endswith(".expected"), name
+    for name, values in judge.episode_sums(block, log).items():
         assert np.isnan(values).all() == (name.endswith(".estimated") or name == "parameter_error"), name
 
 

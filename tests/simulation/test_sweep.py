@@ -27,19 +27,17 @@ PLAN = {p: Run(policy=p, scenario=SHORT, seeds=(0, 1)) for p in ("oful", "lin_me
 PLAN_KEYS = {run.key(): policy for policy, run in PLAN.items()}
 
 
-def assert_same_record(one: RunRecord, other: RunRecord) -> None:
-    assert one.curves.keys() == other.curves.keys()
-    for name in one.curves:
-        np.testing.assert_array_equal(one.curves[name], other.curves[name], err_msg=name)
-    np.testing.assert_array_equal(one.allocation, other.allocation)
+def assert_same(found: Mapping[Any, RunRecord], expected: Mapping[Any, RunRecord]) -> None:
+    assert found.keys() == expected.keys()
+    for key, record in expected.items():
+        assert found[key].curves.keys() == record.curves.keys()
+        for name, curve in record.curves.items():
+            np.testing.assert_array_equal(found[key].curves[name], curve, err_msg=name)
+        np.testing.assert_array_equal(found[key].allocation, record.allocation)
 
 
 def test_the_number_of_processes_does_not_change_any_result(tmp_path: Path) -> None:
-    one = sweep(PLAN, tmp_path / "one", jobs=1)
-    two = sweep(PLAN, tmp_path / "two", jobs=2)
-    assert one.keys() == two.keys()
-    for key in one:
-        assert_same_record(one[key], two[key])
+    assert_same(sweep(PLAN, tmp_path / "two", jobs=2), sweep(PLAN, tmp_path / "one", jobs=1))
 
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
@@ -74,13 +72,13 @@ def test_many_seeds_are_computed_and_stored_in_blocks_and_give_the_same_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(policy="dri_med", scenario=replace(SHORT, instances="random"), seeds=tuple(range(5)))
-    whole = sweep({"run": run}, tmp_path / "whole", jobs=1)["run"]
+    whole = sweep({"run": run}, tmp_path / "whole", jobs=1)
     monkeypatch.setattr(PaperScenario, "seeds_per_block", 2)
     assert [block.seeds for block in run.blocks()] == [(0, 1), (2, 3), (4,)]
     told: list[bool] = []
     sweep({"block": run.blocks()[1]}, tmp_path / "blocks", jobs=1)
-    found = sweep({"run": run}, tmp_path / "blocks", jobs=2, on_done=lambda done: told.append(done.stored))["run"]
-    assert_same_record(found, whole)
+    found = sweep({"run": run}, tmp_path / "blocks", jobs=2, on_done=lambda done: told.append(done.stored))
+    assert_same(found, whole)
     assert sorted(told) == [False, False, True]
     assert {p.stem for p in (tmp_path / "blocks").glob("*.npz")} == {block.key() for block in run.blocks()}
 
@@ -97,15 +95,6 @@ def test_an_interrupted_sweep_keeps_what_is_finished(tmp_path: Path) -> None:
     assert told == [True, True, False]
 
 
-DASK_PLAN = {
-    (policy, drift): Run(
-        policy=policy,
-        scenario=PaperScenario(instances="random", setting=Setting(episodes=40, drift=drift)),
-        seeds=tuple(range(4)),
-    )
-    for policy in ("oful", "dri_med", "published_dri_med")
-    for drift in ("none", "gradual")
-}
 # Dask leaves sockets and deprecations of their own behind.
 THIRD_PARTY_WARNINGS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
@@ -120,14 +109,6 @@ LONG = {
     )
     for seed in range(12)
 }
-
-
-def assert_same(found: Mapping[Any, RunRecord], expected: Mapping[Any, RunRecord]) -> None:
-    assert found.keys() == expected.keys()
-    for key, record in expected.items():
-        for name, curve in record.curves.items():
-            np.testing.assert_array_equal(found[key].curves[name], curve, err_msg=name)
-        np.testing.assert_array_equal(found[key].allocation, record.allocation)
 
 
 class DaskOnLoopback:
@@ -180,14 +161,7 @@ def long_here(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, RunRecord]:
 
 
 @THIRD_PARTY_WARNINGS
-def test_a_dask_cluster_gives_the_same_bits(dask: DaskOnLoopback, tmp_path: Path) -> None:
-    here = sweep(DASK_PLAN, tmp_path / "here", jobs=1)
-    there = sweep(DASK_PLAN, tmp_path / "there", cluster=f"dask={dask.address}")
-    assert_same(there, here)
-
-
-@THIRD_PARTY_WARNINGS
-def test_a_killed_dask_worker_costs_time_and_no_result(
+def test_a_dask_cluster_gives_the_same_bits_and_a_killed_worker_costs_time_and_no_result(
     dask: DaskOnLoopback, long_here: dict[Any, RunRecord], tmp_path: Path
 ) -> None:
     killed: list[int] = []
@@ -232,5 +206,5 @@ def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("drimed.simulation.sweep.SCHEDULER_TIMEOUT", 1)
     start = time.monotonic()
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1"):
-        sweep(DASK_PLAN, tmp_path, cluster="dask=tcp://127.0.0.1:1")
+        sweep(PLAN, tmp_path, cluster="dask=tcp://127.0.0.1:1")
     assert time.monotonic() - start < 60

@@ -195,11 +195,6 @@ def test_a_bad_world_is_refused(change: dict[str, Any], error: type[DrimedError]
         World(**(SOUND | change))
 
 
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(InputError, match="seed must be a non-negative integer, got -1"):
-        next(World(**(SOUND | {"seeds": [-1]})).blocks())
-
-
 def test_a_mixed_control_reaches_the_offers() -> None:
     control = given_control([0.2, 0.3, 0.5, 0.0, 0.0], INSTANCE)
     offer = next(World(**(SOUND | {"controls": [control]})).blocks()).offers(0, slice(3, 4))
@@ -216,9 +211,7 @@ def test_a_mixed_control_reaches_the_offers() -> None:
         ({"magnitude": -1.0}, "magnitude must be at least 0 and finite, got -1.0"),
         ({"reward_noise": 0.0}, "reward_noise must be positive.*, got 0.0"),
         ({"reward_noise": np.nan}, "reward_noise must be positive.*, got nan"),
-        ({"reward_noise": np.inf}, "reward_noise must be positive.*, got inf"),
         ({"context_noise": -1.0}, "context_noise must be at least 0.*got -1.0"),
-        ({"context_noise": np.nan}, "context_noise must be at least 0.*got nan"),
         ({"context_noise": np.inf}, "context_noise must be at least 0.*got inf"),
         ({"tails": 2.0}, "tails must be above 2 degrees of freedom.*got 2.0"),
     ],
