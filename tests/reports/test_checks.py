@@ -82,7 +82,7 @@ def test_a_withdrawn_promise_is_said_first_with_advice() -> None:
     found = analyse(world("seasons", 0)[0])
     said = summary(found)
     assert "do not hold, because the model is wrong: " in said[0]
-    assert "outcomes shift between seasons" in said[0]
+    assert "outcomes differ between seasons" in said[0]
     assert any("the model has no season level" in alarm.advice for alarm in found.checks.alarms)
 
 

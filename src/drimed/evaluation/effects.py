@@ -100,16 +100,13 @@ def effect_scores(
     is left out. With a `reward_range`, predictions are kept within it, and an exact band is possible.
     """
     e = arrays.probabilities("probabilities", arrays.finite("probabilities", probabilities))
-    K = e.shape[-1]
     r = arrays.finite("reward", reward)
     a: IntArray = np.asarray(action, np.intp)
     if r.shape != a.shape or e.shape[:-1] != a.shape:
         raise ShapeError(f"action, reward and probabilities do not fit: {a.shape}, {r.shape}, {e.shape}")
-    g = np.broadcast_to(arrays.shaped("contrast", arrays.finite("contrast", contrast), (K,)), e.shape)
-    if predictions is None:
-        q = running_predictions(a, r, K)
-    else:
-        q = np.broadcast_to(arrays.shaped("predictions", arrays.finite("predictions", predictions), (K,)), e.shape)
+    g = np.broadcast_to(arrays.finite("contrast", contrast), e.shape)
+    past = running_predictions(a, r, e.shape[-1]) if predictions is None else predictions
+    q = np.broadcast_to(arrays.finite("predictions", past), e.shape)
     ends = None
     if reward_range is not None:
         least, most = reward_range

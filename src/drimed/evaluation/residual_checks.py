@@ -47,19 +47,15 @@ MOVING = ("arm", "trend", "season x arm", "serial")  # a discount is for these: 
 CONTROL_PLOTS = {"season", "group", "user", "season x group", "trend"}  # a control plot shares these levels
 OUTLIER = "outlier"
 NOT_SERIOUS = ("spread by ", OUTLIER, "tails", "two values", "small counts")
+UNITS = ("season", "group", "user")
 FINDINGS = {  # of a check by its name; {size} is what it measures
-    "season": "outcomes shift between seasons",
-    "group": "outcomes differ between groups",
-    "user": "outcomes differ between users",
+    **{unit: f"outcomes differ between {unit}s" for unit in UNITS},
+    **{f"{unit} x arm": f"effects of arms differ between {unit}s" for unit in UNITS},
+    **{f"spread by {unit}": f"outcomes scatter more in some {unit}s than in others" for unit in ("season", "group")},
     "arm": "arms differ from what the model says of them",
-    "season x arm": "arms do better in some seasons than in others",
-    "group x arm": "arms do better in some groups than in others",
-    "user x arm": "arms do better for some users than for others",
     "season x group": "groups shift against each other from season to season",
     "trend": "outcomes follow a trend over time",
     "spread by arm": "outcomes scatter more under some arms than under others",
-    "spread by season": "outcomes scatter more in some seasons than in others",
-    "spread by group": "outcomes scatter more in some groups than in others",
     "spread by fitted mean": "the larger outcomes are, the more (or the less) they scatter",
     "serial": "an outcome of a user resembles the one before (correlation {size:.2f})",
     OUTLIER: "one outcome lies far from all others ({place})",
@@ -74,12 +70,8 @@ COVARIATE_FINDINGS = {  # of a check by the part of its name after the covariate
     "arms": "what an arm does depends on {}",
 }
 TERMS = {  # of the model that would explain a finding
-    "season": "season level",
-    "group": "group level",
-    "user": "user level",
-    "season x arm": "effects that vary by season",
-    "group x arm": "effects that vary by group",
-    "user x arm": "effects that vary by user",
+    **{unit: f"{unit} level" for unit in UNITS},
+    **{f"{unit} x arm": f"effects that vary by {unit}" for unit in UNITS},
     "season x group": "level for each group and season (a block)",
     "trend": "season level",
 }
@@ -338,7 +330,7 @@ def _by_level(name: str, adds: Space, given: Space = NOTHING) -> _Candidate:
 def _by_line(name: str, x: FloatArray, factors: dict[str, IntArray], given: Space = NOTHING) -> _Candidate:
     """A line in x beyond what is given; where its units are found to have levels, against the scatter of these."""
     adds, values = Space((), (_column(x),)), codes(x)
-    units = [factors[f] for f in ("season", "group", "user") if f in factors and _nested(values, factors[f])]
+    units = [factors[f] for f in UNITS if f in factors and _nested(values, factors[f])]
     if not units:
         return _by_level(name, adds, given)
     unit = units[0]  # the coarsest within which x is always the same
