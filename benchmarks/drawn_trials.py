@@ -88,8 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def believed() -> dict[str, Family]:
     """The families whose variances a field has, by the name of their deviation."""
-    sites = FieldSetting().sites
-    sizes = {"user": sites, "group": sites, "block": 1}
+    sizes = {"member": 1, "block": 1}  # every site is one user
     return {DEVIATIONS[f.name]: f for f in field_families(Terms(), sizes) if f.name in DEVIATIONS}
 
 
