@@ -73,7 +73,7 @@ WRONG = [
     ("decision,yield,notes\n1,8,7\n", "row 2: is 8,7 under yield and notes one number"),
     ("decision;yield\n1;8,7\n2;1.234\n", "row 3: yield 1.234 can be read as"),
     ("decision,yield,moisture\n1,8,9\n", "unknown column 'moisture'"),
-    ("decision,episode,yield\n1,2,8.7\n", "row 2: decision 1 is for episode '1', the sheet says '2'"),
+    ("decision,episode,yield\n1,2,8.7\n", "row 2: decision 1 is for episode 1, the sheet says '2'"),
     ("decision,user\n1,north\n", "the sheet has no outcomes"),
 ]
 
@@ -87,6 +87,17 @@ def test_a_sheet_with_a_doubt_is_refused_with_its_row_and_nothing_is_recorded(
     assert result.exit_code != 0
     assert said in str(result.exception)
     assert line.status("farms")["events"] == before
+
+
+def test_whole_numbers_side_by_side_where_decimals_are_usual_are_asked_about(line: CommandLine) -> None:
+    line.ok("tell", "farms", line.write("a.csv", "decision,yield\n2,9.25\n"))
+    path = line.write("o.csv", "decision,user,yield,leaching\n1,north,8,7\n")
+    said = "row 2: decision 1: is 8,7 under yield and leaching one number, a decimal comma?"
+    assert said in line.run("tell", "farms", path).output
+    assert outcomes(line)[0] == (None, None)
+    line.ok("tell", "farms", path, "--yes")
+    assert outcomes(line)[0] == (8.0, 7.0)
+    assert "already recorded" in line.ok("tell", "farms", path)
 
 
 @pytest.mark.parametrize("value", ["-9999", "15.001"])

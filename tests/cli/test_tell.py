@@ -32,13 +32,13 @@ def test_a_dry_run_says_what_would_be_done_and_that_nothing_was(line: CommandLin
     assert outcomes(line) == [(8.0, 30.0), (None, None), (None, None)]
 
 
-def test_what_is_still_to_come_is_counted_with_the_command_that_lists_it(line: CommandLine) -> None:
+def test_what_is_still_to_come_is_named_with_the_command_that_lists_it(line: CommandLine) -> None:
     sheet = line.write("o.csv", "decision,yield,leaching\n1,8,\n2,,31\n3,,\n")
     assert line.ok("tell", "farms", sheet, "--dry-run") == "2 would be recorded. Nothing was written.\n"
     assert line.ok("tell", "farms", sheet).splitlines() == [
         "2 recorded",
-        "1 is pending: drimed trial decisions farms --state pending",
-        "2 are partial: drimed trial decisions farms --state partial",
+        "1 is pending: decision 3 (river); drimed trial decisions farms --state pending",
+        "2 are partial: decision 2 (hill), decision 1 (north); drimed trial decisions farms --state partial",
     ]
     line.ok("missing", "farms", "--decision", "3", "--reason", "hail")
     assert line.ok("tell", "farms", "--decision", "1", "--value", "leaching=30").startswith("1 completed\n1 is partial")

@@ -159,6 +159,28 @@ def test_a_context_may_be_given_again_as_another_text_for_it_or_left_empty(field
     assert field.state().episode.number == 1
 
 
+@pytest.mark.parametrize(
+    ("column", "cells", "said"),
+    [
+        ("rain", ("450.0", "999"), "row 3: decision 4 is for rain 600.0, the sheet says '999'; was one column sorted"),
+        ("slope", ("steep", ""), "row 2: decision 1 is for slope 'flat', the sheet says 'steep'"),
+        ("ph", ("", "6.1"), "row 3: decision 4 is for ph 7.0, the sheet says '6.1'"),
+        ("soil", ("loam", "loam"), "row 2: decision 1 is for soil 'sand', the sheet says 'loam'"),
+        ("rain", ("wet", ""), "row 2: .* for rain 450.0, the sheet says 'wet'"),
+    ],
+)
+def test_an_outcome_beside_a_context_or_an_attribute_of_another_decision_is_refused(
+    field: Trial, column: str, cells: tuple[str, str], said: str
+) -> None:
+    ask(field, SEASON, episode=1)
+    before = field.state().hash
+    with field.writing() as tx, pytest.raises(BatchError, match=said):
+        sheets.tell_sheet(tx, read(f"decision,{column},yield\n1,{cells[0]},7\n4,{cells[1]},8\n"))
+    assert field.state().hash == before
+    with field.writing() as tx:  # contexts as the trial wrote them, or as the spreadsheet program did
+        assert len(sheets.tell_sheet(tx, read("decision;rain;ph;yield\n1;450,0;;7,1\n4;600.0;7;8,2\n"))) == 2
+
+
 def test_nobody_chooses_an_arm_with_a_sheet(field: Trial) -> None:
     before = field.state().hash
     text = "user,plot,rain,slope,arm\nnorth,A1,450,flat,\nnorth,B1,450,flat,new\nsouth,,600,steep,old\n"

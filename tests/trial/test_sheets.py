@@ -59,7 +59,7 @@ def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Tri
     with pytest.raises(InputError) as error:
         sheets.read_ask_sheet(trial.state(), Table.of(rows))
     there = "the sheet has no columns 'user', 'rain'; it has 'Farm', 'RAIN (sum)'"
-    assert str(error.value) == there
+    assert str(error.value) == f"{there}; call 'Farm' 'user' if that is meant"
     with pytest.raises(InputError) as error:
         sheets.read_ask_sheet(trial.state(), Table.of([{"who": "north", "rain": "4"}]))
     assert str(error.value) == "the sheet has no column 'user'; it has 'who', 'rain'"
@@ -80,6 +80,9 @@ def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
         ({"user": "south"}, "row 2: decision 1 is for user 'north', the sheet says 'south'"),
         ({"yield": "abc"}, "row 2: yield must be a number"),
         ({"yeild": "3"}, "unknown column 'yeild'; did you mean 'yield'"),
+        ({"Farm": "north"}, "unknown column 'Farm'; did you mean 'user'"),
+        ({"Treatment": "a"}, "unknown column 'Treatment'; did you mean 'arm'"),
+        ({"Year": "2026"}, "unknown column 'Year'; did you mean 'season'"),
         ({"decision": "99"}, "row 2: decision: trial 'small' has no decision 99"),
         ({"decision": "1.5"}, "row 2: decision must be a whole number"),
         ({"decision": "1e300"}, "row 2: decision must be a whole number"),

@@ -85,9 +85,9 @@ def test_what_is_written_is_read_again(suffix: str) -> None:
         ("a\n\ud800\n", "", "a character that is not valid Unicode"),
         ("[" * 100_000, "s.json", "nested too deeply"),
         ('[{"a": ' + "9" * 5000 + "}]", "s.json", "too many digits"),
-        ('[{"a": 1}, {"a": "\\ud800"}]', "s.json", "a text has a character that is not valid Unicode"),
-        ('[{"\\ud800": 1}]', "s.json", "a text has a character that is not valid Unicode"),
-        ('[{"a": 1, "b": 2, "a": 3}]', "s.json", "two fields of a record have the name 'a'"),
+        ('[{"a": 1}, {"a": "\\ud800"}]', "s.json", "row 3: a text has a character that is not valid Unicode"),
+        ('[{"\\ud800": 1}]', "s.json", "row 2: a text has a character that is not valid Unicode"),
+        ('[{"a": 1, "b": 2, "a": 3}]', "s.json", "row 2: two fields have the name 'a'"),
     ],
 )
 def test_a_sheet_that_is_none_or_leaves_a_doubt_is_refused(text: str, name: str, said: str) -> None:

@@ -17,17 +17,17 @@ from drimed.cli import console as ui
 from drimed.cli.console import AsJson, Dry, Force, Why, Yes, note, say
 from drimed.errors import InputError, UnknownNameError
 from drimed.formatting import NOT_KNOWN, amount, counted, listed, short
-from drimed.records import STATES, AskRequest, Head, Report, TellRequest
-from drimed.trial.store import DEFAULT, open_store
+from drimed.records import PARTIAL, PENDING, STATES, AskRequest, Head, Report, TellRequest
+from drimed.trial.store import DEFAULT, Search, open_store
 
 if TYPE_CHECKING:
     from drimed.records import Claim, Decision, Event, Receipt
-    from drimed.trial.state import Counts
     from drimed.trial.transaction import Transaction
     from drimed.trial.trial import Trial
 
 NOTHING_WRITTEN = ". Nothing was written."
 NOTHING_DRAWN = ". Nothing was recorded, and no arm was drawn."
+MOST_NAMED = 5  # decisions
 NOT_PROVED = 2  # exit code where a proof needs something that is not here
 
 Texts = list[str] | None
@@ -261,24 +261,25 @@ def tell(
 
     table = ui.read_sheet(sheet) if sheet is not None else None
 
-    def record(confirm: bool) -> tuple[list[Receipt], Counts]:
+    def record(confirm: bool) -> list[Receipt]:
         with opened.writing(dry_run=dry_run) as tx:
             if table is not None:
-                receipts = sheets.tell_sheet(tx, table, ignore or (), confirm=confirm)
-            else:
-                report = Report(int(decision or 0), ui.values(value), ui.values(control) if control else None)
-                receipts = trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm))
-            return receipts, tx.state.counts
+                return sheets.tell_sheet(tx, table, ignore or (), confirm=confirm)
+            report = Report(int(decision or 0), ui.values(value), ui.values(control) if control else None)
+            return trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm))
 
-    receipts, counts = ui.confirming(record, yes)
+    receipts = ui.confirming(record, yes)
     results = Counter(_result(r, dry_run) for r in receipts)
     say(", ".join(f"{n} {result}" for result, n in results.items()) + (NOTHING_WRITTEN if dry_run else ""))
     if waits := [r for r in receipts if r.waits_for]:
         what = f"{len(waits)} {'would be ' if dry_run else ''}recorded but not learned from yet"
         say(f"{what}: decision {waits[0].decision} waits for {', '.join(waits[0].waits_for)}")
-    for state, n in (("pending", counts.pending), ("partial", counts.partial)):
-        if n and not dry_run:
-            say(f"{_are(n)} {state}: drimed trial decisions {opened.name} --state {state}")
+    with opened.reading() as (ledger, state):
+        for kind in () if dry_run else (PENDING, PARTIAL):
+            if rows := ledger.decision_rows(Search(state=kind), limit=MOST_NAMED):
+                n, named = getattr(state.counts, kind), [f"decision {row.decision} ({row.user})" for row in rows]
+                named += ["..."] if n > len(rows) else []
+                say(f"{_are(n)} {kind}: {', '.join(named)}; drimed trial decisions {opened.name} --state {kind}")
 
 
 def _result(receipt: Receipt, dry_run: bool) -> str:
@@ -558,7 +559,7 @@ def decisions(
     if blinded and arm:
         raise InputError("--blinded shows no arms: leave out --arm")
     from drimed.trial import blinding, queries, sheets
-    from drimed.trial.store import SEARCHES, Search
+    from drimed.trial.store import SEARCHES
 
     if state and state not in SEARCHES:
         raise UnknownNameError("state", state, SEARCHES)

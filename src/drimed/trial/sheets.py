@@ -8,7 +8,8 @@ follow the name; another one than the trial file declares is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -19,7 +20,7 @@ from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError,
 from drimed.records import AskRequest, Decision, Fault, Receipt, Report, TellRequest
 from drimed.trial import ask, tables, tell
 from drimed.trial.ask import Place, places, resolve_user
-from drimed.trial.problem import Problem, plot_key
+from drimed.trial.problem import Problem, alike, plot_key
 from drimed.trial.seasons import COLUMNS, UNNAMED, iso
 from drimed.trial.spec import (
     ATTRIBUTE,
@@ -44,6 +45,10 @@ from drimed.trial.transaction import Transaction
 SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 PLACES = ("plot", "block")  # columns that are written only where there are any
 CLOSE = 0.7  # the similarity of two names that were probably meant to be one
+_USERS = ("farm", "farmer", "grower", "site", "field", "location", "clinic", "patient", "shop", "reader")
+USUAL_WORDS = dict.fromkeys(_USERS, "user") | {  # for the sheet's own columns: for hints, and never read as such
+    "parcel": "plot", "plot number": "plot", "treatment": "arm", "variant": "arm", "year": "season"
+}  # fmt: skip
 _NUMBER = re.compile(r"[+-]?[\d.,]+")
 
 Value = float | str
@@ -180,7 +185,8 @@ class Columns:
 
     def refuse(self, name: str) -> None:
         """Raise an unknown column."""
-        raise UnknownNameError("column", name, {column.heading for column in self.all})
+        known, usual = {column.heading for column in self.all}, USUAL_WORDS.get(folded(name))
+        raise UnknownNameError("column", name, known, meant=usual if usual in known else None)
 
 
 class Sheet:
@@ -205,24 +211,24 @@ class Sheet:
 
     @cached_property
     def marks(self) -> Marks:
-        """The decimal marks.
-
-        Where commas separate cells, a number beside a column for people that has digits only is refused: 400,5 may
-        have been one number.
-        """
-        errors: dict[int, str] = {}
-        for left, right in pairwise(self.table.names) if self.table.separator == "," else ():
-            is_free = right not in self.meanings or self.meanings[right].part == NOTE
-            if self.meanings.get(left) not in self.numeric or not is_free or folded(right) in self.ignored:
-                continue
-            for row in self.table.rows:
-                decimal = tables.decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")])
-                if decimal is not None:
-                    point = decimal.replace(",", ".")
-                    errors[row.number] = f"is {decimal} under {left} and {right} one number? Write {point}, or words"
-        refuse(errors)
+        """The decimal marks. Digits alone in a column for people are refused beside a number, which they may end."""
+        refuse(
+            {
+                row: f"is {decimal} under {left} and {right} one number? Write {decimal.replace(',', '.')}, or words"
+                for row, left, right, decimal in self.split_numbers()
+                if right not in self.meanings or self.meanings[right].part == NOTE
+            }
+        )
         names = [name for name, column in self.meanings.items() if column in self.numeric]
         return tables.marks(self.table.separator, (cell for name in names for cell in self.table.column(name)))
+
+    def split_numbers(self) -> Iterator[tuple[int, str, str, str]]:
+        """Whole numbers side by side where commas separate cells: row, both columns, and the one number it may be."""
+        for left, right in pairwise(self.table.names) if self.table.separator == "," else ():
+            if self.meanings.get(left) in self.numeric and folded(right) not in self.ignored:
+                for row in self.table.rows:
+                    if decimal := tables.decimal_by_comma([row.cells.get(left, ""), row.cells.get(right, "")]):
+                        yield row.number, left, right, decimal
 
 
 # Sheets that ask
@@ -339,7 +345,9 @@ def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
     needed = [USER, *(Column(CONTEXT, name) for name in state.problem.fields)]
     if table.rows and (absent := [repr(c.name) for c in needed if c not in present]):
         noun, there = "column" if len(absent) == 1 else "columns", ", ".join(map(repr, table.names))
-        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {there}")
+        usual = [name for name in table.names if repr(USUAL_WORDS.get(folded(name))) in absent]
+        hint = f"; call {usual[0]!r} {USUAL_WORDS[folded(usual[0])]!r} if that is meant" if usual else ""
+        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {there}{hint}")
 
 
 def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks) -> _AskRow:
@@ -496,7 +504,7 @@ def tell_sheet(
 
     Empty cells are still to come, and rows without any outcome are passed over, so that the sheet of `ask` can be
     filled in bit by bit; a sheet without any outcome is refused. The columns that `ask` wrote may stay; a user, a plot,
-    an arm or a season that is not the decision's is an error: one column was sorted alone. A `blinded` person sends no
+    an arm or a context that is not the decision's is an error: one column was sorted alone. A `blinded` person sends no
     arms: it could be tried which one is not refused.
     """
     columns = Columns.of(tx.state.problem)
@@ -527,8 +535,9 @@ def tell_sheet(
     if not reports:
         wanted = ", ".join(tx.state.problem.metrics)
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
+    doubts = list(_split_decimals(tx.state, sheet, reports, recorded))
     try:
-        return tell.tell(tx, TellRequest(reports=list(reports.values()), confirm=confirm))
+        return tell.tell(tx, TellRequest(reports=list(reports.values()), confirm=confirm), doubts)
     except BatchError as error:
         numbers = list(reports)
         raise type(error)(replace(f, path=f.path[2:], row=numbers[int(f.path[1])]) for f in error.faults) from None
@@ -556,20 +565,51 @@ def _report(cells: Cells, marks: Marks) -> Report:
     return Report(decision_number(cells, marks), values[METRIC], values[CONTROL] or None)
 
 
-def _mismatch(state: TrialState, cells: Cells, recorded: RecordedDecision) -> str | None:
-    """The difference of a row from its decision in the user, the place, the arm or the season."""
-    body = recorded.body
-    own = {"user": str(recorded.event.user), "plot": body.plot, "block": body.block, "arm": body.arm}
-    own |= {"season": state.seasons.get(body.episode, UNNAMED).name, "episode": str(body.episode)}
-    for name, truth in own.items():
-        if (cell := cells.get(Column(SHEET, name))) is None:
+def _split_decimals(
+    state: TrialState, sheet: Sheet, reports: Mapping[int, Report], recorded: Mapping[int, RecordedDecision]
+) -> Iterator[Fault]:
+    """New whole numbers side by side where decimals are usual, and no decimal point anywhere: 8,7 may be one number."""
+    metrics = {name: column.name for name, column in sheet.meanings.items() if column.part in (METRIC, CONTROL)}
+    if any("." in str(cell) for name in metrics for cell in sheet.table.column(name)):
+        return
+    usual, rows = dict(zip(state.problem.metrics, state.usual, strict=True)), list(reports)
+    for row, left, right, decimal in sheet.split_numbers():
+        if row not in reports or not {left, right} <= metrics.keys() or not usual[metrics[left]].fractional:
             continue
+        report = reports[row]
+        before = recorded[report.decision].outcome if report.decision in recorded else None
+        if (before or {}).get("metrics") != report.outcome:
+            message = f"decision {report.decision}: is {decimal} under {left} and {right} one number, a decimal comma?"
+            yield Fault(("reports", rows.index(row), "outcome", metrics[left]), message, severity="unlikely")
+
+
+def _mismatch(state: TrialState, cells: Cells, recorded: RecordedDecision) -> str | None:
+    """The difference of a row from its decision: another user, place, arm, season, context or attribute."""
+    body, user, which = recorded.body, str(recorded.event.user), recorded.decision
+    truths = {Column(SHEET, name): getattr(body, name) for name in ("episode", "plot", "block", "arm")}
+    truths |= {USER: user, SEASON: state.seasons.get(body.episode, UNNAMED).name}
+    truths |= {Column(CONTEXT, name): value for name, value in state.context_of(body.context or ()).items()}
+    attributes = state.profile(user).definition.attributes or {}
+    truths |= {Column(ATTRIBUTE, name): value for name, value in attributes.items()}
+    for column, cell in cells.items():
+        if is_missing(cell) or (column not in truths and column.part not in (CONTEXT, ATTRIBUTE)):
+            continue
+        truth = truths.get(column)
         if truth is None:
-            return f"unknown column {name!r}: decision {recorded.decision} has no {name}"
-        if tidy(text(cell)) != tidy(truth):
-            said = f"decision {recorded.decision} is for {name} {truth!r}, the sheet says {cell!r}"
+            return f"unknown column {column.name!r}: decision {which} has no {column.name}"
+        if not _reads_as(cell, truth):
+            said = f"decision {which} is for {column.name} {truth!r}, the sheet says {cell!r}"
             return f"{said}; was one column sorted without the others?"
     return None
+
+
+def _reads_as(cell: Any, truth: Value) -> bool:
+    """True if a cell can be read as a recorded value, with either decimal mark."""
+    if isinstance(truth, str):
+        return tidy(text(cell)) == tidy(truth)
+    with suppress(InputError):
+        return alike(number("", text(cell).replace(",", ".")), truth)
+    return False
 
 
 # Sheets to hand out

@@ -64,6 +64,12 @@ class Spread:
         squares = self.squares - (value - self.mean) * (value - mean)
         return Spread(self.n - 1, mean, squares) if squares > LOST_SHARE * self.squares else Spread()
 
+    @property
+    def fractional(self) -> bool:
+        """Whether some of the values were certainly no whole numbers: their sum or that of their squares is none."""
+        sums = (self.n * self.mean, self.squares + self.n * self.mean**2)
+        return any(abs(s - round(s)) > LOST_SHARE * max(1.0, abs(s)) for s in sums)
+
     def is_far(self, value: float, deviations: float) -> bool:
         """Whether a value is more than so many standard deviations from the mean."""
         return self.n >= FEWEST and abs(value - self.mean) > deviations * sqrt(self.squares / (self.n - 1)) > 0

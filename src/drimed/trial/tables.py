@@ -285,25 +285,21 @@ def _misfit(cells: list[Any], names: Sequence[str], separator: str, *, longer: b
 
 def _json_table(text: str) -> Table:
     try:
-        data = json.loads(text, object_pairs_hook=_record)
-    except InputError:
-        raise
+        data = json.loads(text, object_pairs_hook=tuple)  # of pairs: a name that comes twice is not lost
     except json.JSONDecodeError as error:
         raise InputError(f"line {error.lineno}: not JSON: {error.msg}") from None
     except (ValueError, RecursionError):
         raise InputError("not JSON: a number has too many digits, or lists are nested too deeply") from None
-    if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
+    if not isinstance(data, list) or not all(isinstance(row, tuple) for row in data):
         raise InputError("expected a list of records: [{...}, {...}]")
-    return Table.of(data)
-
-
-def _record(pairs: list[tuple[str, Any]]) -> Record:
-    """A record of JSON, from its fields before a name that comes twice is lost."""
-    if (again := first_twice([tidy(name) for name, _ in pairs])) is not None:
-        raise InputError(f"two fields of a record have the name {again!r}")
-    if not all(is_whole(part) for pair in pairs for part in pair if isinstance(part, str)):
-        raise InputError(f"a text {_SURROGATE}")
-    return {tidy(name): "[...]" if isinstance(value, list | dict) else value for name, value in pairs}
+    errors: dict[int, str] = {}
+    for number, pairs in enumerate(data, FIRST_ROW):
+        if (again := first_twice([tidy(name) for name, _ in pairs])) is not None:
+            errors[number] = f"two fields have the name {again!r}"
+        elif not all(is_whole(part) for pair in pairs for part in pair if isinstance(part, str)):
+            errors[number] = f"a text {_SURROGATE}"
+    refuse(errors)
+    return Table.of({tidy(k): "[...]" if isinstance(v, list | tuple) else v for k, v in pairs} for pairs in data)
 
 
 # Workbooks

@@ -20,8 +20,8 @@ from drimed.trial.state import RecordedDecision, TrialState, decision_number
 from drimed.trial.transaction import Transaction
 
 
-def tell(tx: Transaction, request: TellRequest) -> list[Receipt]:
-    """Record all of the outcomes or, if one is refused, none."""
+def tell(tx: Transaction, request: TellRequest, doubts: Sequence[Fault] = ()) -> list[Receipt]:
+    """Record all of the outcomes or, if one is refused, none; `doubts` about them must be confirmed too."""
     state, numbers = tx.state, [decision_number(r.decision) for r in request.reports]
     if (twice := first_twice(numbers)) is not None:
         raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
@@ -45,7 +45,7 @@ def tell(tx: Transaction, request: TellRequest) -> list[Receipt]:
             unlikely += unlikely_values(state, known[n], report, ("reports", i))
     if faults:
         raise BatchError(faults)
-    checks.require_confirmation(unlikely, confirm=request.confirm)
+    checks.require_confirmation([*unlikely, *doubts], confirm=request.confirm)
     events = tx.append([Draft(body, n, known[n].event.user) for n, body in bodies.items()], known)
     told = {int(e.decision or 0): known[int(e.decision or 0)].after(tx.state, e) for e in events}
     results = {n: "recorded" if known[n].outcome is None else "completed" for n in told}
