@@ -39,6 +39,7 @@ def test_a_sheet_for_blinded_people_has_no_arms_and_comes_back(line: CommandLine
 def test_a_dry_run_shows_chances_and_no_arm(line: CommandLine) -> None:
     said = line.ok("ask", "small", "--dry-run")
     assert "chance of old" in said
+    assert "2 would be decided; " in said
     assert "Nothing was recorded, and no arm was drawn." in said
     line.ok("ask", "small", "--dry-run", "--out", str(line.folder / "tried.json"))
     tried = json.loads((line.folder / "tried.json").read_text(encoding="utf-8"))

@@ -35,11 +35,6 @@ def test_a_field_trial_has_seasons_wherever_it_is_shown(tmp_path: Path) -> None:
         assert "spring 2026" in said
 
 
-def test_a_dry_run_of_ask_says_what_would_be_decided(tmp_path: Path) -> None:
-    line = started(tmp_path, FARMS)
-    assert "3 would be decided; " in line.ok("ask", "farms", "--dry-run")
-
-
 def test_all_that_can_be_told_about_a_trial_file_is_told_at_once(tmp_path: Path) -> None:
     text = (
         'name = "t"\ncontrol = "odl"\n[metrics.yield]\nrnage = [0, 10]\n[arms.old]\n[arms.new]\n'

@@ -6,6 +6,7 @@ import getpass
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -19,7 +20,6 @@ from rich.text import Text
 from drimed import outputs
 from drimed.errors import ConfigError, InputError, UnconfirmedError
 from drimed.formatting import visible
-from drimed.records import Fault
 
 if TYPE_CHECKING:
     from drimed.trial import tables
@@ -148,26 +148,17 @@ def read_sheet(path: Path) -> tables.Table:
 
 
 def confirming(record: Callable[[bool], T], yes: bool) -> T:
-    """Record; unlikely values only after a confirmation."""
+    """Record; unlikely values only after a confirmation. Of many, the first ones are listed."""
     try:
         return record(yes)
     except UnconfirmedError as error:
-        for question in questions(error.faults):
-            say(question, "yellow")
+        for fault in error.faults[:MOST_QUESTIONS]:
+            say(str(replace(fault, path=())), "yellow")
+        if (more := len(error.faults) - MOST_QUESTIONS) > 0:
+            say(f"and {more:,} more", "yellow")
         if console.is_terminal and typer.confirm("Record them anyway?", default=False):
             return record(True)
         raise InputError("nothing was recorded; if these values are right, repeat this with --yes") from None
-
-
-def questions(faults: Sequence[Fault]) -> list[str]:
-    """Values to confirm, one a line; of many the first ones.
-
-    >>> questions([Fault((), "ph 70 is far from the others", row=n) for n in range(2, 9)])[2:]
-    ['row 4: ph 70 is far from the others', 'and 4 more']
-    """
-    lines = [f"row {fault.row}: {fault.message}" if fault.row else fault.message for fault in faults]
-    more = len(lines) - MOST_QUESTIONS
-    return lines if more <= 0 else [*lines[:MOST_QUESTIONS], f"and {more:,} more"]
 
 
 def actor_name(given: str | None) -> str:

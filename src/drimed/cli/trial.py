@@ -265,7 +265,7 @@ def tell(
         with opened.writing(dry_run=dry_run) as tx:
             if table is not None:
                 return sheets.tell_sheet(tx, table, ignore or (), confirm=confirm)
-            report = Report(int(decision or 0), ui.values(value), ui.values(control) if control else None)
+            report = Report(int(decision or 0), ui.values(value), ui.values(control) or None)
             return trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm))
 
     receipts = ui.confirming(record, yes)
@@ -308,8 +308,8 @@ def amend(
     """
     from drimed.trial.spec import control_plot
 
-    new: dict[str, Any] = {"outcome": ui.values(amended), "control": ui.values(control) if control else None}
-    new |= {"saw": ui.values(saw) if saw else None, "reason": reason, "dry_run": dry_run}
+    new: dict[str, Any] = {"outcome": ui.values(amended), "control": ui.values(control) or None}
+    new |= {"saw": ui.values(saw) or None, "reason": reason, "dry_run": dry_run}
     receipt = ui.confirming(lambda sure: opened.amend(decision, **new, confirm=sure), yes)
     now = [f"{m} = {v:.12g}" for m, v in (receipt.outcome or {}).items()]
     now += [f"{control_plot(m)} = {v:.12g}" for m, v in (receipt.control or {}).items()]
@@ -354,7 +354,7 @@ def add_user(
 
     fields: dict[str, Any] = {"name": user, "control": control, "arms": arm, "group": group, "cohort": cohort}
     fields["attributes"] = sheets.covariate_values(opened.state(), ui.texts(attribute)) if attribute else None
-    fields["preference"] = ui.values(preference) if preference else None
+    fields["preference"] = ui.values(preference) or None
     fields |= sheets.plots_of(plot or [])
     ui.confirming(lambda sure: _change(opened, "add_user", **fields, confirm=sure), yes)
 
@@ -367,7 +367,7 @@ def add_arm(
     sd: Annotated[Texts, typer.Option(help="metric=deviation, where the noise is known.")] = None,
 ) -> None:
     """Add an arm. A changed arm is a new arm."""
-    attributes, noise = ui.values(attribute) if attribute else None, {"sd": ui.values(sd)} if sd else None
+    attributes, noise = ui.values(attribute) or None, {"sd": ui.values(sd)} if sd else None
     _change(opened, "add_arm", name=arm, attributes=attributes, noise=noise)
 
 
