@@ -15,6 +15,7 @@ from drimed.errors import StoreError
 from drimed.trial import export, queries
 from drimed.trial.export import Export
 from drimed.trial.sql_store import SqlStore
+from drimed.trial.state import recorded_decisions
 from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 from tests.trial import many
@@ -57,11 +58,10 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
 ) -> None:
     made = Export.of(many.made(store, 8))
     read: list[int] = []
-    plain = queries.recorded_decisions
 
     def counted(ledger: Any, state: Any, numbers: Any) -> Any:
         read.extend(numbers)
-        return plain(ledger, state, numbers)
+        return recorded_decisions(ledger, state, numbers)
 
     monkeypatch.setattr(queries, "recorded_decisions", counted)
     pieces = made.pieces(".csv")

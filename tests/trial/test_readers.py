@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.records import AskRequest, Report, TellRequest
-from drimed.trial import ask, queries, snapshots, tell
+from drimed.trial import ask, queries, tell, transaction
 from drimed.trial.sql_store import SqlStore
 from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import MemoryStore, Store, open_store
@@ -209,10 +209,10 @@ def test_a_log_that_goes_on_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -
     other.tell(1, {"yield": 5.0})
     other.ask("south")
 
-    def nearest(*_: object) -> None:
+    def read_again(*_: object) -> None:
         raise AssertionError("the whole log was read again")
 
-    monkeypatch.setattr(snapshots, "nearest", nearest)
+    monkeypatch.setattr(transaction, "start_of", read_again)
     assert trial.status().decisions == 2
     trial.tell(2, {"yield": 5.0})
     assert contents(trial.state()) == contents(other.state())

@@ -1,4 +1,4 @@
-"""Array types, operations on batches that NumPy does not spell out, and checks of arrays and settings from outside.
+"""Array types, operations on batches that NumPy does not spell out, and checks of arrays and settings.
 
 Shapes: leading `...` is any batch. Contractions go through gufuncs (matvec, vecdot, matmul), which treat
 each member of a batch alone: the result of a member does not depend on its neighbours, to the last bit.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drimed.errors import ConfigError, InputError, ShapeError
+from drimed.errors import ConfigError, InputError, NumericalError, ShapeError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -30,6 +30,10 @@ RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "level": ("a level between 0.5 and 1", lambda value: 0.5 < value < 1),
     "count": ("a number from 1", lambda value: 1 <= value < np.inf),
 }
+LOST = (
+    "{} is not positive definite any more: outcomes, covariates or variances differ in scale by more than a double can "
+    "hold; look for outcomes that are far too large, or that repeat each other exactly"
+)
 PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of computing eigenvalues
 
 
@@ -168,3 +172,30 @@ def batched(name: str, array: NDArray[Any], core: int, batch: tuple[int, ...]) -
     except ValueError:
         raise ShapeError(f"{name} must fit the batch {batch}, got shape {array.shape}") from None
     return array
+
+
+def log_determinant(matrix: FloatArray, what: str) -> FloatArray:
+    """Log determinant of a positive definite matrix: (..., d, d) -> (...). `what` names it in the error."""
+    sign, log = np.linalg.slogdet(matrix) if np.isfinite(matrix).all() else (np.zeros(1), np.zeros(1))
+    if not ((sign > 0) & np.isfinite(log)).all():
+        raise NumericalError(LOST.format(what))
+    return np.asarray(log)
+
+
+def inverse_root(matrix: FloatArray, what: str) -> FloatArray:
+    """Symmetric inverse square root of a positive definite matrix: (..., d, d) -> (..., d, d)."""
+    values, vectors = eigen(matrix, what)
+    if not (values > 0).all():
+        raise NumericalError(LOST.format(what))
+    return np.matmul(vectors / np.sqrt(values)[..., None, :], np.swapaxes(vectors, -1, -2))
+
+
+def eigen(matrix: FloatArray, what: str) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix; `what` names it in the error."""
+    if not np.isfinite(matrix).all():
+        raise NumericalError(LOST.format(what))
+    try:
+        values, vectors = np.linalg.eigh(matrix)
+    except np.linalg.LinAlgError as error:
+        raise NumericalError(LOST.format(what)) from error
+    return values, vectors

@@ -1,4 +1,4 @@
-"""Quadratic forms of vectors: leverages, distances to a leader, and checked factors of positive definite matrices.
+"""Quadratic forms of vectors: leverages, and distances to a leader.
 
 Shapes: x is (..., K, d); A is symmetric, (..., d, d).
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.errors import NumericalError
 from drimed.numerics.arrays import FloatArray, IntArray, pick_shared
 from drimed.numerics.compiled import helper, kernel
 
@@ -15,38 +14,7 @@ from drimed.numerics.compiled import helper, kernel
 # and their ratio means nothing.
 TWIN = 1e-16
 NEVER_ZERO = 1e-300  # keeps 0 / 0 from arising when every feature is zero
-LOST = (
-    "{} is not positive definite any more: outcomes, covariates or variances differ in scale by more than a double can "
-    "hold; look for outcomes that are far too large, or that repeat each other exactly"
-)
 PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps estimated covariances invertible
-
-
-def log_determinant(matrix: FloatArray, what: str) -> FloatArray:
-    """Log determinant of a positive definite matrix: (..., d, d) -> (...). `what` names it in the error."""
-    sign, log = np.linalg.slogdet(matrix) if np.isfinite(matrix).all() else (np.zeros(1), np.zeros(1))
-    if not ((sign > 0) & np.isfinite(log)).all():
-        raise NumericalError(LOST.format(what))
-    return np.asarray(log)
-
-
-def inverse_root(matrix: FloatArray, what: str) -> FloatArray:
-    """Symmetric inverse square root of a positive definite matrix: (..., d, d) -> (..., d, d)."""
-    values, vectors = eigen(matrix, what)
-    if not (values > 0).all():
-        raise NumericalError(LOST.format(what))
-    return np.matmul(vectors / np.sqrt(values)[..., None, :], np.swapaxes(vectors, -1, -2))
-
-
-def eigen(matrix: FloatArray, what: str) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix; `what` names it in the error."""
-    if not np.isfinite(matrix).all():
-        raise NumericalError(LOST.format(what))
-    try:
-        values, vectors = np.linalg.eigh(matrix)
-    except np.linalg.LinAlgError as error:
-        raise NumericalError(LOST.format(what)) from error
-    return values, vectors
 
 
 def distances(x: FloatArray, leader: IntArray, A: FloatArray) -> FloatArray:

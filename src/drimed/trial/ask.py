@@ -23,7 +23,7 @@ from drimed.trial import events as kinds
 from drimed.trial.events import Decided, Draft, EpisodeOpened, UserAdded, body_of, chain, storable
 from drimed.trial.problem import alike, block_key, plot_key, shown
 from drimed.trial.spec import User, first_twice, tidy
-from drimed.trial.state import Question, RecordedDecision, TrialState
+from drimed.trial.state import Question, RecordedDecision, TrialState, recorded_decisions
 from drimed.trial.stopping import look_before_deciding
 from drimed.trial.transaction import Transaction
 from drimed.trial.validation import name_faults, pydantic_faults
@@ -324,7 +324,7 @@ def _key(event: Event) -> str:
 
 def _repeated(tx: Transaction, numbers: Iterable[int]) -> dict[str, Decision]:
     """Earlier decisions by their place."""
-    recorded = queries.recorded_decisions(tx.ledger, tx.state, numbers)
+    recorded = recorded_decisions(tx.ledger, tx.state, numbers)
     taken = (queries.record(tx.state, one, repeated=True) for one in recorded)
     return {plot_key(d.user, d.plot): d for d in taken}
 

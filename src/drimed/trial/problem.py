@@ -27,7 +27,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy, Traits, to_arrays
-from drimed.policies.registry import make
+from drimed.policies.registry import find, make
 from drimed.policies.rules.base import Floors
 from drimed.records import Fault, Path
 from drimed.trial.spec import LARGEST, PAPER, TOO_LARGE, ArmNoise, Attribute, Cohort, Role, TrialSpec, User, short
@@ -545,11 +545,11 @@ def build_policy(problem: Problem) -> AnyPolicy:
 def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
     """A policy with random effects of sites, seasons, blocks and people."""
     name, settings, model = spec.policy.name, spec.policy.settings, spec.model
-    made = make(name, **settings)
-    if not (isinstance(made, Policy) and isinstance(made.learner, Learner | Field)):
-        raise ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
-    if hasattr(made.rule, "init"):
-        raise ConfigError(f"the rule of {name!r} keeps sums on features, which only the paper's model has: {PAPER}")
+    own_model = ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
+    if find(name).source is not None:  # from outside, perhaps with a learner that another must not replace
+        made = make(name, **settings)
+        if not (isinstance(made, Policy) and isinstance(made.learner, Learner | Field)):
+            raise own_model
     numbers, categories = Covariates(spec).counted
     learner = {
         "learner": spec.kind,
@@ -566,7 +566,10 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
     }
     if model.balanced is not None or spec.has_exact_rule:  # exact ranges need decisions whose draws are independent
         learner["balanced"] = bool(model.balanced)
-    plain = make(name, **(learner | settings)).traits
+    try:
+        plain = make(name, **(learner | settings)).traits
+    except UnknownNameError as error:
+        raise own_model if error.name in learner else error from None
     return make(name, **(learner | _implied_settings(spec, plain) | settings))
 
 

@@ -19,23 +19,12 @@ from drimed.trial.look_history import scope_label
 from drimed.trial.problem import Problem, build_policy
 from drimed.trial.seasons import UNNAMED
 from drimed.trial.spec import LARGEST, SEASONLESS, TrialSpec
-from drimed.trial.state import RecordedDecision, TrialState, decision_number
+from drimed.trial.state import RecordedDecision, TrialState, decision_number, recorded_decisions
 from drimed.trial.store import OPEN, Ledger, Search
 
 PAGE = 25
-AT_ONCE = 1000  # decisions that are fetched together
 COUNTS = ("decisions", "pending", "partial", "complete", "missing", "amendments", "failures")
 RECORDED = ("episode", "arm", "propensity", "share", "unavailable", "plot", "block")  # of a decision, as callers get it
-
-
-def recorded_decisions(
-    ledger: Ledger, state: TrialState, numbers: Iterable[int] | None = None
-) -> Iterator[RecordedDecision]:
-    """Decisions with their outcomes as this state knows them, in order: some, or (None) all."""
-    wanted = range(1, state.counts.decisions + 1) if numbers is None else sorted(numbers)
-    for first in range(0, len(wanted), AT_ONCE):
-        for events in ledger.of_decisions(wanted[first : first + AT_ONCE]).values():
-            yield RecordedDecision.of(state, events)
 
 
 def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = False) -> Decision:

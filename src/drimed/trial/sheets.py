@@ -38,7 +38,7 @@ from drimed.trial.spec import (
     folded,
     tidy,
 )
-from drimed.trial.state import RecordedDecision, TrialState
+from drimed.trial.state import RecordedDecision, TrialState, recorded_decisions
 from drimed.trial.tables import POINT, Marks, Record, Table, is_missing, number, refuse, text
 from drimed.trial.transaction import Transaction
 
@@ -527,7 +527,7 @@ def tell_sheet(
             reports[row] = report
             if (first := first_rows.setdefault(report.decision, row)) != row:
                 errors[row] = f"decision {report.decision} has an outcome in row {first} too; tell each once"
-    recorded = tell.recorded_decisions(tx, list(first_rows))
+    recorded = {one.decision: one for one in recorded_decisions(tx.ledger, tx.state, first_rows)}
     for row, report in reports.items():
         if report.decision in recorded and (wrong := _mismatch(tx.state, sheet.rows[row], recorded[report.decision])):
             errors.setdefault(row, wrong)

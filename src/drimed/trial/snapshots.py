@@ -22,7 +22,7 @@ from drimed.trial import events as kinds
 from drimed.trial.events import SnapshotTaken, body_of, to_json
 from drimed.trial.problem import UnitIndex
 from drimed.trial.spec import TrialSpec, User
-from drimed.trial.state import TrialState, problem_of, start_of
+from drimed.trial.state import TrialState, creation_of, problem_of
 from drimed.trial.store import Layers, Ledger, Snapshot
 
 FIELDS = (
@@ -79,19 +79,16 @@ def digest(snapshot: Snapshot) -> str:
     return hashlib.sha256(snapshot.data).hexdigest()
 
 
-def nearest(ledger: Ledger) -> TrialState:
-    """The state of the snapshot if it can be used, or else the start of the trial."""
-    start, snapshot = start_of(ledger), ledger.snapshot()
-    if snapshot is None:
-        return start
+def checked(ledger: Ledger, snapshot: Snapshot) -> TrialState | None:
+    """The state of a snapshot of this log; None: it cannot be used."""
     events = list(ledger.events(after=snapshot.seq - 1, until=snapshot.seq + 1))
     try:
         if not events or (events[0].seq, events[0].hash) != (snapshot.seq, snapshot.hash):
             raise ValueError("it belongs to another log")
         if events[-1].kind != kinds.SNAPSHOT or body_of(events[-1], SnapshotTaken).hash != digest(snapshot):
             raise ValueError("it is not the one that was taken; run `drimed trial verify`")
-        return restore(start.created, snapshot)
+        return restore(creation_of(ledger), snapshot)
     except Exception as error:  # torn or changed in whatever way: the log has everything
         text = "trial %s: the snapshot after event %d is not used, and the log is read from its start: %s"
         log.warning(text, ledger.name, snapshot.seq, error)
-        return start
+        return None

@@ -419,12 +419,17 @@ def rows_after(state: TrialState, group: Group) -> dict[int, DecisionRow]:
     return {one.decision: one.row for one in new + changed}
 
 
-def start_of(ledger: Ledger) -> TrialState:
-    """The state when a trial begins."""
+def creation_of(ledger: Ledger) -> Event:
+    """The first event of a trial."""
     created = next(ledger.events(until=1), None)
     if created is None or created.kind != kinds.CREATED:
         raise StoreError(f"trial {ledger.name!r} does not begin with its creation; restore a backup")
-    return TrialState.start(created)
+    return created
+
+
+def start_of(ledger: Ledger) -> TrialState:
+    """The state when a trial begins."""
+    return TrialState.start(creation_of(ledger))
 
 
 def catch_up(state: TrialState, ledger: Ledger, until: int | None = None) -> TrialState:
@@ -478,6 +483,16 @@ def with_decisions(
                 recent[number] = before.after(state, event)
         for number in list(islice(recent, max(0, len(recent) - CHUNK))):
             del recent[number]
+
+
+def recorded_decisions(
+    ledger: Ledger, state: TrialState, numbers: Iterable[int] | None = None
+) -> Iterator[RecordedDecision]:
+    """Decisions with their outcomes as this state knows them, in order: some, or (None) all."""
+    wanted = range(1, state.counts.decisions + 1) if numbers is None else sorted(numbers)
+    for first in range(0, len(wanted), CHUNK):
+        for events in ledger.of_decisions(wanted[first : first + CHUNK]).values():
+            yield RecordedDecision.of(state, events)
 
 
 def with_arm(spec: TrialSpec, body: kinds.ArmAdded) -> TrialSpec:

@@ -16,7 +16,7 @@ from drimed.trial import checks, queries
 from drimed.trial.events import Draft, EventBody, OutcomeAmended, OutcomeMissing, OutcomeTold, Values
 from drimed.trial.problem import number
 from drimed.trial.spec import control_plot, first_twice
-from drimed.trial.state import RecordedDecision, TrialState, decision_number
+from drimed.trial.state import RecordedDecision, TrialState, decision_number, recorded_decisions
 from drimed.trial.transaction import Transaction
 
 
@@ -25,7 +25,7 @@ def tell(tx: Transaction, request: TellRequest, doubts: Sequence[Fault] = ()) ->
     state, numbers = tx.state, [decision_number(r.decision) for r in request.reports]
     if (twice := first_twice(numbers)) is not None:
         raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
-    known = recorded_decisions(tx, numbers)
+    known = {one.decision: one for one in recorded_decisions(tx.ledger, state, numbers)}
     bodies: dict[int, OutcomeTold] = {}  # of decisions that something new was reported of
     faults, unlikely = list[Fault](), list[Fault]()
     for i, (n, report) in enumerate(zip(numbers, request.reports, strict=True)):
@@ -104,11 +104,6 @@ def _parts(report: Report, recorded: RecordedDecision) -> list[tuple[str, Any, d
         ("outcome", report.outcome, outcome.get("metrics") or {}),
         ("control", {} if report.control is None else report.control, outcome.get("control") or {}),
     ]
-
-
-def recorded_decisions(tx: Transaction, numbers: Sequence[int]) -> dict[int, RecordedDecision]:
-    """Decisions by number, with what is recorded of their outcomes; unknown ones are left out."""
-    return {one.decision: one for one in queries.recorded_decisions(tx.ledger, tx.state, numbers)}
 
 
 def _recorded(tx: Transaction, decision: int) -> RecordedDecision:

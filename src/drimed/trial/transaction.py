@@ -22,7 +22,7 @@ from drimed.trial.anchors import append as append_anchors
 from drimed.trial.checks import check_event
 from drimed.trial.dataset import Dataset
 from drimed.trial.events import Draft, SnapshotTaken, chain
-from drimed.trial.state import RecordedDecision, TrialState, advance, catch_up, grouped, rows_after
+from drimed.trial.state import RecordedDecision, TrialState, advance, catch_up, grouped, rows_after, start_of
 from drimed.trial.store import Ledger, Store, checked
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
@@ -193,9 +193,10 @@ class TrialSession:
                 "trial %s: the store was set back: event %d, which this process knows, is not in it; the log is read "
                 "again. Decisions that are not in it any more must not be told", self.name, state.seq,
             )  # fmt: skip
-        nearest = snapshots.nearest(ledger)
-        state = catch_up(nearest, ledger)
-        self._snapshot_lost = nearest.seq < state.snapshot[0]
+        snapshot = ledger.snapshot()
+        start = (snapshots.checked(ledger, snapshot) if snapshot else None) or start_of(ledger)
+        state = catch_up(start, ledger)
+        self._snapshot_lost = start.seq < state.snapshot[0]
         return state
 
 

@@ -8,7 +8,7 @@ import pytest
 from drimed.errors import NumericalError
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Offer, Outcome, Shape, Unit
-from drimed.numerics.quadratic_forms import inverse_root, log_determinant
+from drimed.numerics.arrays import inverse_root, log_determinant
 
 K, M = 3, 2
 

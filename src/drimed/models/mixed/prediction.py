@@ -31,8 +31,7 @@ from drimed.models.mixed.observations import UNKNOWN, Cells, make_design
 from drimed.models.mixed.terms import Structure
 from drimed.models.mixed.variance_components import IntegratedPosterior, mixture
 from drimed.models.offer import Fit
-from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.numerics.quadratic_forms import log_determinant
+from drimed.numerics.arrays import FloatArray, IntArray, log_determinant
 
 AT_ONCE = 256  # units with own effects that are computed at a time
 TELLING_DIGITS = 9  # of a mean in standardised units; less is round-off

@@ -25,8 +25,7 @@ from drimed.errors import NumericalError
 from drimed.models.mixed.likelihood import Derivatives, Design, derivatives, posterior_at_nodes
 from drimed.models.mixed.observations import GROWS, Scale
 from drimed.models.mixed.terms import Parameters, Structure
-from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.numerics.quadratic_forms import eigen, inverse_root
+from drimed.numerics.arrays import FloatArray, IntArray, eigen, inverse_root
 
 MOST_CLUSTERS = 2000  # variances are learned from so many clusters at most: more would tell them no better
 LIMIT = 12.0  # a log variance stays this near its prior's centre: 8 prior deviations

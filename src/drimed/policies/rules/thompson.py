@@ -17,8 +17,7 @@ from scipy.special import chdtri, ndtri, stdtr
 from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability
-from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.numerics.quadratic_forms import eigen
+from drimed.numerics.arrays import BoolArray, FloatArray, eigen
 from drimed.policies.rules.base import Ask, Randomisation, shared, tied
 
 LEAST_FREEDOM = 2.0  # of tails with a variance
