@@ -89,6 +89,23 @@ def test_the_largest_share_falls_in_the_radius_and_rises_in_the_tolerance() -> N
         assert share_of(fit, wish, x0, x0, Tolerance(relative=0.2, absolute=0.2), 1.0) >= base - 1e-7
 
 
+def test_the_largest_share_is_where_the_certificate_ends() -> None:
+    shares = np.linspace(0, 1, 2001)
+    for seed in range(40):
+        fit, x, x0 = random_problem(seed)
+        tolerance = Tolerance(relative=0.2, absolute=0.05)
+        wish = x[np.random.default_rng(seed).integers(len(x))]
+        values = F(fit, x0 + shares[:, None] * (wish - x0), x0, tolerance, 1.0)
+        rho = share_of(fit, wish, x0, x0, tolerance, 1.0)
+        assert rho == pytest.approx(shares[values >= 0].max(), abs=1e-3)
+
+
+def test_a_loss_that_is_known_for_certain_is_mixed_in_as_far_as_it_is_allowed() -> None:
+    certain = replace(r1_fit(), V_inv=np.zeros_like(r1_fit().V_inv), spread=None)
+    x0 = certain.theta / float(certain.theta @ certain.theta)  # of mean 1
+    assert share_of(certain, -x0, x0, x0, Tolerance(relative=0.0, absolute=0.5), 2.0) == pytest.approx(0.25)
+
+
 def test_a_relative_tolerance_gives_no_slack_to_an_uncertain_control() -> None:
     for relative in (0.1, 0.5, 0.9):
         tolerance = Tolerance(relative=relative)

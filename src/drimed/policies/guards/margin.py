@@ -133,9 +133,9 @@ def largest_share(safe, wish, x0, theta, S, r, rel, absolute, share):  # type: i
         rho = share[0]
         t, norm = _worst(B, C + 2.0 * rho * turn + rho * rho * bend, D + rho * tilt, E, r)
         F = A + rho * rise + t * B - r * norm
-        if F >= 0.0 or norm == 0.0:
+        if F >= 0.0:
             return
-        slope = rise - r * (turn + rho * bend + t * tilt) / norm
+        slope = rise - r * (turn + rho * bend + t * tilt) / norm if norm > 0.0 else rise
         share[0] = rho - F / slope if slope < 0.0 else 0.0  # where it rises, all smaller shares are worse
         if share[0] <= 0.0 or share[0] == rho:
             share[0] = max(share[0], 0.0)
