@@ -114,28 +114,18 @@ class Client:
         rows = [_given(**vars(r)) if isinstance(r, Report) else dict(r) for r in reports]
         return [read(Receipt, r) for r in self._post(trial, "tell", reports=rows, **options)["receipts"]]
 
-    def amend(
-        self,
-        trial: str,
-        decision: int | Decision,
-        outcome: Values,
-        *,
-        reason: str,
-        control: Values | None = None,
-        saw: Values | None = None,
-        **options: Any,
-    ) -> Receipt:
-        """Correct an outcome; None takes a value back.
+    def amend(self, trial: str, decision: int | Decision, outcome: Values, *, reason: str, **options: Any) -> Receipt:
+        """Correct an outcome, and with `control` that of the control plot; None takes a value back.
 
         Given the decision itself and not its number, the correction is refused if its outcome has changed since.
         `saw` says so for some values.
         """
-        body: dict[str, Any] = {"outcome": outcome, "reason": reason, "control": control, "saw": saw}
-        if isinstance(decision, Decision):
-            if saw is None:  # also of values that were not there
-                body |= {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
+        seen: dict[str, Any] = {}
+        if isinstance(decision, Decision):  # also values that were not there
+            seen = {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
             decision = decision.id
-        return read(Receipt, self._post(trial, f"decisions/{decision}/amend", **options, **body))
+        body = (seen if options.get("saw") is None else {}) | options
+        return read(Receipt, self._post(trial, f"decisions/{decision}/amend", **body, outcome=outcome, reason=reason))
 
     def mark_missing(self, trial: str, decision: int, *, reason: str, **options: Any) -> Receipt:
         """Mark an outcome, or the rest of it, as missing."""
@@ -143,17 +133,17 @@ class Client:
 
     # Changes to a trial: each returns its status afterwards
 
-    def pause(self, trial: str, *, reason: str, key: str | None = None) -> Status:
+    def pause(self, trial: str, *, reason: str, **options: Any) -> Status:
         """Decide nothing until it is resumed."""
-        return self._change(trial, "pause", key=key, reason=reason)
+        return self._change(trial, "pause", **options, reason=reason)
 
-    def resume(self, trial: str, *, reason: str = "", key: str | None = None) -> Status:
+    def resume(self, trial: str, *, reason: str = "", **options: Any) -> Status:
         """Decide again."""
-        return self._change(trial, "resume", key=key, reason=reason)
+        return self._change(trial, "resume", **options, reason=reason)
 
-    def stop(self, trial: str, *, reason: str, key: str | None = None) -> Status:
+    def stop(self, trial: str, *, reason: str, **options: Any) -> Status:
         """Decide nothing more, for good."""
-        return self._change(trial, "stop", key=key, reason=reason)
+        return self._change(trial, "stop", **options, reason=reason)
 
     def add_user(self, /, trial: str, name: str, **definition: Any) -> Status:
         """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
@@ -163,35 +153,29 @@ class Client:
         """Offer one more arm: about, attributes or map, noise."""
         return self._change(trial, "arms", **definition, name=name)
 
-    def retire_arm(self, trial: str, arm: str, *, reason: str, key: str | None = None) -> Status:
+    def retire_arm(self, trial: str, arm: str, *, reason: str, **options: Any) -> Status:
         """Never give an arm again."""
-        return self._change(trial, "retire", key=key, arm=arm, reason=reason)
+        return self._change(trial, "retire", **options, arm=arm, reason=reason)
 
-    def change_preference(
-        self, trial: str, user: str, preference: Mapping[str, float], *, reason: str, key: str | None = None
-    ) -> Status:
+    def change_preference(self, trial: str, user: str, preference: Values, *, reason: str, **options: Any) -> Status:
         """Change how a user weighs the metrics from now on."""
-        return self._change(trial, "preference", key=key, user=user, preference=preference, reason=reason)
+        return self._change(trial, "preference", **options, user=user, preference=preference, reason=reason)
 
-    def change_control(
-        self, trial: str, user: str, control: str | Mapping[str, float], *, reason: str, key: str | None = None
-    ) -> Status:
+    def change_control(self, trial: str, user: str, control: str | Values, *, reason: str, **options: Any) -> Status:
         """Compare a user with another control from now on: an arm, or arms with shares."""
-        return self._change(trial, "control", key=key, user=user, control=control, reason=reason)
+        return self._change(trial, "control", **options, user=user, control=control, reason=reason)
 
-    def change_rules(self, trial: str, stopping: Mapping[str, Any], *, reason: str, key: str | None = None) -> Status:
+    def change_rules(self, trial: str, stopping: Mapping[str, Any], *, reason: str, **options: Any) -> Status:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""
-        return self._change(trial, "rules", key=key, stopping=stopping, reason=reason)
+        return self._change(trial, "rules", **options, stopping=stopping, reason=reason)
 
     def look(self, trial: str, *, dry_run: bool = False, key: str | None = None) -> Look:
         """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
         return Look.read(self._post(trial, "looks", key=key, dry_run=dry_run))
 
-    def reveal(
-        self, trial: str, decision: int | None = None, *, reason: str, key: str | None = None
-    ) -> records.Opening:
+    def reveal(self, trial: str, decision: int | None = None, *, reason: str, **options: Any) -> records.Opening:
         """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
-        return read(records.Opening, self._post(trial, "reveal", key=key, decision=decision, reason=reason))
+        return read(records.Opening, self._post(trial, "reveal", **options, decision=decision, reason=reason))
 
     # Looking back
 
@@ -221,11 +205,9 @@ class Client:
         order, kind = "newest" if newest_first else "oldest", list(kinds) or None
         return self._page(Event, trial, "log", order=order, kind=kind, limit=limit, **search)
 
-    def effects(
-        self, trial: str, *, user: str | None = None, limit: int = 100, after: str | None = None
-    ) -> Page[Effect]:
-        """Each arm against the control, for one user or for so many."""
-        return self._page(Effect, trial, "effects", user=user, limit=limit, after=after)
+    def effects(self, trial: str, *, limit: int = 100, **search: Any) -> Page[Effect]:
+        """Each arm against the control, for one `user` or for so many `after` those of the page before."""
+        return self._page(Effect, trial, "effects", limit=limit, **search)
 
     def checks(self, trial: str) -> records.Checks:
         """The results of a trial's checks, and the promise that they withdraw."""

@@ -52,7 +52,7 @@ def fill(folder: Path) -> None:
     ("command", "words"),
     [
         ("trial status", ["outcomes", "2 pending"]),
-        ("trial decisions maize-nitrogen", ["state", "reward", "pending"]),
+        ("trial decisions maize-nitrogen", ["season", "state", "pending"]),
         ("trial log maize-nitrogen", ["what", "yield = 8.7"]),
         ("trial ask maize-nitrogen season.csv --episode 1", ["field_with_a_long_name_5", "propensity", "reason"]),
         ("token list", ["expires", "state", "active"]),

@@ -65,10 +65,10 @@ def say_json(data: Any, *, indent: int | None = None) -> None:
 
 
 def show(rows: Sequence[dict[str, Any]], most: int = MOST_ROWS) -> None:
-    """Print the first rows as a table; where the terminal is too narrow for one, each row as a list."""
+    """Print the first rows as a table without empty columns; in a terminal too narrow for one, each row as a list."""
     if not rows:
         return
-    names = list(dict.fromkeys(n for row in rows for n in row))
+    names = list(dict.fromkeys(n for row in rows for n in row if row[n] not in (None, "")))
     numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
     shown = [{n: _cell(row.get(n)) for n in names} for row in rows[:most]]
     least = {n: max(len(visible(n)), *(_least(row[n], n in numeric) for row in shown)) for n in names}

@@ -279,15 +279,11 @@ def tell(
             if rows := ledger.decision_rows(Search(state=kind), limit=MOST_NAMED):
                 n, named = getattr(state.counts, kind), [f"decision {row.decision} ({row.user})" for row in rows]
                 named += ["..."] if n > len(rows) else []
-                say(f"{_are(n)} {kind}: {', '.join(named)}; drimed trial decisions {opened.name} --state {kind}")
+                say(f"{n} {kind}: {', '.join(named)}; drimed trial decisions {opened.name} --state {kind}")
 
 
 def _result(receipt: Receipt, dry_run: bool) -> str:
     return f"would be {receipt.result}" if dry_run and receipt.result != "already recorded" else receipt.result
-
-
-def _are(n: int) -> str:
-    return f"{n} {'is' if n == 1 else 'are'}"
 
 
 @command
@@ -568,21 +564,15 @@ def decisions(
         page = queries.search(ledger, known, Search(user, arm, state, plot, block), before=before, limit=limit or most)
     shown = [blinding.blinded_decision(known, d) for d in page.decisions] if blinded else page.decisions
     if out is None:
-        columns = ["user", *sheets.places_of(shown), "arm", "code", "state", "reward"]
-        hidden = set() if any(d.code for d in shown) else {"code"}
-        hidden |= {"arm", "reward"} if blinded and not known.opened else set()
-        ui.show([
-            {"decision": d.id, "season": d.season or d.episode} | {c: getattr(d, c) for c in columns if c not in hidden}
-            for d in shown
-        ])  # fmt: skip
+        fields = ("user", "plot", "block", "arm", "code", "state", "reward")
+        seasons = [{"decision": d.id, "season": d.season or d.episode} for d in shown]
+        ui.show([row | {f: getattr(d, f) for f in fields} for row, d in zip(seasons, shown, strict=True)])
     else:
         shown = shown[::-1]  # people fill in one season after the other
         columns = sheets.headings(known, blinded=blinded)
         ui.put(sheets.decision_rows(known, shown), out, [d.plain() for d in shown], columns, force=force)
     if not shown:
-        partial = known.counts.partial if state == "pending" else 0
-        more = f"; {_are(partial)} partial: drimed trial decisions {opened.name} --state partial" if partial else ""
-        say(f"no such decisions{more}")
+        say("no such decisions")
     if page.before is not None:
         say(f"older decisions: --before {page.before}")
 

@@ -618,32 +618,30 @@ def _reads_as(cell: Any, truth: Value) -> bool:
 def decision_rows(state: TrialState, decisions: Iterable[Decision], *, fill_in: bool = True) -> list[Record]:
     """Decisions as a sheet to hand out; to `fill_in`, with columns for outcomes, those of control plots, and notes.
 
-    A sheet of decisions that are all blinded has no columns of arms; codes are there if any decision has one.
+    Seasons, places, arms and codes have columns if any decision has one: of blinded ones there are no arms.
     """
-    rows, free = list(decisions), Columns.of(state.problem).all
-    present, coded = places_of(rows), any(d.code is not None for d in rows)
-    arms, reasons = any(d.arm for d in rows), any(d.reason for d in rows)
-    seasons = SEASON in free and any(d.season is not None for d in rows)
+    free = Columns.of(state.problem).all
     metrics = state.problem.metrics if fill_in else []
     plots = metrics if state.spec.feedback == "difference" else []
-    return [
+    rows = [
         {
             "decision": d.id,
             **({"episode": d.episode} if fill_in else {"season": d.season or d.episode}),
-            **({"season": d.season} if fill_in and seasons else {}),
-            "user": d.user,
-            **{name: getattr(d, name) for name in present},
+            **({"season": d.season} if fill_in and SEASON in free else {}),
+            **{name: getattr(d, name) for name in ("user", *PLACES)},
             **(d.context or {}),
-            **({"arm": d.arm} if arms else {}),
-            **({CODE: d.code} if coded else {}),
-            **({"propensity": d.propensity} if arms else {}),
-            **({"reason": d.reason} if reasons else {}),
+            "arm": d.arm,
+            **({CODE: d.code} if d.code else {}),
+            **{name: getattr(d, name) for name in ("propensity", "reason")},
             **{m: (d.outcome or {}).get(m) for m in metrics},
             **{control_plot(m): (d.control or {}).get(m) for m in plots},
             **({NOTES.name: None} if fill_in and NOTES in free else {}),
         }
-        for d in rows
+        for d in decisions
     ]
+    optional = ("season", *PLACES, "arm", "propensity", "reason")
+    empty = {name for name in optional if all(row.get(name) in (None, "") for row in rows)}
+    return [{name: cell for name, cell in row.items() if name not in empty} for row in rows]
 
 
 def headings(state: TrialState, *, blinded: bool = False) -> list[str]:
