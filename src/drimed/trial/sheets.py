@@ -20,7 +20,7 @@ from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError,
 from drimed.records import AskRequest, Decision, Fault, Receipt, Report, TellRequest
 from drimed.trial import ask, tables, tell
 from drimed.trial.ask import Place, places, resolve_user
-from drimed.trial.problem import Problem, alike, plot_key
+from drimed.trial.problem import Problem, alike
 from drimed.trial.seasons import COLUMNS, UNNAMED, iso
 from drimed.trial.spec import (
     ATTRIBUTE,
@@ -405,21 +405,13 @@ def _user_of_rows(
             errors[row.number] = f"user {user!r} is in the sheet twice; only rows with a column 'plot' may share a user"
         if in_blocks and not block:
             errors.setdefault(row.number, f"column 'block' is missing or empty: other plots of user {user!r} have one")
-    given = {name for part, name in values if part == "contexts"}
-    if given or not _was_decided(state, own):
-        for name in state.problem.fields:
-            if name not in given:
-                errors.setdefault(own[0].number, f"column {name!r} is empty")
+    given, plots = {name for part, name in values if part == "contexts"}, {row.plot for row in own}
+    own_places = places(state, user) if user in state.users else []
+    asked = [place.key in state.episode.asked for place in own_places if plots == {None} or place.plot in plots]
+    for name in state.problem.fields:
+        if name not in given and (given or not asked or not all(asked)):  # a decision is repeated without its context
+            errors.setdefault(own[0].number, f"column {name!r} is empty")
     return values, blocks if in_blocks else blocks.get("", [])
-
-
-def _was_decided(state: TrialState, own: Sequence[_AskRow]) -> bool:
-    """True if all that these rows of one user ask for was decided in the open season."""
-    user, plots = own[0].user, [row.plot for row in own if row.plot]
-    if user not in state.users:
-        return False
-    keys = [plot_key(user, plot) for plot in plots] or [place.key for place in places(state, user)]
-    return all(key in state.episode.asked for key in keys)
 
 
 def _at_row(fault: Fault, sheet: AskSheet, names: Sequence[str]) -> Fault:
