@@ -87,18 +87,12 @@ def evaluate(
 def _show(result: Evaluation, level: float) -> None:
     def row(e: Estimate, what: str, sign: str = "") -> dict[str, Any]:
         error = "not known" if isnan(e.standard_error) else short(e.standard_error)
-        numbers = ("refused", "", "") if e.refused else (f"{e.value:{sign}.5g}", error, _text(e.interval))
-        titles = ("policy", "estimator", what, "standard error", f"{level:.0%} normal")
-        return dict(zip(titles, (e.target, e.estimator, *numbers), strict=True))
+        value = (f"{e.value:{sign}.5g}", error, _text(e.interval), _text(e.anytime))
+        titles = ("policy", "estimator", what, "standard error", f"{level:.0%} normal", f"{level:.0%} at all times")
+        return dict(zip(titles, (e.target, e.estimator, *(("refused",) if e.refused else value)), strict=False))
 
     say(f"{result.decisions:,} decisions, {len(result.arms)} arms, mean reward {result.mean_reward:.4g}")
     show([row(e, "value") for e in result.estimates])
-    at_all_times = f"{level:.0%} at all times"
-    show([
-        {"policy": e.target, "estimator": e.estimator, at_all_times: _text(e.anytime)}
-        for e in result.estimates
-        if e.anytime
-    ])  # fmt: skip
     refusals: dict[str, list[str]] = {}  # reason -> what it refuses
     for e in result.estimates:
         if e.refused:
@@ -121,5 +115,7 @@ def _show(result: Evaluation, level: float) -> None:
         say(f"{', '.join(whose)}: {reason}", "bold red", mark="refused: ")
 
 
-def _text(interval: Interval) -> str:
+def _text(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
     return "not known" if isnan(interval.low) else f"{interval.low:.5g} .. {interval.high:.5g}"

@@ -112,10 +112,8 @@ def rehearse(
 
     if (find is None) != (goal is None):
         raise InputError('--find and --for belong together, such as --find seasons --for "power 0.8"')
-    most = QUICK if quick else trials
-    plan = designs.Plan.of_files(
-        file, scenarios, history, every_design=not quick, trials=min(trials, most), seasons=seasons, seed=seed
-    )
+    size = {"trials": min(trials, QUICK) if quick else trials, "seasons": seasons, "seed": seed}
+    plan = designs.Plan.of_files(file, scenarios, history, every_design=not quick, **size)
     wanted = scenario or plan.main
     if wanted not in plan.scenarios:
         raise InputError(f"no scenario {wanted!r}; there are {', '.join(plan.scenarios)}")
@@ -446,8 +444,7 @@ def rules(
     stopping = read_file(file)[1].get("stopping")
     if not isinstance(stopping, dict):
         raise InputError(f"{file} has no section [stopping]")
-    opened.change_rules(stopping, reason=reason)
-    say("The stopping rules were changed; they apply from the next look on.")
+    _change(opened, "change_rules", stopping=stopping, reason=reason)
 
 
 @command
