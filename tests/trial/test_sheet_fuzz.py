@@ -14,7 +14,7 @@ from drimed.errors import InputError
 from drimed.trial import sheets
 from drimed.trial.sheets import SHEET, Column, Columns, Sheet
 from drimed.trial.spec import CONTROL, METRIC
-from drimed.trial.tables import is_missing, number, read
+from drimed.trial.tables import read
 from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values, drawn
 
 SHEETS = int(os.environ.get("DRIMED_SHEETS", "800"))
@@ -33,14 +33,14 @@ def outcomes(data: bytes) -> Values:
     marks = sheet.marks
     told: Values = {}
     for cells in sheet.rows.values():
-        which = sheets.decision_number(cells, marks)
+        report = sheets.report_of(cells, marks)
+        which = report.decision
         if cells.get(USER, USERS[which % len(USERS)]) != USERS[which % len(USERS)]:
             raise InputError("the decision is for another user")
-        values = {c.name: number(c.name, v, marks) for c, v in cells.items() if c.part == METRIC and not is_missing(v)}
-        if values:
+        if report.outcome:
             if which in told:
                 raise InputError("one decision is reported twice")
-            told[which] = values
+            told[which] = {name: value for name, value in report.outcome.items() if value is not None}
     if not told:
         raise InputError("no outcomes")
     return told

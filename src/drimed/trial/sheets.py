@@ -511,7 +511,7 @@ def tell_sheet(
     first_rows: dict[int, int] = {}  # decision -> its row
     for row, cells in sheet.rows.items():
         try:
-            report = _report(cells, sheet.marks)
+            report = report_of(cells, sheet.marks)
         except InputError as error:
             errors[row] = str(error)
             continue
@@ -530,31 +530,25 @@ def tell_sheet(
     doubts = list(_split_decimals(tx.state, sheet, reports, recorded))
     try:
         return tell.tell(tx, TellRequest(reports=list(reports.values()), confirm=confirm), doubts)
-    except BatchError as error:
-        numbers = list(reports)
-        raise type(error)(replace(f, path=f.path[2:], row=numbers[int(f.path[1])]) for f in error.faults) from None
     except InputError as error:
-        if len(reports) == 1:
-            refuse({next(iter(reports)): str(error)})
-        raise
+        if not error.faults:
+            raise
+        kind, rows = UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError, list(reports)
+        raise kind(replace(f, path=f.path[2:], row=rows[int(f.path[1])]) for f in error.faults) from None
 
 
-def decision_number(cells: Cells, marks: Marks = POINT) -> int:
-    """The decision that a row is about."""
+def report_of(cells: Cells, marks: Marks) -> Report:
+    """The outcome in a row."""
     if is_missing(cells.get(DECISION)):
         raise InputError("column 'decision' is missing or empty")
-    which = number("decision", cells[DECISION], marks)
-    if which != int(which) or not 0 < which < 2**31:
-        raise InputError(f"decision must be a whole number from 1, got {which:g}")
-    return int(which)
-
-
-def _report(cells: Cells, marks: Marks) -> Report:
+    decision = number("decision", cells[DECISION], marks)
+    if not decision.is_integer() or not 0 < decision < 2**31:
+        raise InputError(f"decision must be a whole number from 1, got {decision:g}")
     values: dict[str, dict[str, float | None]] = {METRIC: {}, CONTROL: {}}
     for column, cell in cells.items():
         if column.part in values and not is_missing(cell):
             values[column.part][column.name] = number(column.heading, cell, marks)
-    return Report(decision_number(cells, marks), values[METRIC], values[CONTROL] or None)
+    return Report(int(decision), values[METRIC], values[CONTROL] or None)
 
 
 def _split_decimals(
