@@ -316,22 +316,19 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
         except InputError as error:
             errors[row] = str(error)
     season, date = (_same_in_all_rows(sheet, name, errors) for name in COLUMNS)
-    contexts, enrol, all_plots = dict[str, dict[str, Value]](), dict[str, dict[str, Any]](), dict[str, Plots]()
+    fields: dict[str, Any] = {"contexts": {}, "plots": {}, "enrol": {}}
     for user, own in rows.items():
         values, plots = _user_of_rows(state, own, errors)
         of = {part: {n: v for (p, n), v in values.items() if p == part} for part in ("contexts", "attributes", "")}
         definition: dict[str, Any] = of[""] | {"attributes": of["attributes"]}
         if user not in state.users:
             definition["blocks" if isinstance(plots, dict) else "plots"] = plots
-        if of["contexts"]:
-            contexts[user] = of["contexts"]
-        if plots:
-            all_plots[user] = plots
-        if stated := {name: value for name, value in definition.items() if value}:
-            enrol[user] = stated
+        stated = {name: value for name, value in definition.items() if value}
+        for field, value in zip(fields, (of["contexts"], plots, stated), strict=True):
+            if value:
+                fields[field][user] = value
     refuse(errors)
-    request = AskRequest(users=list(rows), contexts=contexts, enrol=enrol, plots=all_plots, season=season, date=date)
-    return AskSheet(request, rows)
+    return AskSheet(AskRequest(users=list(rows), season=season, date=date, **fields), rows)
 
 
 def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
