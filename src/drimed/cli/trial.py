@@ -561,9 +561,9 @@ def decisions(
         page = queries.search(ledger, known, Search(user, arm, state, plot, block), before=before, limit=limit or most)
     shown = [blinding.blinded_decision(known, d) for d in page.decisions] if blinded else page.decisions
     if out is None:
-        fields = ("user", "plot", "block", "arm", "code", "state", "reward")
-        seasons = [{"decision": d.id, "season": d.season or d.episode} for d in shown]
-        ui.show([row | {f: getattr(d, f) for f in fields} for row, d in zip(seasons, shown, strict=True)])
+        names = ("user", "plot", "block", "arm", "code", "state", "reward")
+        rows = [{"decision": d.id, "season": d.season or d.episode} | {n: getattr(d, n) for n in names} for d in shown]
+        ui.show(rows)
     else:
         shown = shown[::-1]  # people fill in one season after the other
         columns = sheets.headings(known, blinded=blinded)
@@ -614,10 +614,9 @@ def log(
     if decision is not None:
         with opened.reading() as (ledger, state):
             events = queries.history(ledger, state, decision)
-    elif as_json:
-        events = list(opened.log(kinds=kind or (), user=user))
     else:
-        events = list(opened.log(kinds=kind or (), user=user, limit=limit, newest_first=True))[::-1]
+        most = None if as_json else limit
+        events = list(opened.log(kinds=kind or (), user=user, limit=most, newest_first=True))[::-1]
     if as_json:
         for e in events:
             ui.say_json(e.plain())
