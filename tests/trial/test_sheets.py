@@ -103,7 +103,7 @@ def test_a_wrong_row_is_named_and_nothing_is_written(trial: Trial, change: dict[
 
 def test_columns_of_others_are_passed_over_when_named(trial: Trial) -> None:
     rows = [{"decision": str(trial.ask("north").id), "yield": "5", "plot": "7b"}]
-    with pytest.raises(BatchError, match="unknown column 'plot'"):
+    with pytest.raises(BatchError, match="row 2: decision 1 has no plot, the sheet says '7b'"):
         tell(trial, rows)
     assert tell(trial, rows, ignore=["plot"])[0].result == "recorded"
 

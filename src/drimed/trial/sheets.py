@@ -578,11 +578,9 @@ def _mismatch(state: TrialState, cells: Cells, recorded: RecordedDecision) -> st
         if is_missing(cell) or (column not in truths and column.part not in (CONTEXT, ATTRIBUTE)):
             continue
         truth = truths.get(column)
-        if truth is None:
-            return f"unknown column {column.name!r}: decision {which} has no {column.name}"
-        if not _reads_as(cell, truth):
-            said = f"decision {which} is for {column.name} {truth!r}, the sheet says {cell!r}"
-            return f"{said}; was one column sorted without the others?"
+        if truth is None or not _reads_as(cell, truth):
+            known = f"has no {column.name}" if truth is None else f"is for {column.name} {truth!r}"
+            return f"decision {which} {known}, the sheet says {cell!r}; was one column sorted without the others?"
     return None
 
 
