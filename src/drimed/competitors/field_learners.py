@@ -20,7 +20,7 @@ import numpy as np
 from drimed.errors import ConfigError, InputError
 from drimed.models.linear_regression import AnyLearner, Evidence, Learner
 from drimed.models.mixed import variance_components
-from drimed.models.mixed.learner import Field, FieldEvidence
+from drimed.models.mixed.learner import PEOPLE, Field, FieldEvidence
 from drimed.models.mixed.observations import make_design, measure
 from drimed.models.mixed.prediction import Belief
 from drimed.models.mixed.terms import Parameters
@@ -242,7 +242,7 @@ SITES = Described(
     size=lambda shape: (1 + shape.K) * (1 + shape.H),
 )
 BUMPS = Described(
-    inner=Field(kind="people", covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
+    inner=replace(PEOPLE, covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
     what="bumps",
     words=with_bumps,
     size=lambda shape: shape.d,
