@@ -66,7 +66,7 @@ def test_a_trial_is_created_from_a_file_with_scenarios(tmp_path: Path) -> None:
 
 def test_without_a_range_the_size_of_outcomes_must_be_said() -> None:
     spec = TrialSpec.parse(FILE.replace("range = [0, 100]", ""))
-    with pytest.raises(InputError, match="'yield' has no range"):
+    with pytest.raises(InputError, match="how much metric 'yield' scatters"):
         scenarios.usual(spec)
 
 

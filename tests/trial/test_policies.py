@@ -16,7 +16,7 @@ from tests.trial.playing import KNOWN, new, play, verified
 
 def _kind(policy: str) -> str:
     """The model that a policy of the registry comes with."""
-    return policy.split("_")[0] if policy.startswith(("field_", "people_")) else "paper"
+    return policy.removeprefix("dri_") if policy in ("dri_field", "dri_people") else "paper"
 
 
 @pytest.mark.parametrize("kind", ["field", "people"])

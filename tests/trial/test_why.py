@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drimed.policies.guards.base import CONTROL_ONLY, MIXED, NOTHING_KEPT, REASONS, UNCHANGED, reason_text
+from drimed.policies.guards.base import CONTROL_ONLY, MIXED, REASONS, UNCHANGED
 from drimed.records import Decision, Interval
 from drimed.trial.explain import arms_without_outcomes, explain, explain_decision, guard_text, near_control
 from drimed.trial.export import records
@@ -137,20 +137,17 @@ def test_a_guard_that_steps_in_says_how_near_to_the_control_and_how_much_it_kept
     assert words.endswith(f"the rest went to arms that are sure to stay {near}; 35 % of the proposal was kept.")
 
 
-def test_a_part_that_was_kept_does_not_stand_beside_a_chance_of_one() -> None:
-    """The first decision of a field trial: hardly anything of the proposal can be kept while nothing is known."""
+def test_a_first_decision_is_the_control_because_nothing_else_is_sure() -> None:
     trial = Trial.create(SPEC | {"model": {"kind": "field"}}, MemoryStore())
     found = trial.ask("u0")
     with trial.reading() as (ledger, state):
         (event,) = ledger.events(kinds=["decision"])
         words = explain(ledger, state, found)
-    assert event.body["reason"] == REASONS[MIXED]
-    assert found.propensity == 1
     (row,) = records(trial)
-    assert found.reason == row["reason"] == NOTHING_KEPT
+    assert event.body["reason"] == found.reason == row["reason"] == REASONS[CONTROL_ONLY]
+    assert found.propensity == 1
     assert "No other arm had a chance." in words
-    assert words[-1].startswith("The guard kept next to nothing of the policy's proposal")
-    assert reason_text(REASONS[MIXED], 0.2) == REASONS[MIXED]
+    assert words[-1].startswith("The guard gave the control; no other arm is sure yet to stay within the tolerance")
 
 
 @pytest.mark.parametrize(

@@ -451,7 +451,14 @@ def _setting_faults(spec: TrialSpec) -> Iterator[Fault]:
     except UnknownNameError as error:
         yield Fault(("policy", error.name if error.kind == "setting" else error.kind), str(error))
     except DrimedError as error:
-        yield Fault(("policy",), str(error))
+        yield _setting_fault(spec, error)
+
+
+def _setting_fault(spec: TrialSpec, error: DrimedError) -> Fault:
+    """A policy that cannot be made, at the setting that its message names: "discount must be in (0, 1], got 1.5"."""
+    name, _, rest = str(error).partition(" ")
+    of_setting = name in spec.policy.settings and rest.startswith("must be ")
+    return Fault(("policy", name), rest) if of_setting else Fault(("policy",), str(error))
 
 
 def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
@@ -464,7 +471,7 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
     try:
         policy = build_policy(problem)
     except DrimedError as error:
-        yield Fault(("policy",), str(error))
+        yield _setting_fault(spec, error)
         return
     controls = {name: spec.resolved(user).control for name, user in spec.users.items()}
     first = next((control for control in controls.values() if control is not None), None)

@@ -119,7 +119,7 @@ def all_survive(kind: str, count: int, seed: int) -> list[Decision]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_while_everybody_survives_an_arm_that_nobody_got_may_still_be_worse(kind: str) -> None:
-    """One that kills half of those who get it is within its range, and is given to few."""
+    """One that kills half of those who get it is within its range, and is given so rarely that the promise holds."""
     found = all_survive(kind, 24, seed=2)
     tried: set[str] = set()
     untried = 0
@@ -128,6 +128,6 @@ def test_while_everybody_survives_an_arm_that_nobody_got_may_still_be_worse(kind
             if d.effects is not None and arm in d.effects:
                 untried += 1
                 assert d.effects[arm].low < -50
-            assert d.probabilities[arm] < 0.06
+            assert 50 * d.probabilities[arm] < RARE["tolerance"]["absolute"]
         tried.add(d.arm)
     assert untried > 0
