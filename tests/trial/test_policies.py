@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drimed.policies import registry
 from drimed.policies.guards.base import Guardrail
 from drimed.policies.policy import Policy
-from drimed.policies.registry import REGISTRY
+from drimed.policies.registry import REGISTRY, make
 from drimed.records import Report
 from tests.trial.playing import KNOWN, new, play, verified
 
@@ -81,6 +82,18 @@ def test_any_policy_that_can_learn_the_noise_runs_a_trial_that_verifies_exactly(
     trial.amend(1, {"yield": 4.0}, reason="typo")
     play(trial, 2, seed=1)
     verified(trial)
+
+
+def test_a_registered_policy_runs_a_field_trial_whatever_its_number_of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "REGISTRY", dict(REGISTRY))
+
+    @registry.register("own_field")
+    def own_field(confidence: float = 0.9) -> Any:
+        return make("dri_field", confidence=confidence)
+
+    metrics = {"yield": {"range": [0, 10], "spread": 1.0}}
+    trial = new(metrics=metrics, preference={"yield": 1.0}, model={"kind": "field"}, policy={"name": "own_field"})
+    assert trial.ask("north").propensity
 
 
 @pytest.mark.parametrize("sd", [1.0, 0.0])

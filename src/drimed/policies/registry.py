@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 GROUP = "drimed.policies"
 MODULES = "DRIMED_MODULES"
 # Settings about a user's own metrics, units and arms, which the small problem that policies are tried on lacks.
-OF_THE_PROBLEM = ("guardrails", "covariates", "categories", "attributes")
+OF_THE_PROBLEM = ("guardrails", "covariates", "categories", "attributes", "ranges", "spreads")
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 RULES: dict[str, str] = {name: f"drimed.{rule['place']}" for name, rule in _TABLE["rules"].items()}
 LEARNERS: dict[str, str] = {name: f"drimed.{place}" for name, place in _TABLE["models"].items()}
