@@ -1,1 +1,0 @@
-"""The command line: the only place that prints."""

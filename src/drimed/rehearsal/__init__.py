@@ -1,1 +1,0 @@
-"""Rehearsals: a trial file, simulated many times by the live functions."""

@@ -1,1 +1,0 @@
-"""HTTP for live trials: it takes no decision of its own."""
