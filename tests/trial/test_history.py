@@ -15,7 +15,7 @@ from drimed.records import Decision
 from drimed.rehearsal import history as rehearsed
 from drimed.reports.analysis import analyse
 from drimed.trial import estimates, past, snapshots
-from drimed.trial.events import Draft
+from drimed.trial.events import Draft, HistoryRead
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState, catch_up
@@ -51,7 +51,7 @@ def rows(arms: Iterable[str], bias: float = 0.0, seasons: int = 3, seed: int = 1
     ]  # fmt: skip
 
 
-def event(spec: Mapping[str, Any], table: list[dict[str, Any]]) -> past.HistoryRead:
+def event(spec: Mapping[str, Any], table: list[dict[str, Any]]) -> HistoryRead:
     problem = Problem(TrialSpec.read(spec))
     return past.of_rows(problem, past.read_rows(problem, Table.of(table)), "past.csv", "0" * 64)
 
