@@ -14,7 +14,7 @@ from drimed.errors import ConflictError, DrimedError, InputError, SpecError
 from drimed.records import Decision
 from drimed.rehearsal import history as rehearsed
 from drimed.reports.analysis import analyse
-from drimed.trial import estimates, past, snapshots
+from drimed.trial import estimates, past, sheets, snapshots, tables
 from drimed.trial.events import Draft, HistoryRead
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
@@ -23,7 +23,7 @@ from drimed.trial.store import MemoryStore
 from drimed.trial.tables import Table
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.fields import FIELD, PATIENTS
+from tests.trial.fields import FIELD, PATIENTS, SEASON
 
 ARMS = {"usual": 0.0, "early": 0.2, "rich": 0.5, "late": -0.4}
 FARMS = [f"farm {i}" for i in range(6)]
@@ -168,6 +168,35 @@ def test_a_trial_with_a_history_is_replayed_grown_and_restored(more: dict[str, A
         assert again.numbers == catch_up(TrialState.start(state.created, state.capacity), ledger).numbers
 
 
+@pytest.mark.parametrize("history", [{}, RANDOM])
+@pytest.mark.parametrize("spec", [FIELD, PATIENTS])
+def test_attributes_contexts_and_groups_of_the_past_are_learned_from(
+    spec: dict[str, Any], history: dict[str, Any]
+) -> None:
+    spec = spec | history | {"arms": {arm: {"attributes": {"dose": float(i)}} for i, arm in enumerate(spec["arms"])}}
+    metric, (control, other), rng = next(iter(spec["metrics"])), spec["arms"], np.random.default_rng(2)
+    described: list[dict[str, Any]] = [{"user": "p", "group": "clinic", "age": 44.0, "sex": "f"}, {"user": "q"}]
+    if spec["name"] == "field":
+        described = [{"user": "north", "ph": 6.1, "rain": 410.0}, {"user": "x", "soil": "peat", "slope": "steep"}]
+    table = [
+        {"season": str(s), "arm": arm, metric: 8 + rng.normal()} | who
+        for s in range(3) for who in described for arm in (control, other, "given up")
+    ]  # fmt: skip
+    trial = Trial.create(spec, MemoryStore(), history=event(spec, table))
+    if spec["name"] == "field":
+        with trial.writing() as tx:
+            made = sheets.ask_sheet(tx, tables.read(SEASON))
+    else:
+        people = {who: {"attributes": {"age": 50.0, "sex": "m"}} for who in ("p", "new")}
+        made = trial.ask_many(list(people), enrol=people)
+    for d in made:
+        trial.tell(d.id, {metric: 8 + rng.normal()})
+    trial.preview()
+    assert analyse(trial).status.history
+    proof = verify(trial.store, spec["name"])
+    assert proof.ok, proof.faults
+
+
 def test_evidence_that_is_summed_again_has_the_history_in_it() -> None:
     trial = created(rows(ARMS), **RANDOM)
     first = trial.ask_many()[0]
@@ -225,7 +254,7 @@ def test_a_unit_may_be_a_user_or_a_group_of_the_trial_or_neither() -> None:
     assert [(u["name"], u["group"]) for u in units] == [("north", None), ("", "coast"), ("elsewhere", None)]
     trial = Trial.create(FIELD, MemoryStore(), history=event(FIELD, table))
     known = trial.state().numbers.past
-    assert known["/1"].group == trial.state().profile("north").unit.group
+    assert known[" 1"].group == trial.state().profile("north").unit.group
     assert known["elsewhere"].group not in {p.unit.group for p in trial.state().profiles.values()}
 
 
@@ -277,7 +306,7 @@ def test_a_history_comes_before_everything_else_and_only_where_the_model_can_lea
         tx.append([Draft(event(SPEC, rows(["usual"])))])
     with pytest.raises(SpecError, match="paper's model has no place"):
         TrialSpec.read(SPEC | RANDOM | {"model": {"kind": "paper"}})
-    with pytest.raises(InputError, match="give the file itself"):
+    with pytest.raises(InputError, match="whose file must come with it"):
         Trial.create(SPEC | RANDOM, MemoryStore())
 
 

@@ -18,8 +18,8 @@ from drimed.trial.checks import why_unlikely_outcome
 from drimed.trial.events import HistoryRead, PastUnit
 from drimed.trial.look_history import groups_of
 from drimed.trial.problem import Problem, alike, number, shown
-from drimed.trial.sheets import ARM, SEASON, Column, Columns, Sheet
-from drimed.trial.spec import ATTRIBUTE, CONTEXT, CONTROL, METRIC, TrialSpec, tidy
+from drimed.trial.sheets import ARM, SEASON, Cells, Columns, Sheet
+from drimed.trial.spec import ATTRIBUTE, CONTEXT, METRIC, TrialSpec, tidy
 from drimed.trial.state import Spread
 from drimed.trial.tables import Marks, Table, is_missing
 
@@ -54,8 +54,12 @@ def read_rows(problem: Problem, table: Table) -> list[PastRow]:
     """All rows of a table, also those without any outcome; BatchError lists the faults with their rows."""
     names = {name.casefold(): name for name in table.names}
     present = [names[n] for n in UNITS if n in names][:2]
-    columns = Columns.of(problem)
-    sheet = Sheet(columns, replace(table, names=[n for n in table.names if n not in present]), _numeric(problem), ())
+    columns, covariates = Columns.of(problem), problem.covariates
+    categories = {
+        c.name for c in (*covariates.attributes.values(), *covariates.fields.values()) if c.levels is not None
+    }
+    numeric = {column for column in columns.units if column.name not in categories}
+    sheet = Sheet(columns, replace(table, names=[n for n in table.names if n not in present]), numeric, ())
     missing = [c.name for c in (SEASON, ARM) if c not in sheet.meanings.values()] + ([] if present else ["site"])
     measured = [c for c in sheet.meanings.values() if c.part == METRIC]
     if missing or not measured:
@@ -79,14 +83,7 @@ def read_rows(problem: Problem, table: Table) -> list[PastRow]:
     return rows
 
 
-def _numeric(problem: Problem) -> set[Column]:
-    covariates = problem.covariates
-    parts = ((ATTRIBUTE, covariates.attributes), (CONTEXT, covariates.fields))
-    numbers = {Column(part, name) for part, known in parts for name, c in known.items() if c.levels is None}
-    return numbers | {Column(part, name) for part in (METRIC, CONTROL) for name in problem.metrics}
-
-
-def _row(problem: Problem, row: int, units: list[str], cells: Any, marks: Marks) -> PastRow:
+def _row(problem: Problem, row: int, units: list[str], cells: Cells, marks: Marks) -> PastRow:
     season, arm = (tidy(tables.text(cells.get(column, ""))) for column in (SEASON, ARM))
     for name, text in (("season", season), ("site", units[0]), ("arm", arm)):
         if not text:
@@ -108,8 +105,8 @@ def _row(problem: Problem, row: int, units: list[str], cells: Any, marks: Marks)
             if why is not None:
                 raise InputError(f"{column.name} {value:g} {why}; {RIGHT}")
         values[column.part][column.name] = value
-    group = units[1] if len(units) > 1 and units[1] else None
-    return PastRow(row, season, units[0], group, arm, *values.values())
+    unit, *groups = units
+    return PastRow(row, season, unit, next(filter(None, groups), None), arm, *values.values())
 
 
 def _contradictions(problem: Problem, rows: list[PastRow]) -> Iterator[tuple[int, str]]:

@@ -306,7 +306,7 @@ class TrialState:
         """
         if not (isinstance(self.policy, Policy) and isinstance(self.policy.learner, Field)):
             raise InputError("only the models of fields and people learn from a history")
-        new = [(f"/{i}", u) for i, u in enumerate(past.units) if u["name"] not in self.users]  # names have no slash
+        new = [(f" {i}", u) for i, u in enumerate(past.units) if u["name"] not in self.users]  # no name begins so
         joining = ((u["name"] or key, u["group"], u["attributes"]) for key, u in new)
         alone = self.spec.kind == "people"
         numbers, units = self.numbers.joined(self.problem.covariates, joining, len(self.users), alone=alone)
@@ -673,7 +673,7 @@ def _learned_from_past(state: TrialState, learned: Any) -> Any:
         return learned
     evidence, rows, fields = learned.evidence, len(past.arm), problem.covariates.fields.values()
     units = [
-        state.numbers.past[key] if (key := u["name"] or f"/{i}") in state.numbers.past else state.profile(key).unit
+        state.numbers.past[key] if (key := u["name"] or f" {i}") in state.numbers.past else state.profile(key).unit
         for i, u in enumerate(past.units)
     ]
     y = _columns(past.metrics, problem.metrics, rows) / problem.sizes  # (n, M)

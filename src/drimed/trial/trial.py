@@ -72,7 +72,8 @@ class Trial(TrialSession):
         checked(store)
         trial = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
         if trial.history is not None and history is None:
-            raise InputError("the trial file names a history: give the file itself too, as `history`", ("history",))
+            fix = "create the trial with `drimed trial init`, or give it as `history`"
+            raise InputError(f"the trial has a history, whose file must come with it: {fix}", ("history",))
         past = load_past(trial, Path(history)) if isinstance(history, Path | str) else history
         seed = trial.seed if trial.seed is not None else secrets.randbits(62)
         draft, time = Draft(Created(trial.plain(), seed, version("numpy"), rehearsal)), clock()
