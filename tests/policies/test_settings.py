@@ -9,10 +9,14 @@ import pytest
 
 from drimed.competitors.clucb import CLUCB
 from drimed.competitors.ids import IDS
+from drimed.competitors.losan import LOSAN
 from drimed.competitors.oplb import OPLB
+from drimed.competitors.rebandit import SmoothAllocation
+from drimed.competitors.roful import ROFUL
 from drimed.competitors.safe_lucb import SafeLUCB
 from drimed.competitors.solid import SOLID
 from drimed.competitors.spanner_igw import SpannerIGW
+from drimed.competitors.stage_wise import StageWise
 from drimed.errors import ConfigError
 from drimed.policies.guards.base import Guardrail
 from drimed.policies.guards.certified import Certain, Expected
@@ -28,6 +32,10 @@ OUT_OF_RANGE: list[tuple[type, dict[str, Any]]] = [
     (CLUCB, {"confidence": 0.3}),
     (IDS, {"variant": "ts", "width_squared": -1.0}),
     (OPLB, {"relative": 1.0, "absolute": -0.1, "optimism": "practice", "slack": 0.0, "width_squared": -2.0}),
+    (LOSAN, {"noise_bound": 0.0, "norm_bound": np.inf, "delta": 1.0}),
+    (ROFUL, {"relative": 1.0, "absolute": -0.1, "norm_bound": 0.0, "width_squared": -2.0}),
+    (SmoothAllocation, {"lowest": 0.9, "highest": 0.1, "offset": 0.0, "steepness": -1.0, "points": 3}),
+    (StageWise, {"confidence": 0.3, "norm_bound": 0.0, "gap": -1.0, "leave": "soon"}),
     (SafeLUCB, {"control_rounds": -1, "horizon": 0, "confidence": 0.3}),
     (SOLID, {"omega_step": 0.0, "multiplier_step": np.nan, "accuracy": np.inf, "first_multiplier": 11.0}),
     (SOLID, {"largest_multiplier": -1.0, "optimism": -0.1, "norm_bound": 0.0, "radius": "oful"}),

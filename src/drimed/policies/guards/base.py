@@ -33,8 +33,9 @@ REASONS = (
     "the guard gave the control; past decisions have not surely earned enough for the policy's proposal",
     "the control, as always in the first rounds, to learn about it",
     "the control, because the model could not be computed",
+    "the guard gave the control, with a small chance of every arm, to learn enough to leave it",
 )
-UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST, FAILED = range(len(REASONS))
+UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST, FAILED, EXPLORED = range(len(REASONS))
 NOTHING_KEPT = (
     "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
     "control"
