@@ -226,6 +226,7 @@ class Status(Record):
     rules_met: list[str] = field(default_factory=list)  # stopping rules that a look has found met
     floor_ended: list[str] = field(default_factory=list)  # for all users, groups or users
     halted: str = ""  # why a stopping rule has paused or stopped it
+    history: str = ""  # outcomes from before the trial, and what rests on them
     failures: int = 0  # decisions by the control because the model could not be computed
 
 

@@ -192,3 +192,20 @@ def test_why_an_arm_was_given_is_told_in_words(line: CommandLine) -> None:
     assert "decision 1, season 1:" in said
     assert "for north" in said
     assert isinstance(line.refused("why", "maize-nitrogen", "99"), UnknownNameError)
+
+
+def test_a_history_is_named_in_the_file_or_on_the_command_line(tmp_path: Path) -> None:
+    line = CommandLine(tmp_path)
+    text = 'name = "t"\ncontrol = "old"\npreference = { yield = 1 }\n[metrics.yield]\n[arms.old]\n[arms.new]\n'
+    text += "[users.north]\n[tolerance]\nabsolute = 1\n"
+    file, past = line.write("t.toml", text + '[history]\nfile = "past.csv"\n'), tmp_path / "past.csv"
+    assert "cannot read" in str(line.refused("init", file, "--no-rehearse"))
+    past.write_text("season,site,arm,yield\n2024,north,old,5\n2024,north,old,much\n2024,,old,4\n")
+    error = line.refused("init", file, "--no-rehearse", "--dry-run")
+    assert [fault.row for fault in error.faults] == [3, 4]
+    past.write_text("season,site,arm,yield\n2024,north,old,5\n2025,north,old,6\n2025,hill,old,4\n")
+    assert "Before the trial: 3 outcomes of 2 units in 2 seasons" in line.ok("init", file, "--no-rehearse", "--dry-run")
+    line.ok("init", line.write("u.toml", text), "--no-rehearse", "--history", str(past))
+    assert "Levels and variances rest on them, effects of arms do not" in line.ok("status", "t")
+    line.ok("ask", "t")
+    assert "1 decision" in line.ok("verify", "t")

@@ -178,13 +178,6 @@ def test_sources_that_are_no_logs_are_refused(tmp_path: Path) -> None:
         read_log({"action": [], "reward": [], "propensity": []}).whole()
 
 
-def test_numbers_that_are_text_in_a_csv_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    path.write_text("action,reward,propensity\na,good,0.5\n")
-    with pytest.raises(InputError, match="reward must be numbers, got 'good' in row 2"):
-        read_log(path).whole()
-
-
 def test_without_polars_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(MissingExtraError, match=r"drimed\[evaluation\]"):
@@ -220,17 +213,6 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 GOOD: dict[str, Any] = {"action": [0, 1, 0], "reward": [1.0, 2.0, 3.0], "propensity": [0.5, 0.25, 1.0]}
-
-
-def test_without_names_arms_are_numbered() -> None:
-    log = make_log(**GOOD)
-    assert log.arms == ("0", "1")
-    assert make_log(**GOOD, arms=4).K == 4
-
-
-def test_without_a_propensity_column_it_is_read_off_the_probabilities() -> None:
-    log = make_log(action=[0, 1], reward=[1.0, 2.0], probabilities=[[0.3, 0.7], [0.6, 0.4]])
-    assert log.propensity.tolist() == [0.3, 0.4]
 
 
 @pytest.mark.parametrize(
@@ -269,13 +251,3 @@ def test_what_cannot_be_used_is_refused_with_its_place(change: dict[str, Any], m
 def test_columns_of_other_lengths_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ShapeError):
         make_log(**(GOOD | change))
-
-
-def test_rows_cut_every_column_and_remember_where_they_are_from() -> None:
-    log, _ = drawn(30)
-    part = log.rows(10, 25)
-    assert len(part) == 15
-    assert part.start == 10
-    assert part.probabilities is not None
-    assert log.probabilities is not None
-    np.testing.assert_array_equal(part.probabilities, log.probabilities[10:25])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.errors import NumericalError, ShapeError
+from drimed.errors import NumericalError
 from drimed.models.linear_regression import Evidence, Learner
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.noise_estimation import absorb
@@ -187,14 +187,6 @@ def test_giving_out_and_learning_can_be_apart(policy: AnyPolicy) -> None:
         given = policy.commit(step.before, step.offer, step.decision)
         assert np.array_equal(policy.theta(given), policy.theta(step.before))
         assert same(policy.observe(given, step.offer, step.decision.action, step.outcome), step.after)
-
-
-@EACH
-def test_draws_for_another_batch_are_refused(policy: AnyPolicy) -> None:
-    step = next(steps(policy, some_worlds()))
-    for draws in (step.draws[:2], step.draws[:, 0]):
-        with pytest.raises(ShapeError, match="draws"):
-            policy.decide(step.before, step.offer, draws)
 
 
 @pytest.mark.parametrize(

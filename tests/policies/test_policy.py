@@ -98,27 +98,9 @@ def test_every_order_of_blocks_and_plots_comes_up() -> None:
     assert len(np.unique(order, axis=0)) == 8  # of 24: two plots of a block are never neighbours
 
 
-def test_an_arm_comes_as_often_as_its_chances_say_rounded_up_or_down() -> None:
-    counts = (evenly(uniforms(200, 12, 2), np.repeat(np.arange(6), 2), 0) < 0.15).sum(-1)
-    assert set(counts.tolist()) == {1, 2}
-    assert counts.mean() == pytest.approx(1.8, abs=0.1)
-
-
 def test_plots_of_other_sites_with_the_same_number_of_a_block_are_not_together() -> None:
     found = evenly(uniforms(200, 4, 2), np.array([0, 1, 0, 1]), 5)
     np.testing.assert_allclose(np.abs(found[:, 0] - found[:, 2]), 0.5)
-
-
-def test_too_few_uniforms_are_refused() -> None:
-    with pytest.raises(ShapeError, match="need 2 uniforms each"):
-        evenly(uniforms(N, 1), SITE, BLOCK)
-
-
-def test_people_are_drawn_for_one_by_one_and_so_is_what_is_only_sampled() -> None:
-    for name in ("dri_people", "dri_med", "dri_field"):
-        policy = make(name)
-        assert isinstance(policy, Policy)
-        assert policy.balances == (name == "dri_field")
 
 
 def test_blocks_are_told_apart_by_the_unit_of_an_offer() -> None:
@@ -202,12 +184,6 @@ def play(
         state = policy.observe(state, offers(), decision.action, Outcome(reward=reward))
         chosen.append(decision.action)
     return state, chosen
-
-
-def test_the_first_season_is_the_control_s_under_a_guard() -> None:
-    guard = Expected(tolerance=Tolerance(relative=0.0, absolute=6.0))
-    _, chosen = play(Policy(learner=Field(), rule=MED(), guard=guard), 1)
-    assert not chosen[0].any()
 
 
 @pytest.mark.parametrize(("unit", "level"), [(1e-4, 0.0), (30.0, -1e3), (30.0, -1e6)])

@@ -16,15 +16,12 @@ from drimed.models.linear_regression import Learner
 from drimed.policies import registry
 from drimed.policies.guards.base import Off
 from drimed.policies.guards.certified import Expected
-from drimed.policies.guards.penalty import Penalty
 from drimed.policies.policy import Policy
-from drimed.policies.published import PublishedDri
 from drimed.policies.registry import REGISTRY, PolicySpec, find, guard_name, make, parse_list, register
-from drimed.policies.rules.med import MED
 from drimed.policies.rules.simple import OFUL, LinTS
 from drimed.simulation.runner import policy_digest, simulate
 from drimed.simulation.sweep import code_digest
-from tests.worlds import SMALL, world
+from tests.worlds import world
 
 
 def policy(name: str, **settings: Any) -> Policy:
@@ -33,37 +30,11 @@ def policy(name: str, **settings: Any) -> Policy:
     return made
 
 
-@pytest.mark.parametrize("name", REGISTRY)
-def test_every_entry_says_what_it_is_and_can_be_built(name: str) -> None:
-    entry = REGISTRY[name]
-    assert entry.name == name
-    assert all((entry.about, entry.reference, entry.uses))
-    made = make(name)
-    assert made.draws_needed(SMALL) >= 1
-    made.init(SMALL, (2,))
-
-
-def test_settings_go_to_the_part_that_knows_them() -> None:
-    made = policy("med", discount=0.9, temperature=3.0, guard="penalty", step=0.5, relative=0.2, absolute=0.3)
-    assert made.learner.discount == 0.9
-    assert isinstance(made.rule, MED)
-    assert made.rule.temperature == 3.0
-    assert isinstance(made.guard, Penalty)
-    assert made.guard.step == 0.5
-    assert (made.guard.tolerance.relative, made.guard.tolerance.absolute) == (0.2, 0.3)
-
-
 def test_a_setting_that_two_parts_know_goes_to_both() -> None:
     made = policy("w_ts", delta=0.2, v="2013")
     assert isinstance(made.rule, LinTS)
     assert isinstance(made.learner, Learner)
     assert made.learner.delta == made.rule.delta == 0.2
-
-
-def test_published_policies_take_their_own_settings() -> None:
-    made = make("published_dri_imed", reading="printed", tolerance=0.2)
-    assert isinstance(made, PublishedDri)
-    assert (made.step, made.reading, made.tolerance) == ("imed", "printed", 0.2)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +68,6 @@ def test_a_tolerance_is_no_setting_of_a_policy_without_a_guard() -> None:
     assert "did you mean 'relative'" not in str(caught.value)
 
 
-@pytest.mark.parametrize("constant", ["reference", "randomisation", "promise"])
-def test_constants_of_a_class_are_no_settings(constant: str) -> None:
-    with pytest.raises(UnknownNameError, match=f"unknown setting '{constant}'"):
-        make("med", **{constant: "x"})
-    with pytest.raises(UnknownNameError) as caught:
-        make("med", discont=0.9)
-    assert constant not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
@@ -122,11 +84,6 @@ def test_a_setting_out_of_range_is_refused(name: str, settings: dict[str, Any], 
     with pytest.raises(ConfigError, match=message) as caught:
         make(name, **settings)
     assert isinstance(caught.value, DrimedError)
-
-
-def test_anytime_confidence_and_forgetting_are_refused_together() -> None:
-    with pytest.raises(ConfigError, match="confidence 'anytime' needs discount 1"):
-        make("dri_med", guard="certain", confidence="anytime", discount=0.9)
 
 
 def test_settings_in_a_text_go_to_the_part_that_knows_them() -> None:

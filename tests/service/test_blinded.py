@@ -31,6 +31,7 @@ from drimed.trial.changes import CHANGES
 from drimed.trial.trial import Trial
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running, modules_as_before, served
+from tests.trial.forging import Clock
 
 NAME = "trial"
 T = f"/v1/trials/{NAME}"
@@ -130,17 +131,6 @@ FORMS: list[dict[str, str]] = [
 FEW = 2  # questions to an address that is refused, after the first
 _RANDOM = re.compile(r'(name="(?:form_key|once)" value=)"[^"]+"')
 _OWN = ("date", "x-request-id", "set-cookie")  # headers that differ from answer to answer
-
-
-class Clock:
-    """The same in every trial: a second later at every look."""
-
-    def __init__(self) -> None:
-        self.seconds = 0
-
-    def __call__(self) -> str:
-        self.seconds += 1
-        return f"2026-05-01T10:{self.seconds // 60:02}:{self.seconds % 60:02}.000000+00:00"
 
 
 @dataclass

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -123,12 +122,6 @@ def test_every_body_has_an_example_that_can_be_sent(description: dict[str, Any])
                     getattr(api, body["title"]).model_validate(example)
             seen += 1
     assert seen == 1 + 6 + 1 + len(changes)
-
-
-def test_an_unknown_address_is_a_problem_too(service: Running) -> None:
-    answer = service.http.get("/v1/nothing")
-    assert answer.status_code == httpx.codes.NOT_FOUND
-    assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_the_description_needs_nothing_from_elsewhere(description: dict[str, Any]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
-from drimed.records import Decision
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, nothing_written, play, refused, verified
 
@@ -28,16 +27,6 @@ def test_a_decision_carries_all_that_is_known_of_it() -> None:
         assert effect.low <= effect.estimate <= effect.high
     assert given.state_version == 2  # it was created, and the first episode opened
     assert given.time.endswith("+00:00")
-
-
-def test_everybody_some_or_one_are_asked_in_one_transaction_from_one_state() -> None:
-    trial = new()
-    first = trial.ask_many(["west", "north"])
-    assert [g.user for g in first] == ["west", "north"]
-    assert [g.id for g in first] == [1, 2]
-    assert len({g.state_version for g in first}) == 1
-    rest = trial.ask_many()
-    assert [(g.user, g.id, g.repeated) for g in rest] == [("north", 2, True), ("south", 3, False), ("west", 1, True)]
 
 
 def test_together_or_apart_without_news_the_same_is_decided() -> None:
@@ -68,13 +57,6 @@ def test_asking_again_in_an_episode_gives_the_same_decision() -> None:
     assert trial.ask("north").id == 2
 
 
-def test_any_number_of_decisions_may_be_asked_for_if_the_file_says_so() -> None:
-    trial = new(decisions="any number")
-    assert [trial.ask("north").id for _ in range(3)] == [1, 2, 3]
-    assert [g.id for g in trial.ask_many()] == [4, 5, 6]
-    verified(trial)
-
-
 @pytest.mark.parametrize(
     ("ask", "error", "match"),
     [
@@ -97,27 +79,6 @@ def test_a_question_that_makes_no_sense_is_refused_even_as_the_first(
     trial.ask_many()
     trial.open_episode()
     refused(trial, lambda: ask(trial), error, match)
-
-
-@pytest.mark.parametrize("decisions", ["one per episode", "any number"])
-@pytest.mark.parametrize("rounds", [0, 3])
-def test_a_dry_run_writes_nothing_and_shows_all_that_is_then_decided_but_the_arm(decisions: str, rounds: int) -> None:
-    trial = new(decisions=decisions)
-    play(trial, rounds)
-    if rounds:
-        trial.open_episode()
-    with nothing_written(trial):
-        shown = trial.ask_many(dry_run=True)
-        one = trial.ask("south", dry_run=True)
-    decided = trial.ask_many()
-
-    assert [undrawn(g) for g in decided] == [replace(g, time="") for g in shown]
-    assert (one.user, one.effects) == (shown[1].user, shown[1].effects)
-
-
-def undrawn(g: Decision) -> Decision:
-    """A decision as a dry run showed it before."""
-    return replace(g, time="", arm="", propensity=None)
 
 
 def test_what_is_decided_depends_on_the_seed_and_what_was_told_alone() -> None:

@@ -34,28 +34,6 @@ def test_users_and_arms_may_join_while_the_trial_runs() -> None:
     verified(trial)
 
 
-@pytest.mark.parametrize(
-    "policy", [{"name": "dri_med", "guard": "budget"}, {"name": "dri_med_reward"}, {"name": "w_solid"}]
-)
-def test_more_users_may_join_than_there_was_room_for(policy: dict[str, Any]) -> None:
-    model = {"kind": "paper" if policy["name"] == "w_solid" else "field"}
-    trial = new(policy=policy, model=model, decisions="any number")
-    play(trial, 3)
-    for i in range(20):
-        trial.add_user(f"late {i}", {})
-        if i % 4 == 0:
-            given = trial.ask(f"late {i}")
-            trial.tell(given.id, {"yield": 5.0, "cost": 9.0})
-    trial.add_arm("fourth")
-    for i in range(12):
-        trial.change_preference("north", {"yield": 1.0 + i}, reason="prices")
-        trial.ask("north")
-    play(trial, 2, seed=2)
-    assert trial.status().users == 23
-    assert list(Trial.open("t", trial.store).decisions()) == list(trial.decisions())
-    verified(trial)
-
-
 def test_arms_with_attributes_or_maps_may_join_too() -> None:
     arms = {a: {"attributes": {"dose": float(i)}} for i, a in enumerate(("old", "new", "third"))}
     trial = new(arms=arms, noise=KNOWN)
@@ -134,15 +112,6 @@ def test_a_changed_preference_changes_what_is_wanted_and_not_what_was_measured()
     verified(trial)
 
 
-def test_outcomes_of_decisions_before_a_change_are_valued_as_they_were_then() -> None:
-    trial = new(policy={"name": "w_oful"}, noise=KNOWN)
-    early = trial.ask("north")
-    trial.change_preference("north", {"cost": -1.0}, reason="prices rose")
-    trial.tell(early.id, {"yield": 5.0, "cost": 10.0})
-    assert next(trial.decisions()).reward == pytest.approx(5.0 - 1.0)
-    verified(trial)
-
-
 def test_a_user_may_get_another_control_and_the_old_decisions_keep_theirs() -> None:
     store = MemoryStore()
     trial = Trial.create(SMALL, store)
@@ -195,32 +164,6 @@ def test_a_control_can_be_neither_retired_nor_given_to_somebody_once_it_is() -> 
 
 
 # Pausing and stopping
-
-
-def test_a_paused_trial_decides_nothing_takes_outcomes_and_goes_on() -> None:
-    trial = new()
-    given = trial.ask("north")
-    trial.pause(reason="frost")
-    refused(trial, lambda: trial.ask("south"), ConflictError, "'t' is paused and decides nothing; resume it first")
-    refused(trial, trial.open_episode, ConflictError, "is paused and no episode can be opened")
-    refused(trial, lambda: trial.pause(reason="again"), ConflictError, "is paused; it cannot be paused")
-    assert trial.tell(given.id, {"yield": 5.0, "cost": 1.0}).result == "recorded"
-    trial.resume()
-    refused(trial, trial.resume, ConflictError, "is running; it cannot be resumed")
-    assert trial.ask("south").id == 2
-    verified(trial)
-
-
-def test_a_stopped_trial_stays_stopped_and_takes_outcomes() -> None:
-    trial = new()
-    given = trial.ask("north")
-    trial.stop(reason="enough")
-    for do in (trial.resume, lambda: trial.pause(reason="r"), lambda: trial.stop(reason="r"), trial.open_episode):
-        refused(trial, do, ConflictError, "is stopped")
-    refused(trial, lambda: trial.ask("south"), ConflictError, "is stopped and decides nothing$")
-    assert trial.tell(given.id, {"yield": 5.0, "cost": 1.0}).result == "recorded"
-    assert trial.amend(given.id, {"yield": 5.5}, reason="typo").result == "amended"
-    verified(trial)
 
 
 @pytest.mark.parametrize("reason", ["", "   "])

@@ -94,20 +94,6 @@ def test_one_bad_description_refuses_the_whole_request_and_enrols_nobody(
     refused(trial, lambda: trial.ask_many(["carl", "ann", "bob"], enrol={"carl": ANN} | enrol), error, match)
 
 
-@pytest.mark.parametrize(
-    ("age", "words"),
-    [
-        (1e308, r"is too large to compute with, correct it: must be a number of at most 1e\+30, got"),
-        pytest.param(10**400, "is too large to compute with", id="400 digits"),
-        (float("nan"), "must be a finite number, or left out if it is not known, got nan"),
-    ],
-)
-def test_a_number_that_is_too_large_is_called_so_and_not_no_number(age: float, words: str) -> None:
-    trial = opened()
-    place = f"enrol.bob.attributes.age: {words}"
-    refused(trial, lambda: trial.ask("bob", attributes={"age": age, "sex": "m"}), SpecError, place)
-
-
 def test_what_a_mistyped_cohort_lacks_is_not_complained_of() -> None:
     """Preference and control come from the cohort; what the user says itself is checked all the same."""
     own = {name: value for name, value in OPEN.items() if name not in ("preference", "control")}

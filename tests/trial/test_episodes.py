@@ -15,16 +15,6 @@ from tests.trial.playing import KNOWN, new, nothing_written, play, rainy, refuse
 from tests.trial.states import contents
 
 
-def test_episodes_are_numbered_and_opening_one_twice_by_its_number_is_safe() -> None:
-    trial = new()
-    assert trial.open_episode(number=1) == 1
-    with nothing_written(trial):
-        assert trial.open_episode(number=1) == 1
-    refused(trial, lambda: trial.open_episode(number=3), ConflictError, "episode 3 cannot be opened: the next one is 2")
-    refused(trial, lambda: trial.open_episode(number=0), ConflictError, "the next one is 2")
-    assert [trial.open_episode(), trial.open_episode(number=3)] == [2, 3]
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
@@ -174,21 +164,6 @@ def test_a_question_that_fails_opens_no_episode(
         trial.resume()
     assert trial.ask("north", context={"rain": 1}, episode=NEXT).episode == NEXT
     verified(trial)
-
-
-@pytest.mark.parametrize(("opened", "wrong"), [(0, -1), (0, 0), (0, 2), (3, 0), (3, 1), (3, 2), (3, 5), (3, 99)])
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_another_episode_than_this_or_the_next_is_refused(opened: int, wrong: int, dry_run: bool) -> None:
-    trial = new()
-    for n in range(1, opened + 1):
-        trial.open_episode(number=n)
-    known = (f"episode {opened} is open" if opened else "no episode is open") + f", and {opened + 1} is the next"
-    refused(
-        trial,
-        lambda: trial.ask("north", episode=wrong, dry_run=dry_run),
-        ConflictError,
-        f"decisions for episode {wrong} cannot be taken now: {known}",
-    )
 
 
 @pytest.mark.parametrize("wrong", ["1", 1.0, True])

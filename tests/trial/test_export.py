@@ -11,14 +11,11 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.evaluation.decision_log import read_log
-from drimed.records import AskRequest
-from drimed.trial import sheets, tables
 from drimed.trial.export import meanings, records, write
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports.worlds import PAPER as FOUND
 from tests.reports.worlds import play
-from tests.trial.fields import FIELD, SEASON
 
 SPEC = FOUND | {"model": {"kind": "paper"}}
 
@@ -54,22 +51,6 @@ def test_an_unknown_form_or_an_unwritable_place_is_refused(tmp_path: Path) -> No
         write(trial, tmp_path / "x.ods")
     with pytest.raises(InputError, match="cannot write"):
         write(trial, tmp_path / "nowhere" / "x.csv")
-
-
-def test_an_export_of_a_field_has_what_its_model_needs(tmp_path: Path) -> None:
-    trial = Trial.create(FIELD, MemoryStore())
-    with trial.writing() as tx:
-        sheets.ask_sheet(tx, tables.read(SEASON), AskRequest(episode=1))
-    assert write(trial, tmp_path / "f.csv") == 4
-    with (tmp_path / "f.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    names = ("episode", "user", "group", "plot", "block", "attribute_ph", "attribute_soil", "context_slope")
-    assert [rows[1][name] for name in names] == ["1", "north", "coast", "A2", "A", "6.1", "sand", "flat"]
-    assert [rows[3][name] for name in names] == ["1", "south", "hills", "", "", "7.0", "loam", "steep"]
-    with (tmp_path / "f.dictionary.csv").open(encoding="utf-8") as file:
-        told = {row["column"]: row["meaning"] for row in csv.DictReader(file)}
-    for name in rows[0]:
-        assert name in told or any(name.startswith(m[:-1]) for m in told if m.endswith("*")), name
 
 
 def test_the_dictionary_gives_the_units_of_the_columns(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -127,45 +126,6 @@ def test_decisions_of_one_question_stay_together_in_portions_of_any_size(monkeyp
 def crowd(trial: Trial, n: int) -> None:
     for i in range(n):
         trial.add_user(f"late {i}", {})
-
-
-CHANGES: dict[str, Callable[[Trial], object]] = {
-    "ask": lambda t: t.ask_many(),
-    "tell": lambda t: t.tell(5, {"yield": 5.0, "cost": 1.0}),
-    "amend": lambda t: t.amend(1, {"yield": 5.0}, reason="typo"),
-    "an amendment that costs digits": lambda t: (
-        t.tell(5, {"yield": 5e11, "cost": 1.0}, confirm=True),
-        t.amend(5, {"yield": 5.0}, reason="typo"),
-    ),
-    "mark_missing": lambda t: t.mark_missing(5, reason="hail"),
-    "open_episode": lambda t: t.open_episode(),
-    "add_user": lambda t: t.add_user("east", {}),
-    "users for whom there is no room": lambda t: crowd(t, 20),
-    "add_arm": lambda t: t.add_arm("fourth"),
-    "retire_arm": lambda t: t.retire_arm("third", reason="sold out"),
-    "change_preference": lambda t: t.change_preference("north", {"yield": 3.0}, reason="prices"),
-    "change_control": lambda t: t.change_control("north", "new", reason="practice"),
-    "pause": lambda t: t.pause(reason="frost"),
-}
-
-
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in another process"])
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_state_that_somebody_holds_never_changes(change: str, elsewhere: bool) -> None:
-    """Neither through this object nor through another; whoever asks for the state again gets a new one."""
-    trial = new(policy={"name": "dri_med", "guard": "budget"})
-    play(trial, 2)
-    trial.open_episode()
-    held = trial.state()
-    assert trial.state() is held  # nothing was written
-    before = contents(held)
-    CHANGES[change](Trial.open("t", trial.store) if elsewhere else trial)
-    assert contents(held) == before
-    newer = trial.state()
-    assert newer is not held
-    assert newer.seq > held.seq
-    assert contents(newer) != before
-    assert contents(held) == before
 
 
 def test_an_arm_that_joins_leaves_what_is_known_of_the_others_alone() -> None:

@@ -108,13 +108,6 @@ def test_a_repeated_request_gets_its_plots_again() -> None:
     refused(trial, lambda: trial.ask_many(["north"], plots={"north": ["1"]}, key="k"), ConflictError, "for other users")
 
 
-def test_any_number_of_decisions_means_for_each_plot() -> None:
-    trial = planted(decisions="any number")
-    assert [len(trial.ask_many(["north"])) for _ in range(2)] == [4, 4]
-    assert trial.status().decisions == 8
-    verified(trial)
-
-
 def test_a_preview_shows_every_plot_and_writes_nothing() -> None:
     trial = planted()
     shown = trial.preview()

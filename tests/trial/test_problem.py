@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.errors import ConflictError, UnknownNameError
 from drimed.models.offer import Offer, make_offer
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.trial.problem import DEPARTURE, Problem, Profile
@@ -180,16 +179,6 @@ def test_arms_are_available_unless_the_user_the_call_or_the_calendar_says_no() -
     ):
         assert mask is not None
         assert mask.tolist() == expected
-
-
-def test_the_control_cannot_be_unavailable() -> None:
-    problem = Problem(spec_of())
-    with pytest.raises(ConflictError, match="arm 'old' is the control of user 'north'"):
-        problem.available(profile_of(problem), ["old"])
-    with pytest.raises(ConflictError, match="arm 'new' is the control of user 'south'"):
-        problem.available(profile_of(problem, "south"), ["third", "new"])
-    with pytest.raises(UnknownNameError, match="unknown arm 'odl'; did you mean 'old'"):
-        problem.available(profile_of(problem), ["odl"])
 
 
 def test_room_for_arms_to_come_changes_nothing_for_those_there_are() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.records import Report
-from drimed.trial import queries
 from drimed.trial.trial import Trial
 from tests.trial.playing import KNOWN, new, nothing_written, refused, verified
 
@@ -126,60 +125,6 @@ def test_a_whole_outcome_can_be_taken_back_and_is_forgotten(changes: dict[str, A
     trial.amend(1, {"yield": None, "cost": None}, reason="again")
     assert trial.mark_missing(1, reason="hail").state == trial.decision(1).state == "missing"
     verified(trial)
-
-
-def test_an_outcome_that_was_marked_missing_can_still_be_told() -> None:
-    trial, plain = asked(noise=KNOWN), asked(noise=KNOWN)
-    assert trial.mark_missing(1, reason="hail").result == "missing"
-    with nothing_written(trial):
-        assert trial.mark_missing(1, reason="hail").result == "already recorded"
-    status = trial.status()
-    assert (status.missing, status.pending, status.partial, status.complete) == (1, 2, 0, 0)
-    assert [r.state for r in trial.decisions()] == ["missing", "pending", "pending"]
-    assert trial.tell(1, {"yield": 5.0}).state == "partial"
-    trial.tell(1, {"cost": 9.0})
-    status = trial.status()
-    assert (status.missing, status.pending, status.partial, status.complete) == (0, 2, 0, 1)
-    refused(trial, lambda: trial.mark_missing(1, reason="r"), ConflictError, "decision 1 has its whole outcome")
-    plain.tell(1, WHOLE)
-    assert theta(trial) == pytest.approx(theta(plain), rel=1e-9)
-    verified(trial)
-
-
-TOLD, MISSING, AMENDED = "told", "marked missing", "amended"
-PART = [(TOLD, {"yield": 5.0}, "partial"), (MISSING, {}, "missing")]
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        [(AMENDED, {"yield": None}, "missing")],
-        # A corrected value does not say that the rest will come; a value that comes after all does.
-        [(AMENDED, {"yield": 5.5}, "missing"), (TOLD, {"yield": 5.5}, "missing"), (TOLD, {"cost": 7.0}, "complete")],
-        [(AMENDED, {"cost": 7.0}, "complete"), (AMENDED, {"cost": None}, "partial"), (TOLD, {"cost": 8.0}, "complete")],
-    ],
-)
-def test_the_state_of_a_decision_follows_from_all_that_was_said_of_it(more: list[tuple[str, Any, str]]) -> None:
-    trial = asked()
-    for how, values, state in PART + more:
-        if how == TOLD:
-            trial.tell(1, values)
-        elif how == MISSING:
-            trial.mark_missing(1, reason="no scales")
-        else:
-            trial.amend(1, values, reason="misread")
-        assert trial.decision(1).state == state
-        assert getattr(trial.status(), state) == 1
-        with trial.reading() as (ledger, _):
-            assert (1 in queries.pending(ledger)) == (state == "partial")
-    verified(trial)
-
-
-def test_only_what_was_told_can_be_amended() -> None:
-    trial = asked()
-    refused(trial, lambda: trial.amend(1, WHOLE, reason="r"), ConflictError, "has no outcome to amend; tell it first")
-    trial.mark_missing(1, reason="hail")
-    refused(trial, lambda: trial.amend(1, WHOLE, reason="r"), ConflictError, "tell it first")
 
 
 Do = Callable[[Trial, Any], object]

@@ -54,28 +54,3 @@ def test_two_views_of_one_trial_see_each_other() -> None:
     assert set(two.ask("south").probabilities) == {"old", "new", "third", "fourth"}
     assert one.decision(2).actor == "Bo"
     verified(one)
-
-
-def test_the_status_counts() -> None:
-    trial = new(about="maize")
-    given = [trial.ask_many(), trial.open_episode(), trial.ask_many()]
-    assert given[1] == 2
-    trial.tell(1, {"yield": 5.0})
-    trial.tell(2, {"yield": 5.0, "cost": 1.0})
-    trial.amend(2, {"yield": 6.0}, reason="typo")
-    trial.mark_missing(3, reason="hail")
-    status = trial.status()
-    assert (status.name, status.about, status.status, status.episode) == ("t", "maize", "running", 2)
-    assert (status.decisions, status.pending, status.partial, status.complete, status.missing) == (6, 3, 1, 1, 1)
-    assert status.amendments == 1
-    assert (status.users, status.arms, status.policy) == (3, ["old", "new", "third"], "dri_med")
-    assert status.events == len(list(trial.log()))
-    assert status.plain()["notes"] == []
-
-
-@pytest.mark.parametrize("number", [0, 2, -1, 10**12])
-def test_a_decision_that_does_not_exist_is_not_found(number: int) -> None:
-    trial = new()
-    trial.ask("north")
-    with pytest.raises(InputError, match=f"trial 't' has no decision {number}"):
-        trial.decision(number)

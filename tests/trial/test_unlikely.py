@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import BatchError, ConflictError, UnconfirmedError
-from drimed.records import Fault, Receipt, Report
+from drimed.errors import UnconfirmedError
+from drimed.records import Fault, Receipt
 from drimed.trial import sheets
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial
@@ -96,68 +96,6 @@ def test_a_typing_error_that_was_amended_does_not_hide_the_next_one() -> None:
     number = trial.ask("north").id
     assert len(unconfirmed(trial, lambda: trial.tell(number, {"cost": 1e12}))) == 1
     verified(trial)
-
-
-def test_what_is_recorded_already_is_not_asked_about_again() -> None:
-    trial = asked()
-    trial.tell(1, {"yield": 50.0}, confirm=True)
-    with nothing_written(trial):
-        assert trial.tell(1, {"yield": 50.0}).result == "already recorded"
-    assert trial.tell(1, FAR).result == "completed"
-    (fault,) = unconfirmed(trial, lambda: trial.tell(2, {"yield": 50.0}))  # of another decision it is new
-    assert fault.path == ("reports", 0, "outcome", "yield")
-
-
-def test_an_amendment_is_asked_about_too() -> None:
-    trial = asked()
-    trial.tell(1, {"yield": 5.0, "cost": 9.0})
-    (fault,) = unconfirmed(trial, lambda: trial.amend(1, {"yield": -4.0}, reason="typo"))
-    assert fault.path == ("outcome", "yield")
-    assert trial.amend(1, {"yield": -4.0}, reason="typo", confirm=True).outcome == {"yield": -4.0, "cost": 9.0}
-    with nothing_written(trial):
-        assert trial.amend(1, {"yield": -4.0}, reason="again").result == "already recorded"
-    assert trial.amend(1, {"yield": -4.0, "cost": 8.0}, reason="the cost was wrong").result == "amended"
-    assert trial.amend(1, {"yield": None}, reason="the scale was broken").state == "partial"
-    verified(trial)
-
-
-def test_a_control_plot_is_asked_about_as_the_plot_itself() -> None:
-    trial = asked(feedback="difference")
-    found = unconfirmed(trial, lambda: trial.tell(1, {"yield": 11.0}, control={"yield": -1.0, "cost": 21.0}))
-    assert [f.path[2:] for f in found] == [("outcome", "yield"), ("control", "yield"), ("control", "cost")]
-    assert found[1].message == "decision 1: control.yield -1 is outside 0 to 10, the range in the trial file"
-    trial.tell(1, {"yield": 11.0}, control={"yield": -1.0, "cost": 21.0}, confirm=True)
-    (fault,) = unconfirmed(trial, lambda: trial.amend(1, {}, control={"cost": 22.0}, reason="typo"))
-    assert fault.path == ("control", "cost")
-    verified(trial)
-
-
-def test_all_unlikely_values_of_many_outcomes_are_named_and_none_is_recorded() -> None:
-    trial = asked()
-    reports = [Report(1, {"yield": 5.0}), Report(2, {"yield": 11.0, "cost": -1.0}), Report(3, {"cost": 99.0})]
-    found = unconfirmed(trial, lambda: trial.tell_many(reports))
-    assert [f.path for f in found] == [
-        ("reports", 1, "outcome", "yield"),
-        ("reports", 1, "outcome", "cost"),
-        ("reports", 2, "outcome", "cost"),
-    ]
-    assert unconfirmed(trial, lambda: trial.tell_many(reports, dry_run=True)) == found
-    with nothing_written(trial):
-        shown = trial.tell_many(reports, confirm=True, dry_run=True)
-    assert trial.tell_many(reports, confirm=True) == shown
-    verified(trial)
-
-
-def test_what_is_wrong_cannot_be_confirmed() -> None:
-    """A contradiction comes before the question whether a value is right."""
-    trial = asked()
-    trial.tell(1, {"yield": 5.0})
-    for confirm in (False, True):
-        with nothing_written(trial), pytest.raises(ConflictError, match=r"already has yield = 5\.0"):
-            trial.tell(1, {"yield": 50.0}, confirm=confirm)
-        with nothing_written(trial), pytest.raises(BatchError) as error:
-            trial.tell_many([Report(1, {"yield": 50.0}), Report(2, {"yield": 50.0})], confirm=confirm)
-        assert not isinstance(error.value, UnconfirmedError)
 
 
 def test_a_sheet_names_the_rows() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from drimed.errors import StoreError
 from drimed.trial import transaction as opened_trials
-from drimed.trial.events import START, chain
 from drimed.trial.problem import FEWEST_USERS
 from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import Ledger, MemoryStore, Store
@@ -82,14 +81,6 @@ def test_a_hash_that_was_kept_elsewhere_proves_that_the_past_was_not_rewritten()
     other = play(SPEC | {"seed": 6}, MemoryStore())
     found = verify(other.store, NAME, expected_hash=kept)
     assert any("the log was rewritten or cut off" in fault for fault in found.faults)
-
-
-def test_an_empty_chain_starts_at_the_start() -> None:
-    assert chain([], seq=0, hash=START, time="now", actor="x") == []
-    store = MemoryStore()
-    Trial.create(SMALL, store)
-    found = verify(store, "small")
-    assert (found.ok, found.events, found.decisions) == (True, 1, 0)
 
 
 def test_a_snapshot_that_was_rolled_back_with_its_transaction_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:

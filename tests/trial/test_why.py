@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from drimed.policies.guards.base import CONTROL_ONLY, MIXED, REASONS, UNCHANGED
+from drimed.policies.guards.base import CONTROL_ONLY, REASONS, UNCHANGED
 from drimed.records import Decision, Interval
-from drimed.trial.explain import arms_without_outcomes, explain, explain_decision, guard_text, near_control
+from drimed.trial.explain import arms_without_outcomes, explain, explain_decision
 from drimed.trial.export import records
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
@@ -50,14 +50,6 @@ def test_an_arm_that_is_not_estimated_best_names_the_one_that_is() -> None:
     assert "other is estimated to bring 8 less than the control (98 % range: −30 to 14)" in said
     assert "new is estimated best: 126 more than the control (98 % range: 20 to 232)." in said
     assert "new was likelier, with 90 %" in said
-
-
-def test_a_control_that_only_was_certified_says_what_could_not_be() -> None:
-    found = replace(CHOSEN, arm="old", propensity=1.0, reason=REASONS[CONTROL_ONLY], share=0.0)
-    said = _said(found)
-    assert said.startswith("old is the control. new is estimated best: 126 more")
-    assert "No other arm had a chance." in said
-    assert "The guard gave the control; no other arm is sure yet to stay within the tolerance" in said
 
 
 @pytest.mark.parametrize(
@@ -127,16 +119,6 @@ def test_the_first_decisions_of_a_field_trial_have_no_effects_of_arms_that_nobod
     assert row["effect_new"] is None
 
 
-def test_a_guard_that_steps_in_says_how_near_to_the_control_and_how_much_it_kept() -> None:
-    trial = Trial.create(
-        SPEC | {"reward": {"unit": "EUR"}, "tolerance": {"relative": 0.05, "absolute": 2}}, MemoryStore()
-    )
-    near = near_control(trial.state())
-    assert near == "within the tolerance (at most 5 % of the control's reward plus 2 EUR below the control)"
-    words = guard_text(replace(CHOSEN, reason=REASONS[MIXED], share=0.35), near)
-    assert words.endswith(f"the rest went to arms that are sure to stay {near}; 35 % of the proposal was kept.")
-
-
 def test_a_first_decision_is_the_control_because_nothing_else_is_sure() -> None:
     trial = Trial.create(SPEC | {"model": {"kind": "field"}}, MemoryStore())
     found = trial.ask("u0")
@@ -148,19 +130,3 @@ def test_a_first_decision_is_the_control_because_nothing_else_is_sure() -> None:
     assert found.propensity == 1
     assert "No other arm had a chance." in words
     assert words[-1].startswith("The guard gave the control; no other arm is sure yet to stay within the tolerance")
-
-
-@pytest.mark.parametrize(
-    ("guard", "what"), [("certain", "even such an arm"), ("expected", "a decision with these chances")]
-)
-def test_an_arm_that_nobody_knows_is_given_because_the_tolerance_allows_it(guard: str, what: str) -> None:
-    wide = {"tolerance": {"relative": 0.0, "absolute": 500.0}, "users": {"u0": {}}}
-    trial = Trial.create(SPEC | wide | {"policy": {"name": "dri_med", "guard": guard}}, MemoryStore())
-    with trial.reading() as (ledger, state):
-        given = replace(CHOSEN, user="u0", state_version=1, effects={"old": OLD})
-        first = explain(ledger, state, given)[0]
-    assert first == (
-        f"No outcome of new was recorded yet. The guard allows that because {what} is sure enough to stay within the "
-        "tolerance (at most 500 below the control). Assigned in order to learn about it."
-    )
-    assert "The guard allows" not in _said(replace(CHOSEN, effects={"old": OLD})), "where nothing is certified"

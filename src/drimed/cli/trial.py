@@ -35,6 +35,7 @@ Attributes = Annotated[Texts, typer.Option("--attribute", help="Of the user: ph=
 Cohort = Annotated[str | None, typer.Option("--cohort", help="A cohort of the trial file, whose defaults it takes.")]
 Control = Annotated[Texts, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
 Ignore = Annotated[Texts, typer.Option(help="A column of the sheet to ignore; repeatable.")]
+History = Annotated[Path | None, typer.Option(help="A sheet of the past: season, user or site, arm and metrics.")]
 UserName = Annotated[str, typer.Argument(help="The user.")]
 ArmName = Annotated[str, typer.Argument(help="The arm.")]
 
@@ -90,7 +91,7 @@ QUICK = 100  # trials
 def rehearse(
     file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json; it may have scenarios of its own.")],
     scenarios: Annotated[Path | None, typer.Option(help="A file with scenarios, instead.")] = None,
-    history: Annotated[Path | None, typer.Option(help="A sheet of the past: season, site, arm and metrics.")] = None,
+    history: History = None,
     trials: Annotated[int, typer.Option(min=2, help="Simulated trials of each scenario.")] = 1000,
     seasons: Annotated[int | None, typer.Option(min=1, help="Seasons, whatever the scenarios say.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
@@ -136,6 +137,7 @@ def rehearse(
 @trial.command()
 def init(
     file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json.")],
+    history: History = None,
     rehearse: Annotated[bool, typer.Option(help="Simulate it for a second or two first.")] = True,
     store: ui.Address = DEFAULT,
     actor: ui.Who = None,
@@ -144,18 +146,24 @@ def init(
     """Check a trial file, say what a quick rehearsal shows, and create the trial."""
     from drimed.rehearsal import scenarios as rehearsal_scenarios
     from drimed.rehearsal.designs import quick
-    from drimed.trial.queries import notes
+    from drimed.trial import past
+    from drimed.trial.queries import notes, past_text
     from drimed.trial.trial import Trial
 
     spec, worlds = rehearsal_scenarios.load(file)
+    if history is None and spec.history is not None and spec.history.file is not None:
+        history = file.parent / spec.history.file
+    known = None if history is None else past.load(spec, history)
     seen, said = quick(spec, worlds) if rehearse else (None, [])
     for text in [*notes(spec), *said]:
         note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"
+    if known is not None:
+        say(past_text(spec, known))
     if dry_run:
         say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
-    Trial.create(spec, open_store(store), actor=ui.actor_name(actor), rehearsal=seen)
+    Trial.create(spec, open_store(store), actor=ui.actor_name(actor), rehearsal=seen, history=known)
     say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
 
 
@@ -523,6 +531,7 @@ def status(name: ui.AnyName = None, as_json: AsJson = False, store: ui.Address =
         f"the floor has ended for {', '.join(one.floor_ended)}": one.floor_ended,
         f"{one.status}: {one.halted}": one.halted,
         "enrolment is open: asking for a new user enrols it": one.enrolment == "open",
+        one.history: one.history,
     }
     for line, applies in lines.items():
         if applies:

@@ -8,9 +8,7 @@ expected mean squares). Shapes: Y seasons, G sites, K arms, M metrics.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,12 @@ from drimed.errors import InputError
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.rehearsal.scenarios import Scenario, control_arms
 from drimed.simulation.trial_world import Past
-from drimed.trial import tables
-from drimed.trial.sheets import Column, Columns
-from drimed.trial.spec import METRIC, TrialSpec, tidy
-from drimed.trial.tables import Table, read, refuse
+from drimed.trial import past
+from drimed.trial.past import PastRow
+from drimed.trial.problem import Problem
+from drimed.trial.spec import TrialSpec
+from drimed.trial.tables import Table, refuse
 
-SITES = ("site", "user", "group")  # names of the column of sites
 SWEEPS = 200  # of the fit of a table by site and season plus arm: far more than it needs
 FEWEST_REPEATS = 5  # degrees of freedom from plots of one arm at one site in one season, to estimate their noise
 
@@ -94,22 +92,29 @@ class History(Past):
 
 
 def load(spec: TrialSpec, path: Path) -> History:
-    """A table with columns season, site (or user, or group), arm, and one for each metric."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    return of_table(spec, read(data, path.name), hashlib.sha256(data).hexdigest()[:16])
+    """From a file, read as the trial itself would read it."""
+    table, digest = past.read_bytes(path)
+    return of_table(spec, table, digest[:16])
 
 
 def of_table(spec: TrialSpec, table: Table, digest: str = "") -> History:
     """The history in a table; rows of arms that the trial does not have are passed over."""
-    columns, arms, metrics = _columns(spec, table), tuple(spec.arms), tuple(spec.metrics)
-    rows = _rows(spec, table, columns)
+    arms, metrics = tuple(spec.arms), tuple(spec.metrics)
+    every = past.read_rows(Problem(spec), table)
+    faults: dict[int, str] = {}
+    for season, number in {row.season: row.number for row in reversed(every)}.items():
+        if not any(row.metrics and row.arm in arms for row in every if row.season == season):
+            faults[number] = f"season {season!r} is empty: no metric was measured in it on any arm; leave it out"
+    refuse(faults)
+    rows = [
+        (row.season, _site(spec, row), row.arm, np.array([row.metrics.get(m, np.nan) for m in metrics]))
+        for row in every
+        if row.metrics and row.arm in arms
+    ]
     if missing := [a for a in arms if not any(arm == a for _, _, arm, _ in rows)]:
         raise InputError(
             f"the history has no row for arm {missing[0]!r} of the trial, so nothing says what it would bring; "
-            f"its arms are {', '.join(sorted({str(r.cells.get(columns['arm'])) for r in table.rows}))}"
+            f"its arms are {', '.join(sorted({row.arm for row in every}))}"
         )
     seasons, sites = (tuple(dict.fromkeys(names)) for names in ([r[0] for r in rows], [r[1] for r in rows]))
     total, count = np.zeros((2, len(seasons), len(sites), len(arms), len(metrics)))
@@ -130,50 +135,10 @@ def of_table(spec: TrialSpec, table: Table, digest: str = "") -> History:
     return History(seasons, sites, mean, measured, residuals[several.any(-1)], freedom, arms, metrics, digest)
 
 
-def _columns(spec: TrialSpec, table: Table) -> dict[str, str]:
-    """The heading of season, site, arm and each metric."""
-    names = {name.casefold(): name for name in table.names}
-    site = next((names[n] for n in SITES if n in names), None)
-    wanted = {"season": names.get("season"), "site": site, "arm": names.get("arm")}
-    others = replace(table, names=[n for n in table.names if n not in wanted.values()])
-    meanings = Columns({Column(METRIC, name): metric.unit for name, metric in spec.metrics.items()}).read(others)
-    wanted |= {m: next((n for n, c in meanings.items() if c == Column(METRIC, m)), None) for m in spec.metrics}
-    if missing := [name for name, column in wanted.items() if column is None]:
-        raise InputError(
-            f"the history has no column {missing[0]!r}; it needs season, site (or user, or group), arm and "
-            f"{', '.join(spec.metrics)}, and has {', '.join(table.names)}"
-        )
-    return {name: str(column) for name, column in wanted.items()}
-
-
-def _rows(spec: TrialSpec, table: Table, columns: Mapping[str, str]) -> list[tuple[str, str, str, FloatArray]]:
-    """Season, site, arm and outcomes, (M,) with NaN, of every plot; all faults are told at once."""
-    metrics, where = list(spec.metrics), ("season", "site", "arm")
-    marks = tables.marks(table.separator, (c for m in metrics for c in table.column(columns[m])))
-    rows, faults = [], {}
-    first_rows: dict[str, int] = {}  # by season
-    for row in table.rows:
-        season, site, arm = texts = [tidy(tables.text(row.cells.get(columns[name], ""))) for name in where]
-        if not all(texts):
-            faults[row.number] = f"column {where[texts.index('')]!r} is empty"
-            continue
-        first_rows.setdefault(season, row.number)
-        if arm not in spec.arms:
-            continue
-        try:
-            cells = [(m, row.cells.get(columns[m])) for m in metrics]
-            y = np.array([np.nan if tables.is_missing(cell) else tables.number(m, cell, marks) for m, cell in cells])
-        except InputError as error:
-            faults[row.number] = str(error)
-            continue
-        if np.isfinite(y).any():
-            rows.append((season, site, arm, y))
-    for season, number in first_rows.items():
-        if not any(row[0] == season for row in rows):
-            text = f"season {season!r} is empty: no metric was measured in it on any arm of the trial; leave it out"
-            faults.setdefault(number, text)
-    refuse(faults)
-    return rows
+def _site(spec: TrialSpec, row: PastRow) -> str:
+    """The group of a unit, or the unit itself where it has none."""
+    own = spec.resolved(spec.users[row.unit]).group if row.unit in spec.users else row.group
+    return own or row.unit
 
 
 def _fill_in(y: FloatArray, measured: BoolArray, stream: int) -> FloatArray:

@@ -20,7 +20,6 @@ from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects as mixed
 from drimed.models.mixed import summaries
 from drimed.models.mixed.effects import EffectPosterior, FittedModel, seasons_with_both_arms
-from drimed.models.mixed.observations import Cells
 from drimed.models.mixed.terms import FACTORS
 from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Fit, Offer, Outcome
@@ -283,16 +282,16 @@ def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> PastEf
 
 def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
     """The fit of the outcomes up to an episode, with the present variances."""
-    learner, cells = fit.learner, fit.evidence.cells.live()
-    if learner.seasons or learner.discount < 1:
-        cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < episode))  # seasons count from 0 there
-    else:  # without seasons, cells do not know when they came: outcomes are counted again
-        cells = Cells.empty(cells.mean.shape[-1], factors=cells.keys.shape[-1])
+    learner, cells, first = fit.learner, fit.evidence.cells.live(), fit.learner.past[0]
+    seasonal = learner.seasons or learner.discount < 1
+    # Seasons count from 0 there, those before the trial first.
+    cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < first + (episode if seasonal else 0)))
+    if not seasonal:  # cells do not know when they came: outcomes of the trial are counted again
         for part in estimates.outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
             if part is not None:
-                part.keys[:, SEASON] = 0
+                part.keys[:, SEASON] = first
                 cells = cells.add(part)
-    evidence = replace(fit.evidence, cells=cells, included=-1, season=episode - 1)
+    evidence = replace(fit.evidence, cells=cells, included=-1, season=first + episode - 1)
     return FittedModel.of(learner, learner.ready(evidence, variances=False))
 
 
@@ -461,7 +460,7 @@ def _site_levels(state: TrialState, fit: FittedModel, offers: Offer) -> list[Lev
     if not 1 < len(members) <= MOST_SITES:
         return []
     counts = summaries.outcomes(fit, "group").sum(-1)
-    n = [int(counts[group[some[0]]]) if group[some[0]] < len(counts) else 0 for some in members.values()]
+    n = [round(counts[group[some[0]]]) if group[some[0]] < len(counts) else 0 for some in members.values()]
     return _levels(state, list(members), n, summaries.group_levels(fit, offers, list(members.values())))
 
 
@@ -473,8 +472,9 @@ def _season_levels(state: TrialState, fit: FittedModel, offers: Offer) -> list[L
     own = ([i for i, c in enumerate(some) if c.name in context] for some in counted)
     seasons, levels = summaries.season_levels(fit, offers, *own)
     counts = summaries.outcomes(fit, "season").sum(-1)
-    names = [calendar(state).label(int(s) + 1) for s in seasons]
-    return _levels(state, names, [int(counts[s]) for s in seasons], levels)
+    past = [] if state.history is None else state.history.seasons
+    names = [past[s] if s < len(past) else calendar(state).label(int(s) + 1 - len(past)) for s in seasons]
+    return _levels(state, names, [round(counts[s]) for s in seasons], levels)
 
 
 def _levels(state: TrialState, names: list[str], outcomes: list[int], levels: EffectPosterior) -> list[Level]:

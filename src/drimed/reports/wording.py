@@ -130,7 +130,8 @@ def summary(a: Analysis) -> list[str]:
     """The first sentences of a report."""
     s, called = a.status, calendar(a.data.state)
     if not s.decisions:
-        return [f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}.", "No decisions yet."]
+        size = f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}."
+        return [size, *filter(None, [s.history]), "No decisions yet."]
     states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
     dated, began = [called.dated(n) for n in sorted(called.dates) if n <= s.episode], ""
@@ -138,7 +139,7 @@ def summary(a: Analysis) -> list[str]:
         began = f", from {dated[0]} to {dated[-1]}" if dated[0] != dated[-1] else f", {called.word} {dated[0]}"
     where = f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}"
     text = [a.checks.withdrawn] if a.checks.withdrawn else []
-    text += [f"{where}{began}; outcomes: {outcomes}.", f"Arms given so far: {_shares(a)}."]
+    text += [f"{where}{began}; outcomes: {outcomes}.", f"Arms given so far: {_shares(a)}.", *filter(None, [s.history])]
     if a.data.has_outcome.any():
         words = words_of(a)
         text += [*_best_arms(a, words), *_better(a, words), _gain(a)]

@@ -54,6 +54,8 @@ def check_event(state: TrialState, pairs: Pairs) -> None:
             if recorded is None or (recorded.decision, recorded.event.user) != (event.decision, event.user):
                 raise ConflictError(f"user {event.user!r} has no decision {event.decision} before it")
             check_outcome(state, recorded, body)
+        case kinds.HistoryRead():
+            _check_history(state, body)
         case kinds.EpisodeOpened():
             check_episode(state, body)
         case kinds.UserAdded():
@@ -172,6 +174,30 @@ def _check_rules(state: TrialState, body: kinds.RulesChanged) -> None:
         raise InputError(f'{text}: use evidence = "propensities"', ("stopping", "rules", exact, "evidence"))
     spec = state.spec.model_copy(update={"stopping": new})
     raise_if_any(stopping_faults(spec, {name: state.profile(name).definition for name in state.users}))
+
+
+# The history
+
+
+def _check_history(state: TrialState, body: kinds.HistoryRead) -> None:
+    """Columns of one length with numbers within their lists, of metrics, contexts and attributes of the trial."""
+    if state.seq != 1:
+        raise ConflictError("a history is read when the trial is created, and not once it has begun")
+    covariates, columns = state.problem.covariates, [*body.metrics.values(), *body.contexts.values()]
+    lengths = {len(body.unit), len(body.arm), *map(len, columns)}
+    if not body.metrics or not body.season or lengths != {len(body.season)}:
+        raise InputError("a history has rows, and all of its columns are as long as each other")
+    sizes = (len(body.seasons), body.season), (len(body.units), body.unit), (len(body.arms), body.arm)
+    for size, numbers in sizes:
+        if set(numbers) != set(range(size)):
+            raise InputError("seasons, units and arms of a history are those of its rows")
+    if not (body.metrics.keys() <= state.spec.metrics.keys() and body.contexts.keys() <= covariates.fields.keys()):
+        raise InputError("metrics and contexts of a history are those of the trial")
+    for value in (value for column in columns for value in column if value is not None):
+        number("history", value)
+    for i, unit in enumerate(body.units):
+        at: Path = ("units", i, "attributes")
+        raise_if_any(f for f in covariates.faults(unit["attributes"], at) if f.path[-1] in unit["attributes"])
 
 
 # Decisions and episodes

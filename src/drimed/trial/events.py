@@ -23,7 +23,7 @@ from drimed.records import Event
 START = ""  # the hash that the first event of a trial is chained to
 _WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 
-CREATED, EPISODE, DECISION = "created", "episode", "decision"
+CREATED, HISTORY, EPISODE, DECISION = "created", "history", "episode", "decision"
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED, REVEALED = "paused", "resumed", "stopped", "revealed"
@@ -80,6 +80,31 @@ class Created(EventBody, kind=CREATED):
     seed: int
     numpy: Text  # version
     rehearsal: Rehearsed | None = None
+
+
+@with_config(ConfigDict(strict=True, extra="forbid"))
+class PastUnit(TypedDict):
+    """A unit of the history; one without a name is some user of its group."""
+
+    name: str
+    group: str | None
+    attributes: dict[str, float | str]
+
+
+@dataclass(frozen=True)
+class HistoryRead(EventBody, kind=HISTORY):
+    """Outcomes from before the trial, as columns; seasons, units and arms of rows are numbers in their lists."""
+
+    file: Text
+    hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # SHA-256 of the file
+    seasons: list[str]  # in order
+    units: list[PastUnit]
+    arms: list[str]
+    season: list[int]
+    unit: list[int]
+    arm: list[int]
+    metrics: dict[str, list[float | None]]
+    contexts: dict[str, list[float | None]]  # a level by its number
 
 
 @dataclass(frozen=True)

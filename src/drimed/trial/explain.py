@@ -70,6 +70,8 @@ def arms_without_outcomes(ledger: Ledger, state: TrialState, decision: Decision)
     arms = state.problem.arms
     left = {arms[k] for pulls in state.pulls.values() for k, n in enumerate(pulls) if n}
     never = set(arms) - left
+    if state.history is not None and state.spec.past_weight:
+        never, left = never.difference(state.history.arms), left.difference(state.history.arms)
     for first in range(1, decision.id, AT_ONCE):
         for event, *later in ledger.of_decisions(range(first, min(first + AT_ONCE, decision.id))).values():
             if any(e.kind == kinds.OUTCOME and e.seq <= decision.state_version for e in later):

@@ -207,6 +207,7 @@ class UnitIndex:
     blocks_of: Layers[str, int] = field(default_factory=Layers)  # user -> how many blocks it has
     levels: Layers[str, Layers[str, int]] = field(default_factory=Layers)  # category -> level -> its number
     alone: int = 0  # how many users are in no group
+    past: Layers[str, IndexedUnit] = field(default_factory=Layers)  # of the history, if they were no users then
 
     @staticmethod
     def start(covariates: Covariates) -> UnitIndex:
@@ -222,22 +223,28 @@ class UnitIndex:
     def joined(
         self, covariates: Covariates, users: Iterable[NewUser], first: int, *, alone: bool
     ) -> tuple[UnitIndex, list[IndexedUnit]]:
-        """The index with new users, numbered on from `first`.
+        """The index with new users, numbered on after `first` users and the units of the history.
 
-        A user without a group is in none where users may be `alone`, and elsewhere a group of its own.
+        A user without a group is in none where users may be `alone`, and elsewhere a group of its own. One that the
+        history knows, in the same group, is the same unit.
         """
         numbers, categories = covariates.own
         groups: dict[str, int] = {}
         members: dict[int, int] = {}
         levels = {category: (known, dict[str, int]()) for category, known in self.levels.items()}
         units = []
-        for number, (name, group, values) in enumerate(users, first):
-            levels_of = tuple([_next_number(*levels[c.name], str(values[c.name])) for c in categories])
+        for number, (name, group, values) in enumerate(users, first + len(self.past)):
+            levels_of = tuple(
+                [_next_number(*levels[c.name], str(values[c.name])) if c.name in values else -1 for c in categories]
+            )
             key = f"user/{name}" if group is None else f"group/{group}"
             group_of = -1 if group is None and alone else _next_number(self.groups, groups, key)
             standard = tuple([(float(values.get(c.name, c.typical)) - c.typical) / c.spread for c in numbers])
             member = members.get(group_of, self.members.get(group_of, 0))
             members[group_of] = member + 1
+            before = self.past.get(name)
+            if before is not None and before.group == group_of:
+                number, member = before.number, before.member
             units.append(IndexedUnit(number, group_of, member, levels_of, standard))
         more = ((category, known.with_items(new.items())) for category, (known, new) in levels.items() if new)
         index = replace(
@@ -416,7 +423,7 @@ class Problem:
             context=None if context is None else self.covariates.standard(context),
             available=masks,
             user=np.array([profile.slot for profile in profiles]),
-            unit=None if self.spec.kind == "paper" else self._units(profiles, context, blocks),
+            unit=None if self.spec.kind == "paper" else self.units([p.unit for p in profiles], context, blocks),
             attributes=self.attributes,
         )
 
@@ -481,8 +488,10 @@ class Problem:
             None if resolved.arms is None else self._mask(resolved.arms),
         )
 
-    def _units(self, profiles: Sequence[Profile], context: FloatArray | None, blocks: Sequence[int] | None) -> Unit:
-        units = [profile.unit for profile in profiles]
+    def units(
+        self, units: Sequence[IndexedUnit], context: FloatArray | None, blocks: Sequence[int] | None = None
+    ) -> Unit:
+        """The places of decisions for these users, in contexts (..., n, D)."""
         levels, numbers = np.array([u.levels for u in units], np.intp), np.array([u.covariates for u in units])
         if context is not None:
             z, more = self.covariates.split(context)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from drimed.errors import InputError, UnknownDecisionError
-from drimed.formatting import listed
+from drimed.formatting import counted, listed
 from drimed.policies.guards.base import reason_text
 from drimed.policies.protocol import AnyPolicy
 from drimed.records import Alarm, Decision, Event, Interval, Member, Opening, Page, Status
-from drimed.trial.events import Decided, body_of
+from drimed.trial.events import Decided, HistoryRead, body_of
 from drimed.trial.look_history import scope_label
 from drimed.trial.problem import Problem, build_policy
 from drimed.trial.seasons import UNNAMED
@@ -81,7 +81,21 @@ def status(state: TrialState) -> Status:
         rules_met=list(looked.met),
         floor_ended=[scope_label(*who.split(":", 1)) for who in looked.ended],
         halted=looked.halted,
+        history="" if state.history is None else past_text(spec, state.history),
     )
+
+
+def past_text(spec: TrialSpec, past: HistoryRead) -> str:
+    """The history of a trial and what rests on it, in a sentence."""
+    rows, units, seasons = len(past.arm), len(past.units), len(past.seasons)
+    size = f"{counted(rows, 'outcome')} of {counted(units, 'unit')} in {counted(seasons, 'season')}"
+    same = listed([arm for arm in past.arms if arm in spec.arms])
+    if spec.past_weight and same:
+        often = f"; each counts {spec.past_weight:g} times" if spec.past_weight < 1 else ""
+        effects = f"and effects of {same} too{often}"
+    else:
+        effects = "effects of arms do not" + (", which were not given at random" if same else "")
+    return f"Before the trial: {size} ({past.file}). Levels and variances rest on them, {effects}."
 
 
 def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -> list[str]:

@@ -11,6 +11,7 @@ import json
 import logging
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -19,11 +20,10 @@ from pydantic import TypeAdapter
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.records import Event
 from drimed.trial import events as kinds
-from drimed.trial.events import SnapshotTaken, body_of, to_json
-from drimed.trial.problem import UnitIndex
+from drimed.trial.events import HistoryRead, SnapshotTaken, body_of, to_json
 from drimed.trial.spec import TrialSpec, User
 from drimed.trial.state import TrialState, creation_of, problem_of
-from drimed.trial.store import Layers, Ledger, Snapshot
+from drimed.trial.store import Ledger, Snapshot
 
 FIELDS = (
     "capacity", "episode", "seasons", "counts", "pulls", "usual", "retired", "status", "opened", "openings", "looked",
@@ -40,6 +40,8 @@ def take(state: TrialState) -> Snapshot:
     meta = {name: adapter.dump_python(getattr(state, name), mode="json") for name, adapter in _adapters().items()}
     meta |= {"spec": state.spec.plain(), "profiles": [[p.user for p in profiles], described]}
     meta["blocks"] = list(state.numbers.blocks)
+    if state.history is not None:
+        meta["history"] = state.history.to_json()
     arrays: dict[str, Any] = {f"state.{name}": array for name, array in to_arrays(state.learned).items()}
     stream = io.BytesIO()
     np.savez_compressed(stream, meta=np.frombuffer(to_json(meta).encode(), np.uint8), **arrays)
@@ -52,20 +54,21 @@ def restore(created: Event, snapshot: Snapshot) -> TrialState:
     meta = json.loads(arrays.pop("meta").tobytes())
     kept: dict[str, Any] = {name: adapter.validate_python(meta[name]) for name, adapter in _adapters().items()}
     start, spec = TrialState.start(created, kept["capacity"]), TrialSpec.model_validate(meta["spec"])
+    if "history" in meta:
+        start = start.with_history(HistoryRead(**meta["history"]))
     state = replace(
         start,
         spec=spec,
         problem=problem_of(created, spec, start.capacity),
         learned=from_arrays(start.learned, {name.removeprefix("state."): a for name, a in arrays.items()}),
-        profiles=Layers(),
-        users=Layers(),
-        numbers=UnitIndex.start(start.problem.covariates).with_blocks(meta["blocks"]),
+        numbers=start.numbers.with_blocks(meta["blocks"]),
         seq=snapshot.seq,
         hash=snapshot.hash,
         **kept,
     )
     names, described = meta["profiles"]
-    return state.with_users(zip(names, _DEFINITIONS.validate_python(described), strict=True))
+    joined = zip(names, _DEFINITIONS.validate_python(described), strict=True)
+    return state.with_users(islice(joined, len(start.profiles), None))
 
 
 @cache

@@ -369,6 +369,19 @@ class Model(Part):
     balanced: bool | None = None
 
 
+class History(Part):
+    """Outcomes from before the trial, and what they may teach of effects; levels and variances they always teach."""
+
+    file: Text | None = None  # beside the trial file
+    arms: Literal["random", "chosen"] = "chosen"  # how arms were given then
+    # Each row counts so many times, and tells of effects too; None: 1, and of effects only if arms were random.
+    discount: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @property
+    def weight(self) -> float:
+        return float(self.arms == "random") if self.discount is None else self.discount
+
+
 class Attribute(Part):
     """A property of users: a number, or a category."""
 
@@ -454,6 +467,7 @@ class TrialSpec(Part):
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: Named[ContextField] = Field(default_factory=dict)
     model: Model = Field(default_factory=Model)
+    history: History | None = None
     noise: Noise = Field(default_factory=Noise)
     policy: PolicyPart = Field(default_factory=PolicyPart)
 
@@ -478,6 +492,11 @@ class TrialSpec(Part):
     def kind(self) -> str:
         """Of the model: field, people or paper."""
         return self.model.kind
+
+    @property
+    def past_weight(self) -> float:
+        """How often each row of the history counts for effects of arms; 0: they tell of levels and variances alone."""
+        return 0.0 if self.history is None else self.history.weight
 
     @property
     def promise(self) -> str:

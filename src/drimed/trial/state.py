@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import InputError, NumericalError, StoreError
-from drimed.models.mixed.learner import FieldEvidence
+from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.offer import Floor, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import FAILED, REASONS, Draw
@@ -27,7 +27,7 @@ from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
 from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Decision, Event
 from drimed.trial import events as kinds
-from drimed.trial.events import Decided, EventBody, Told, Values, body_of
+from drimed.trial.events import Decided, EventBody, HistoryRead, Told, Values, body_of
 from drimed.trial.look_history import LookHistory, has_floor, rule_scopes
 from drimed.trial.problem import FEWEST_USERS, Problem, Profile, UnitIndex, block_key, build_policy, plot_key
 from drimed.trial.seasons import Season
@@ -209,6 +209,7 @@ class TrialState:
     openings: tuple[int, ...] = ()  # events that unblinded one decision or all
     looked: LookHistory = field(default_factory=LookHistory)
     snapshot: tuple[int, int] = (0, 0)  # the event after which the last one was taken, and `fits` then
+    history: HistoryRead | None = None  # outcomes from before the trial
     stale: bool = False  # whether the evidence must be summed again before anything else is folded in
 
     @staticmethod
@@ -297,6 +298,27 @@ class TrialState:
             users=self.users.with_items((p.user, p.slot) for p in profiles),
             numbers=numbers,
         )
+
+    def with_history(self, past: HistoryRead) -> TrialState:
+        """With outcomes from before the trial: their units are numbered after its users, their seasons before its own.
+
+        What they teach is said in `_learned_from_past`.
+        """
+        if not (isinstance(self.policy, Policy) and isinstance(self.policy.learner, Field)):
+            raise InputError("only the models of fields and people learn from a history")
+        new = [(f" {i}", u) for i, u in enumerate(past.units) if u["name"] not in self.users]  # no name begins so
+        joining = ((u["name"] or key, u["group"], u["attributes"]) for key, u in new)
+        alone = self.spec.kind == "people"
+        numbers, units = self.numbers.joined(self.problem.covariates, joining, len(self.users), alone=alone)
+        named = ((u["name"] or key, unit) for (key, u), unit in zip(new, units, strict=True))
+        learner = replace(self.policy.learner, past=(len(past.seasons), len(_past_arms(self, past)[1])))
+        state = replace(
+            self,
+            policy=replace(self.policy, learner=learner),
+            numbers=replace(numbers, past=Layers(named)),
+            history=past,
+        )
+        return replace(state, learned=_learned_from_past(state, state.policy.init(self.problem.shape)))
 
     def profile(self, user: str) -> Profile:
         return self.profiles[self.users[user]]
@@ -576,6 +598,8 @@ def _told(state: TrialState, event: Event, recorded: RecordedDecision) -> TrialS
 def _changed(state: TrialState, event: Event) -> TrialState:
     """The state after an event of any other kind."""
     match body_of(event, EventBody):
+        case HistoryRead() as body:
+            return state.with_history(body)
         case kinds.EpisodeOpened() as body:
             learned = state.policy.begin_episode(state.learned, state.opening_offers(body.contexts))
             seasons = state.seasons
@@ -637,9 +661,57 @@ def _evidence(state: TrialState, recorded: RecordedDecision) -> tuple[Offer, Int
     return state.offer_of([body]), action, outcome, state.episode.number - body.episode
 
 
+def _learned_from_past(state: TrialState, learned: Any) -> Any:
+    """With the history, each outcome under its arm or, where it may not tell of its effect, under one of the past.
+
+    Arms of the past have effects with variances of their own: they take up all that was peculiar to those who were
+    given the arm then, and what is left tells of sites, seasons and noise alone. With a discount an outcome counts so
+    many times (a power prior; Ibrahim and Chen 2000).
+    """
+    past, policy, problem = state.history, state.policy, state.problem
+    if past is None or not isinstance(policy, Policy) or not isinstance(policy.learner, Field):
+        return learned
+    evidence, rows, fields = learned.evidence, len(past.arm), problem.covariates.fields.values()
+    units = [
+        state.numbers.past[key] if (key := u["name"] or f" {i}") in state.numbers.past else state.profile(key).unit
+        for i, u in enumerate(past.units)
+    ]
+    y = _columns(past.metrics, problem.metrics, rows) / problem.sizes  # (n, M)
+    context = _columns(past.contexts, [c.name for c in fields], rows)  # (n, D)
+    unknown = np.array([c.typical if c.levels is None else -1.0 for c in fields])
+    context = np.where(np.isnan(context), unknown, context)
+    offered, beside = _past_arms(state, past)
+    attributes = problem.attributes
+    if attributes is not None:  # those of the past have none
+        attributes = np.concatenate([attributes, np.zeros((len(beside), attributes.shape[1]))])
+    K, weight = problem.room, state.spec.past_weight or 1.0
+    action = np.array([K + beside[name] if name in beside else offered[name] for name in past.arms])[past.arm]
+    season, observed = np.array(past.season), np.isfinite(y)
+    for number in range(len(past.seasons)):
+        at = np.flatnonzero(season == number)
+        place = problem.units([units[past.unit[i]] for i in at], context[at] if problem.fields else None)
+        offer = Offer(features=np.zeros((1, 1, 1)), control=np.ones((1, K)), unit=place, attributes=attributes)
+        outcome = Outcome(None, np.where(observed[at], y[at], 0.0), observed[at])
+        evidence = policy.learner.add(evidence, offer, action[at], outcome, learned.evidence.season - number, weight)
+    return replace(learned, evidence=evidence)
+
+
+def _columns(values: Mapping[str, Sequence[float | None]], names: Sequence[str], rows: int) -> FloatArray:
+    """Columns by name, NaN where there is nothing: (rows, names)."""
+    columns = [values.get(name, [None] * rows) for name in names]
+    return np.array(columns, np.float64).reshape(len(names), rows).T
+
+
+def _past_arms(state: TrialState, past: HistoryRead) -> tuple[dict[str, int], dict[str, int]]:
+    """Numbers of the trial's first arms, and of the arms of the past that are told apart from them."""
+    offered = {name: i for i, name in enumerate(body_of(state.created, kinds.Created).spec["arms"])}
+    beside = [name for name in past.arms if name not in offered or not state.spec.past_weight]
+    return offered, {name: i for i, name in enumerate(beside)}
+
+
 def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
     """Sum the evidence anew, from the first decision on, where taking an outcome out has cost too many digits."""
-    fresh = state.policy.init(state.problem.shape, episodes=state.episode.number)
+    fresh = _learned_from_past(state, state.policy.init(state.problem.shape, episodes=state.episode.number))
     for first in range(1, state.counts.decisions + 1, CHUNK):
         numbers = range(first, min(first + CHUNK, state.counts.decisions + 1))
         for events in ledger.of_decisions(numbers).values():

@@ -35,7 +35,8 @@ from drimed.trial import blinding, changes, queries, stopping
 from drimed.trial import tell as telling
 from drimed.trial.ask import Definition
 from drimed.trial.checks import check_start
-from drimed.trial.events import Created, Draft, Rehearsed, chain, now
+from drimed.trial.events import Created, Draft, HistoryRead, Rehearsed, chain, now
+from drimed.trial.past import load as load_past
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
 from drimed.trial.state import start_of
 from drimed.trial.store import Store, checked
@@ -61,18 +62,29 @@ class Trial(TrialSession):
         actor: str = "python",
         clock: Callable[[], str] = now,
         rehearsal: Rehearsed | None = None,
+        history: HistoryRead | Path | str | None = None,
         also: Callable[[Transaction], object] = lambda _: None,
     ) -> Trial:
-        """A new trial, with what was seen of it in a rehearsal; `also` is called in the same transaction."""
+        """A new trial, with what was seen of it in a rehearsal; `also` is called in the same transaction.
+
+        `history` is a file of outcomes from before the trial (docs/trial_file.md).
+        """
         checked(store)
         trial = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
+        if trial.history is not None and history is None:
+            fix = "create the trial with `drimed trial init`, or give it as `history`"
+            raise InputError(f"the trial has a history, whose file must come with it: {fix}", ("history",))
+        past = load_past(trial, Path(history)) if isinstance(history, Path | str) else history
         seed = trial.seed if trial.seed is not None else secrets.randbits(62)
         draft, time = Draft(Created(trial.plain(), seed, version("numpy"), rehearsal)), clock()
         with store.create(trial.name) as ledger:
             (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor)
             check_start(created)
             ledger.append([created])
-            also(Transaction(start_of(ledger), ledger, time, actor))
+            tx = Transaction(start_of(ledger), ledger, time, actor)
+            if past is not None:
+                tx.append([Draft(past)])
+            also(tx)
         return Trial(trial.name, store, actor=actor, clock=clock)
 
     @staticmethod

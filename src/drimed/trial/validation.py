@@ -105,7 +105,7 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
 # Sections of which a field may be unreadable, each with the sections that rest on its fields.
 _RESTING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("name", "about", "seed", "goal", "tolerance", "confidence", "delta", "floors", "blinding"), ()),
-    **dict.fromkeys(("stopping", "guardrails", "users"), ()),
+    **dict.fromkeys(("stopping", "guardrails", "users", "history"), ()),
     "metrics": ("guardrails", "stopping", "floors", "model", "noise"),
     "context": ("attributes", "users", "cohorts", "model"),
     "attributes": ("context", "users", "cohorts", "model"),
@@ -377,6 +377,7 @@ def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
         paths: list[Path] = [("model", name) for name in spec.model.model_dump(exclude={"kind"}, exclude_defaults=True)]
         paths += [("tolerance", "for")] if spec.tolerance.promise is not None else []
         paths += [("metrics", name, "spread") for name, metric in spec.metrics.items() if metric.spread is not None]
+        paths += [("history",)] if spec.history is not None else []
         paths += [("attributes", name) for name in spec.attributes]
         paths += [("users", name, "attributes") for name, user in spec.users.items() if user.attributes]
         paths += [("context", name, "levels") for name, field in spec.context.items() if field.levels is not None]

@@ -123,13 +123,6 @@ def lin_med(empirical: float, optimal: float) -> MED:
     )
 
 
-def test_lin_med_has_its_worked_weights() -> None:
-    fit = r1_fit()
-    _, gap, distance = fit.behind_leader(ARMS, None)
-    f = np.exp(-(gap**2) / (fit.radius**2 * distance))
-    np.testing.assert_allclose(f, [1.0, 0.989750, 0.997932], atol=5e-7)
-
-
 @pytest.mark.parametrize(
     ("empirical", "optimal", "want"),
     [

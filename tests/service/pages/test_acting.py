@@ -24,12 +24,6 @@ def maize(visitor: Visitor) -> str:
     return MAIZE
 
 
-def test_a_trial_is_made_from_a_file(visitor: Visitor) -> None:
-    answer = visitor.send("/new", {}, file=("maize.toml", template().encode()))
-    assert answer.headers["location"] == f"{MAIZE}?done=created"
-    assert "The trial was created." in readable(visitor.done(answer))
-
-
 def test_a_pasted_text_that_begins_with_a_brace_is_json(visitor: Visitor) -> None:
     text = "\n" + json.dumps(SMALL | {"name": "pasted"}, indent=1)
     assert "The trial was created." in readable(visitor.done(visitor.send("/new", {"text": text})))

@@ -12,8 +12,6 @@ import pytest
 
 from drimed.reports.checks import no_promise, withdrawn
 from drimed.service.runtime import Analyses
-from drimed.trial.events import Rehearsed
-from drimed.trial.trial import Trial
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running
 from tests.trial.forging import NAME
@@ -135,20 +133,6 @@ def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> No
     assert "987654321" not in page + http.get("/v1/trials/whole/spec").text
 
 
-def test_a_rehearsal_is_told_in_whole_per_cent(visitor: Visitor, running: Running) -> None:
-    seen: Rehearsed = {
-        "hash": 64 * "a",
-        "scenario": "no difference",
-        "seasons": 6,
-        "trials": 20,
-        "control": 0.7027,
-        "power": 0.05,
-    }
-    Trial.create(SMALL | {"name": "seen"}, running.service.store, rehearsal=seen)
-    said = readable(visitor.look("/trials/seen/plan"))
-    assert "70 % of decisions were for the control. A better arm was found in 5 % of them." in said
-
-
 def test_a_plan_shows_what_holds_now_and_changes_say_from_what_to_what(visitor: Visitor) -> None:
     manage = f"{BUSY}/manage"
     for weight in ("2", "3"):
@@ -239,14 +223,6 @@ def test_the_story_of_a_decision_is_whole(visitor: Visitor, http: httpx.Client) 
     assert re.search(r"corrected: yield [\d.]+ → 5.25 scale off local", said), said
     assert re.search(r"recorded as event \d+ hash [0-9a-f]{64}", said)
     assert re.search(r"the state after event \d+", said)
-
-
-@pytest.mark.usefixtures("season")
-def test_changes_are_listed_with_who_and_why(visitor: Visitor, http: httpx.Client) -> None:
-    http.post("/v1/trials/busy/pause", json={"reason": "ethics board"}).raise_for_status()
-    said = readable(visitor.look(f"{BUSY}/log?show=changes"))
-    assert re.search(r"paused local ethics board", said), said
-    assert "season 6 opened" in said
 
 
 def test_what_is_not_there_is_said_on_a_page(visitor: Visitor) -> None:

@@ -379,12 +379,13 @@ def seasons_with_both_arms(
     """Seasons with outcomes of each arm, or of the user's control if these are fewer: (..., n, K, O).
 
     None where no season has effects on single arms. For the reward, the metric that was observed in fewest counts. Only
-    seasons `before` this one, from 0, count, or (None) all.
+    seasons `before` this one of the trial, from 0, and those of its history count, or (None) all.
     """
     structure = learner.structure(evidence)
     if not any({"season", "arm"} <= set(f.by) for f in structure.families):
         return None
     K = offers.control.shape[-1]
+    before = None if before is None else learner.past[0] + before
     of_arm = seasons_of_arms(evidence.cells, K, structure.metrics, before)[..., None, :, :]  # (..., 1, K, M)
     of_control = np.where(offers.control[..., None] > 0, of_arm, MANY).min(-2, keepdims=True)  # (..., n, 1, M)
     both = np.minimum(of_arm, of_control)
@@ -403,7 +404,7 @@ def seasons_of_arms(cells: Cells, arms: int, metrics: int, before: int | None = 
     own = cells.live()
     season, arm = own.keys[..., SEASON], own.keys[..., ARM]  # (..., N)
     observed = (own.pattern[..., None] >> np.arange(metrics)) & 1  # (..., N, M)
-    *member, cell, metric = np.nonzero((own.n[..., None] > 0) & (observed > 0))
+    *member, cell, metric = np.nonzero(((own.n > 0) & (arm >= 0))[..., None] & (observed > 0))
     occurs = np.zeros((*cells.batch, 1 + int(season.max(initial=0)), arms, metrics), bool)
     at = (*member, cell)
     occurs[(*member, season[at], arm[at], metric)] = True

@@ -24,12 +24,14 @@ from drimed.models.mixed.prediction import Belief, as_fit, belief, kalman_update
 from drimed.models.mixed.terms import (
     FACTORS,
     FIXED,
+    PAST,
     NoiseGroups,
     Range,
     Structure,
     Terms,
     factors_of,
     field_families,
+    past_families,
     people_families,
 )
 from drimed.models.mixed.variance_components import IntegratedPosterior
@@ -88,6 +90,8 @@ class Field:
     # Decisions of one request have their arms spread evenly over sites and blocks, and keep their probabilities.
     # None: where sites decide season after season; people are drawn for one by one.
     balanced: bool | None = None
+    # Seasons before the first one, and arms that were given in them and are not offered: numbered after those that are.
+    past: tuple[int, int] = (0, 0)
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -134,7 +138,7 @@ class Field:
             words = ("level effects",) * roles if isinstance(roles, int) else roles
             return tuple(frozenset(text.split()) for text in words)
 
-        return Features(parse(self.covariates), parse(self.categories), self.attributes)
+        return Features(parse(self.covariates), parse(self.categories), self.attributes, self.past[1] > 0)
 
     # The learner's protocol
 
@@ -142,11 +146,13 @@ class Field:
         """No outcomes, after so many seasons."""
         sizes = np.ones(len(self.features.factors) + 1, np.intp)
         sizes[FACTORS.index("arm")] = shape.K
+        if self.features.past:
+            sizes[self.features.factors.index(PAST)] = self.past[1]
         sizes[FACTORS.index("group")] = sizes[-1] = 0  # no user was seen, in a group or in none
         structure = _structure_of(self, tuple(sizes.tolist()), shape.M)
         cells = Cells.empty(structure.covariates + shape.M, batch, factors=len(structure.factors))
         _, fitted = self._fit(structure, cells)
-        return FieldEvidence(cells, fitted, sizes, sizes, 0, 0, episodes - 1)
+        return FieldEvidence(cells, fitted, sizes, sizes, 0, 0, self.past[0] + episodes - 1)
 
     def age(self, evidence: FieldEvidence) -> FieldEvidence:
         """A new season."""
@@ -154,14 +160,15 @@ class Field:
         return replace(evidence, season=evidence.season + 1, included=included)
 
     def add(
-        self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
-    ) -> FieldEvidence:
-        """Count outcomes in, of any season and in any order."""
+        self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0,
+        weight: float = 1.0,
+    ) -> FieldEvidence:  # fmt: skip
+        """Count outcomes in, `weight` times each, of any season and in any order."""
         for rows in self._outcome_rows(evidence, offer, action, outcome, late):
             keys = rows.keys.reshape(-1, rows.keys.shape[-1])
             most, ungrouped = 1 + keys.max(0), keys[:, FACTORS.index("group")].min() < 0
             seen = np.maximum(evidence.seen, np.append(most, ungrouped))
-            evidence = replace(evidence, cells=evidence.cells.add(rows), seen=seen)
+            evidence = replace(evidence, cells=evidence.cells.add(rows, weight), seen=seen)
         return evidence
 
     def remove(
@@ -266,8 +273,9 @@ class Field:
     def _outcome_rows(
         self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int
     ) -> list[Rows]:
-        # Outcomes of all seasons share a cell where no season differs from another.
-        season = max(evidence.season, 0) - late if self.seasons or self.discount < 1 else 0
+        season = max(evidence.season, 0) - late
+        if not self.seasons and self.discount == 1:  # all seasons share a cell where none differs from another
+            season = self.past[0] if season >= self.past[0] else 0
         return self.features.outcome_rows(offer, action, outcome, season, self.structure(evidence).metrics)
 
 
@@ -303,13 +311,15 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int, cluster: str, *,
         families = people_families(features.terms, named, seasons=learner.seasons, ungrouped=ungrouped)
     else:
         families = field_families(features.terms, named, seasons=learner.seasons)
+    if features.past:
+        families += past_families(field=learner.kind == "field", seasons=learner.seasons)
     return Structure(
         families=families,
         factors=features.factors,
         sizes=tuple(n if name in FIXED else n + 1 for name, n in named.items()),
         cluster=cluster,
         covariates=features.width,
-        noise=NoiseGroups(metrics, arms if learner.noise == "arm" else 1, 1 << len(features.noisy)),
+        noise=NoiseGroups(metrics, arms + features.past if learner.noise == "arm" else 1, 1 << len(features.noisy)),
         ranges=learner.ranges or ((-np.inf, np.inf),) * metrics,
         spreads=learner.spreads,
         reference=learner.reference,
@@ -325,11 +335,12 @@ class Features:
     covariates: Roles
     categories: Roles
     attributes: int  # numbers that describe an arm
+    past: bool = False  # whether there are outcomes of arms that are not offered
 
     @cached_property
     def factors(self) -> tuple[str, ...]:
         """Of every decision."""
-        return factors_of(len(self.categories))
+        return factors_of(len(self.categories), past=self.past)
 
     @cached_property
     def noisy(self) -> tuple[int, ...]:
@@ -359,7 +370,7 @@ class Features:
         if offer.attributes is not None:
             parts.append(offer.attributes.shape[:-2])
         lead = np.broadcast_shapes(*parts, *(np.shape(getattr(unit, name)) for name in PLACES))
-        keys, z = self._of_unit(unit, max(season, 0), np.zeros(lead, np.intp))
+        keys, z = self._of_unit(unit, max(season, 0), np.zeros(lead, np.intp), arms)
         keys, z = np.repeat(keys[..., None, :], arms, -2), np.repeat(z[..., None, :], arms, -2)
         keys[..., FACTORS.index("arm")] = np.arange(arms)
         if self.attributes:
@@ -367,7 +378,10 @@ class Features:
         return keys, z
 
     def outcome_rows(self, offer: Offer, action: IntArray, outcome: Outcome, season: int, metrics: int) -> list[Rows]:
-        """The outcomes of decisions, and those of control plots as decisions for the control."""
+        """The outcomes of decisions, and those of control plots as decisions for the control.
+
+        An action beyond the arms of the offer is an arm of the past.
+        """
         unit = offer.unit or Unit(user=offer.user, group=offer.user)
         y = outcome.vector if outcome.vector is not None else np.asarray(outcome.reward)[..., None]
         parts = [(action, y, outcome.observed)]
@@ -378,7 +392,7 @@ class Features:
         for arm, values, observed in parts:
             if observed is not None and not observed.any():
                 continue
-            keys, z = self._of_unit(unit, season, arm)
+            keys, z = self._of_unit(unit, season, arm, offer.control.shape[-1])
             if self.attributes:
                 all_arms = self._attributes(offer)
                 all_arms = np.broadcast_to(all_arms, (*arm.shape, *all_arms.shape[-2:]))
@@ -387,8 +401,8 @@ class Features:
             rows.append(make_rows(keys, z, values, observed, (len(self.factors), self.width, metrics)))
         return rows
 
-    def _of_unit(self, unit: Unit, season: int, arm: IntArray) -> tuple[IntArray, FloatArray]:
-        """Factors and covariates of decisions for these arms (..., n); attributes of the arms are left at 0."""
+    def _of_unit(self, unit: Unit, season: int, arm: IntArray, arms: int) -> tuple[IntArray, FloatArray]:
+        """Factors and covariates of decisions for these of so many arms (..., n); their attributes are left at 0."""
         needed = (
             ("categories", unit.levels, len(self.categories)),
             ("covariates", unit.covariates, len(self.covariates)),
@@ -403,7 +417,11 @@ class Features:
             keys[..., FACTORS.index(name)] = getattr(unit, name)
         keys[..., FACTORS.index("season")], keys[..., FACTORS.index("arm")] = season, arm
         if self.categories:
-            keys[..., len(FACTORS) :] = unit.levels
+            keys[..., len(FACTORS) : len(FACTORS) + len(self.categories)] = unit.levels
+        if self.past:
+            is_past = arm >= arms
+            keys[..., FACTORS.index("arm")] = np.where(is_past, -1, arm)
+            keys[..., -1] = np.where(is_past, arm - arms, -1)
         if self.covariates:
             z[..., : len(self.covariates)] = unit.covariates
             for bit, i in enumerate(self.noisy):

@@ -123,15 +123,15 @@ class Cells:
         all_values = np.concatenate([np.ones((*self.n.shape, covariates), np.intp), metrics], -1)
         return all_values * (self.n > 0)[..., None].astype(np.float64)
 
-    def add(self, rows: Rows) -> Cells:
-        """With more outcomes; one without any metric is an empty cell."""
+    def add(self, rows: Rows, weight: float = 1.0) -> Cells:
+        """With more outcomes, each counted `weight` times; one without any metric is an empty cell."""
         cells, start, end = self, self.used, self.used + rows.pattern.shape[-1]
         with _WRITING:  # the first that comes may use the free places; the others copy
             if end > cells.pattern.shape[-1] or (cells.pattern[..., start:end] != FREE).any():
                 cells = cells._copied(max(16, 2 * end))
             cells.pattern[..., start:end] = rows.pattern
         cells.keys[..., start:end, :] = rows.keys
-        cells.n[..., start:end] = rows.pattern > 0
+        cells.n[..., start:end] = weight * (rows.pattern > 0)
         cells.mean[..., start:end, :] = rows.values
         return Cells(*cells.arrays, end)
 

@@ -22,7 +22,8 @@ from drimed.models.mixed.likelihood import Derivatives
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 FACTORS = ("season", "block", "group", "member", "user", "arm", "noise")  # of every model; categories come after them
-FIXED = ("block", "arm", "noise")  # factors without a place for values that were not seen yet
+PAST = "past"  # the factor of arms that were given before the trial and are not offered, where there are any
+FIXED = ("block", "arm", "noise", PAST)  # factors without a place for values that were not seen yet
 LEVEL = 1e6  # variance of the overall level around the mean outcome, relative to the residual's: as good as flat
 # Variance of season x arm relative to the residual's. Public variety trials: 0.16 in 48 years of barley, 0.12 in three
 # of maize, 0.03 to 0.35 in two of soybean.
@@ -64,9 +65,18 @@ def category(i: int) -> str:
     return f"category {i}"
 
 
-def factors_of(categories: int) -> tuple[str, ...]:
+def factors_of(categories: int, *, past: bool = False) -> tuple[str, ...]:
     """The factors of a model with so many categories."""
-    return (*FACTORS, *(category(i) for i in range(categories)))
+    return (*FACTORS, *(category(i) for i in range(categories)), *([PAST] if past else []))
+
+
+def past_families(*, field: bool, seasons: bool) -> tuple[Family, ...]:
+    """Effects of arms that were given before the trial: with variances of their own, they tell of no other arm."""
+    return (
+        Family(PAST, (PAST,), spread=1.25),
+        *((Family("past x group", (PAST, "group"), centre=0.5),) if field else ()),
+        *((Family("season x past", ("season", PAST), centre=SEASON_ARMS),) if field and seasons else ()),
+    )
 
 
 def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True) -> tuple[Family, ...]:
@@ -273,7 +283,7 @@ class NoiseGroups:
 
     def of(self, keys: IntArray) -> IntArray:
         """The group of decisions with these factors: (..., F) -> (...)."""
-        arm = keys[..., FACTORS.index("arm")] if self.arms > 1 else 0
+        arm = keys[..., FACTORS.index("arm")] % self.arms  # -1, one of the past, is the last
         part = keys[..., FACTORS.index("noise")] if self.parts > 1 else 0
         return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
 

@@ -312,6 +312,7 @@ def _change(event: Event) -> str:
         kinds.CONTROL: f"control of {user} changed to {control(body.get('control') or {})}",
         kinds.ARM: f"arm {body.get('arm')} added",
         kinds.RETIRED: f"arm {body.get('arm')} retired",
+        kinds.HISTORY: "history read",
         kinds.LOOK: "a look at the stopping rules",
         kinds.RULES: "stopping rules changed",
         kinds.REVEALED: f"code opened for {f'decision {n}' if (n := body.get('decision')) else 'all decisions'}",
