@@ -26,14 +26,9 @@ NORMAL = greedy_trials(RUNS, N, decay=0.25, sd=0.5, seed=1)  # its noise doubles
 PAIRS = [(1, 0), (2, 0)]
 
 
-def scored(trials: Trials, arm: int, control: int, reward_range: tuple[float, float] | None) -> Scores:
-    return effect_scores(
-        action=trials.action,
-        reward=trials.reward,
-        probabilities=trials.probabilities,
-        contrast=contrast(arm, control, K),
-        reward_range=reward_range,
-    )
+def scored(trials: Trials, weights: Any, **more: Any) -> Scores:
+    given: dict[str, Any] = {"action": trials.action, "reward": trials.reward, "probabilities": trials.probabilities}
+    return effect_scores(**given, contrast=weights, **more)
 
 
 def looked_at(s: Scores) -> Band:
@@ -45,7 +40,7 @@ def looked_at(s: Scores) -> Band:
 
 @pytest.mark.parametrize(("arm", "control"), PAIRS)
 def test_scores_are_unbiased_at_every_time(arm: int, control: int) -> None:
-    value = scored(COINS, arm, control, (0.0, 1.0)).value
+    value = scored(COINS, contrast(arm, control, K), reward_range=(0.0, 1.0)).value
     errors = value[:, 60:] - (MEANS[arm] - MEANS[control])
     blocks = errors.reshape(RUNS, 9, -1).mean(-1)  # nine stretches of time
     z = blocks.mean(0) / (blocks.std(0) / np.sqrt(RUNS))
@@ -54,7 +49,7 @@ def test_scores_are_unbiased_at_every_time(arm: int, control: int) -> None:
 
 @pytest.mark.parametrize(("arm", "control"), PAIRS)
 def test_the_exact_band_holds_at_all_times(arm: int, control: int) -> None:
-    band = looked_at(scored(COINS, arm, control, (0.0, 1.0)))
+    band = looked_at(scored(COINS, contrast(arm, control, K), reward_range=(0.0, 1.0)))
     assert (~holds(band, MEANS[arm] - MEANS[control])).mean() <= ALPHA
     assert np.median((band.high - band.low)[:, -1]) < 2.0
 
@@ -70,7 +65,7 @@ def test_an_arm_against_itself_has_no_effect_for_sure() -> None:
 @pytest.mark.parametrize("trials", [COINS, NORMAL], ids=["coins", "normal"])
 def test_the_asymptotic_band_holds_at_all_times(trials: Trials, arm: int, control: int) -> None:
     truth = MEANS[arm] - MEANS[control]
-    band = asymptotic_band(scored(trials, arm, control, None), ALPHA)
+    band = asymptotic_band(scored(trials, contrast(arm, control, K)), ALPHA)
     assert (~holds(band, truth)).mean() <= ALPHA
     assert np.isfinite(band.low[:, -1]).all()
 
@@ -84,33 +79,13 @@ def test_the_usual_interval_does_not_hold_at_all_times(trials: Trials) -> None:
 def test_with_a_policy_as_contrast_the_band_is_that_of_its_value() -> None:
     """The doubly robust value of a target, exact and at all times."""
     target = np.array([0.2, 0.3, 0.5])
-    scores = effect_scores(
-        action=COINS.action,
-        reward=COINS.reward,
-        probabilities=COINS.probabilities,
-        contrast=target,
-        reward_range=(0.0, 1.0),
-    )
-    band = looked_at(scores)
+    band = looked_at(scored(COINS, target, reward_range=(0.0, 1.0)))
     assert (~holds(band, float(MEANS @ target))).mean() <= ALPHA
     assert np.median((band.high - band.low)[:, -1]) < 0.9
 
 
 def test_predictions_change_the_noise_and_not_the_mean() -> None:
-    good = effect_scores(
-        action=COINS.action,
-        reward=COINS.reward,
-        probabilities=COINS.probabilities,
-        contrast=contrast(2, 0, K),
-        predictions=MEANS,
-    ).value
-    bad = effect_scores(
-        action=COINS.action,
-        reward=COINS.reward,
-        probabilities=COINS.probabilities,
-        contrast=contrast(2, 0, K),
-        predictions=MEANS + 5,
-    ).value
+    good, bad = (scored(COINS, contrast(2, 0, K), predictions=q).value for q in (MEANS, MEANS + 5))
     assert good.mean() == pytest.approx(0.2, abs=0.01)
     assert bad.mean() == pytest.approx(0.2, abs=0.1)
     assert good.std() < bad.std() / 2
@@ -180,9 +155,7 @@ def test_the_average_effect_so_far_is_held_where_effects_change(shape: str) -> N
     n = 500
     effects = np.where(np.arange(n) < n // 2, -0.5, 1.5) if shape == "two clinics" else np.linspace(-1.0, 1.0, n)
     trials, truth = changing(effects)
-    given: dict[str, Any] = {"action": trials.action, "reward": trials.reward, "probabilities": trials.probabilities}
-    s = effect_scores(**given, contrast=[-1.0, 1.0], predictions=np.zeros(2))
-    band = asymptotic_band(s, ALPHA)
+    band = asymptotic_band(scored(trials, [-1.0, 1.0], predictions=np.zeros(2)), ALPHA)
     inside = (band.low <= truth) & (truth <= band.high)
     assert inside.all(-1).mean() >= 1 - ALPHA
     assert np.median((band.high - band.low)[:, -1]) < 1.7
@@ -237,9 +210,8 @@ def test_rare_events_are_waited_for(p_event: float) -> None:
 
 
 def test_misuse_is_refused() -> None:
-    s = scored(COINS, 1, 0, None)
     with pytest.raises(ConfigError, match="needs the range of the reward"):
-        exact_band(s, 0.1)
+        exact_band(scored(COINS, contrast(1, 0, K)), 0.1)
     with pytest.raises(InputError, match="within 0 to 1"):
         effect_scores(
             action=[0], reward=[2.0], probabilities=[[0.5, 0.5]], contrast=contrast(1, 0, 2), reward_range=(0, 1)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 from scipy.stats import f, kurtosistest, rankdata
 
 from drimed.errors import ConfigError
@@ -146,17 +145,6 @@ def test_outcomes_of_a_user_that_follow_each_other_are_found() -> None:
     assert "correlation 0." in found[0].found
 
 
-def test_the_sum_around_the_circle_has_the_mean_and_variance_of_all_orders() -> None:
-    """One user with five rows: against all 120 orders."""
-    x = np.array([0.3, -1.2, 2.0, 0.4, -0.5])
-    x = x - x.mean()
-    sums = np.array([np.dot(v, np.roll(v, -1)) for v in (x[list(p)] for p in permutations(range(5)))])
-    p, size = residual_checks._serial(x, np.zeros(5, np.intp), np.arange(5.0))
-    z = (np.dot(x, np.roll(x, -1)) - sums.mean()) / sums.std()
-    assert p == pytest.approx(2 * ndtr(-abs(z)))
-    assert size == pytest.approx((np.dot(x, np.roll(x, -1)) - sums.mean()) / (x @ x))
-
-
 def test_one_outlier_is_named_by_its_row_and_is_not_called_heavy_tails() -> None:
     given = right(6)
     given["values"][17] = 12.0
@@ -282,16 +270,10 @@ def test_the_advice_is_what_the_trial_file_lacks() -> None:
     left_out = said("season", kind="field", seasons=False)
     assert left_out == "the model has no season level: remove seasons = false from [model], or use control plots"
     assert "control plots" not in said("season", kind="field", seasons=False, difference=True)
-    assert "control plots" not in said("trend", kind="people")
     assert "new episode" in said("trend", kind="people")
-    assert "attributes" not in said("arm", kind="field", terms={"arm"})
     assert "instead of attributes" in said("arm", arm_attributes=True)
     assert said("spread by arm", kind="field").startswith('set noise = "arm" in [model]')
     assert "arm" not in said("spread by arm", kind="field", arm_noise=True)
-    sites = {"kind": "field", "terms": {"group", "group x arm"}}
-    assert "has a user level, the same in all seasons" in said("user", **sites)
-    assert "has effects that vary by user, the same in all seasons" in said("user x arm", **sites)
-    assert "add a user level" not in said("serial", **sites)
 
 
 def test_a_covariate_that_lacks_a_role_is_given_it() -> None:
@@ -301,9 +283,7 @@ def test_a_covariate_that_lacks_a_role_is_given_it() -> None:
 
     assert rain("line", "noise").endswith('add "level" to affects under [context.rain]')
     assert rain("arms", "level").endswith('add "effects" to affects under [context.rain]')
-    assert rain("line", "level").endswith('for all arms alike: add "effects" to affects under [context.rain]')
     assert "does not cover this" in rain("arms", "level", "effects")
-    assert "straight line in rain" in rain("curve", "level")
     assert 'kind = "field", with "level" in affects under [context.rain]' in rain("line", "noise", kind="paper")
     assert "declare rain" in said("rain: line", kind="field")
 

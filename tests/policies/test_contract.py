@@ -81,20 +81,15 @@ def stored_and_loaded(policy: AnyPolicy, state: Any, shape: Shape, batch: tuple[
 
 
 @ALL
-def test_probabilities_are_a_distribution_that_can_give_the_action(policy: AnyPolicy) -> None:
+def test_probabilities_are_a_distribution_and_the_propensity_is_exact_or_unknown(policy: AnyPolicy) -> None:
+    sampled = getattr(getattr(policy, "rule", None), "randomisation", "closed form") == "sampled"
     for step in steps(policy, some_worlds()):
         p, action = step.decision.probabilities, step.decision.action
         assert p.shape == (S, 1, SMALL.K)
         assert action.shape == (S, 1)
         assert_distribution(p)
-        assert (np.take_along_axis(p, action[..., None], -1) > 0).all()
-
-
-@EACH
-def test_the_propensity_is_exact_or_unknown(policy: AnyPolicy) -> None:
-    sampled = getattr(getattr(policy, "rule", None), "randomisation", "closed form") == "sampled"
-    for step in steps(policy, some_worlds()):
-        chosen = np.take_along_axis(step.decision.probabilities, step.decision.action[..., None], -1)[..., 0]
+        chosen = np.take_along_axis(p, action[..., None], -1)[..., 0]
+        assert (chosen > 0).all()
         if sampled:
             assert np.isnan(step.decision.propensity).all()
         else:
@@ -282,23 +277,14 @@ def awkward() -> dict[str, Instance]:
     }
 
 
-AWKWARD = awkward()
+AWKWARD = {name: world(instances=[instance], seeds=[0, 1], episodes=3) for name, instance in awkward().items()}
+AWKWARD |= {f"noise of {size}": some_worlds(reward_noise=size) for size in (1e-8, 1e8)}
 
 
 @EACH
-@pytest.mark.parametrize("instance", AWKWARD.values(), ids=AWKWARD)
-def test_awkward_problems_are_no_problem(policy: AnyPolicy, instance: Instance) -> None:
-    it = world(instances=[instance], seeds=[0, 1], episodes=3)
-    for step in steps(policy, it):
-        assert_distribution(step.decision.probabilities)
-        for name, array in to_arrays(step.after).items():
-            assert np.isfinite(array).all(), name
-
-
-@EACH
-@pytest.mark.parametrize("reward_noise", [1e-8, 1e8])
-def test_extreme_noise_leaves_everything_finite(policy: AnyPolicy, reward_noise: float) -> None:
-    for step in steps(policy, some_worlds(reward_noise=reward_noise)):
+@pytest.mark.parametrize("problem", AWKWARD.values(), ids=AWKWARD)
+def test_awkward_problems_are_no_problem(policy: AnyPolicy, problem: World) -> None:
+    for step in steps(policy, problem):
         assert_distribution(step.decision.probabilities)
         for name, array in to_arrays(step.after).items():
             assert np.isfinite(array).all(), name

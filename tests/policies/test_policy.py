@@ -92,17 +92,6 @@ def test_plots_of_a_block_are_as_far_apart_as_they_can_be(plots: int) -> None:
     np.testing.assert_allclose(np.diff(np.sort(found, -1), axis=-1), 1 / plots)
 
 
-def test_every_order_of_blocks_and_plots_comes_up() -> None:
-    found = evenly(uniforms(4000, 4, 2), np.array([0, 0, 1, 1]), 0)
-    order = np.argsort((found - found.min(-1, keepdims=True)) % 1, -1)
-    assert len(np.unique(order, axis=0)) == 8  # of 24: two plots of a block are never neighbours
-
-
-def test_plots_of_other_sites_with_the_same_number_of_a_block_are_not_together() -> None:
-    found = evenly(uniforms(200, 4, 2), np.array([0, 1, 0, 1]), 5)
-    np.testing.assert_allclose(np.abs(found[:, 0] - found[:, 2]), 0.5)
-
-
 def test_blocks_are_told_apart_by_the_unit_of_an_offer() -> None:
     policy = make("dri_field", guard="off")
     assert isinstance(policy, Policy)

@@ -24,17 +24,17 @@ from drimed.simulation.sweep import code_digest
 from tests.worlds import world
 
 
-def policy(name: str, **settings: Any) -> Policy:
-    made = make(name, **settings)
-    assert isinstance(made, Policy)
-    return made
+def made(name: str, **settings: object) -> Policy:
+    policy = make(name, **settings)
+    assert isinstance(policy, Policy)
+    return policy
 
 
 def test_a_setting_that_two_parts_know_goes_to_both() -> None:
-    made = policy("w_ts", delta=0.2, v="2013")
-    assert isinstance(made.rule, LinTS)
-    assert isinstance(made.learner, Learner)
-    assert made.learner.delta == made.rule.delta == 0.2
+    policy = made("w_ts", delta=0.2, v="2013")
+    assert isinstance(policy.rule, LinTS)
+    assert isinstance(policy.learner, Learner)
+    assert policy.learner.delta == policy.rule.delta == 0.2
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,6 @@ def test_an_unknown_policy_suggests_the_nearest(wrong: str, right: str) -> None:
     [
         ("oful", {"discont": 0.9}, "unknown setting 'discont'; did you mean 'discount'"),
         ("med", {"temprature": 1.0}, "unknown setting 'temprature'; did you mean 'temperature'"),
-        ("dri_med", {"relativ": 0.2}, "unknown setting 'relativ'; did you mean 'relative'"),
         ("med", {"guard": "expcted"}, "unknown guard 'expcted'; did you mean 'expected'"),
         ("published_dri_med", {"readin": "code"}, "unknown setting 'readin'; did you mean 'reading'"),
         ("published_dri_med", {"reading": "cod"}, "unknown reading 'cod'; did you mean 'code'"),
@@ -71,10 +70,6 @@ def test_a_tolerance_is_no_setting_of_a_policy_without_a_guard() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("dri_med", {"relative": 2.0}, r"relative must be in \[0, 1\), got 2.0"),
-        ("oful", {"discount": 2.0}, r"discount must be in \(0, 1\], got 2.0"),
-        ("oful", {"delta": 0.0}, r"delta must be in \(0, 1\), got 0.0"),
-        ("oful", {"weighting": "some"}, "weighting must be one of .*, got 'some'"),
         ("oful", {"discount": "a lot"}, "oful cannot be made with discount = 'a lot': .*str"),
         ("oful", {"discount": None}, "oful cannot be made with discount = None: .*NoneType"),
         ("med", {"empirical": np.nan}, "empirical must be"),
@@ -234,12 +229,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for loaded in (name, "does_not_import", "does_not_run"):
         sys.modules.pop(loaded, None)
     REGISTRY.pop("mine", None)
-
-
-def made(name: str, **settings: object) -> Policy:
-    policy = make(name, **settings)
-    assert isinstance(policy, Policy)
-    return policy
 
 
 def test_a_rule_alone_gets_the_learner_of_dri_med_and_no_guard(module: str) -> None:

@@ -199,18 +199,10 @@ def behind_nginx(address: str, folder: Path) -> Iterator[str]:
     told = (Path(__file__).parents[2] / "deploy" / "nginx.conf").read_text()
     told = "\n".join(line for line in told.splitlines() if "ssl_certificate" not in line)
     told = told.replace("listen 443 ssl;", f"listen 127.0.0.1:{port};").replace("127.0.0.1:8000", address[7:])
-    for name in ("body", "proxy", "fastcgi", "uwsgi", "scgi"):
-        (folder / name).mkdir()
-    temporary = "".join(
-        f"{name}_temp_path {folder / path};\n"
-        for name, path in (
-            ("client_body", "body"),
-            ("proxy", "proxy"),
-            ("fastcgi", "fastcgi"),
-            ("uwsgi", "uwsgi"),
-            ("scgi", "scgi"),
-        )
-    )
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = "".join(f"{kind}_temp_path {folder / kind};\n" for kind in kinds)
+    for kind in kinds:
+        (folder / kind).mkdir()
     file = folder / "nginx.conf"
     file.write_text(
         f"daemon off;\npid {folder / 'pid'};\nerror_log {folder / 'error'};\nuser root;\n"

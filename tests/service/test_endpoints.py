@@ -199,9 +199,7 @@ def test_the_field_at_fault_is_named(http: httpx.Client) -> None:
     ok(http.post(f"{T}/ask", json={}))
     cases = [
         ("ask", {"users": ["nort"]}, "users.0"),
-        ("ask", {"users": ["north", "nobody"]}, "users.1"),
         ("ask", {"users": ["north"], "contexts": {"north": {"rain": 1}}, "episode": 2}, "contexts.north.rain"),
-        ("ask", {"contexts": {"north": {"rain": 1}}, "episode": 2}, "contexts.north.rain"),
         ("ask", {"contexts": {"nort": {}}}, "contexts.nort"),
         ("ask", {"unavailable": ["older"], "episode": 2}, "unavailable"),
         ("episodes", {"unavailable": {"north": ["older"]}}, "unavailable.north"),
@@ -209,12 +207,9 @@ def test_the_field_at_fault_is_named(http: httpx.Client) -> None:
         ("tell", {"reports": [{"decision": 1, "outcome": {"yeld": 1}}]}, "reports.0.outcome.yeld"),
         ("tell", {"reports": [{"decision": 1, "outcome": {"yield": "5"}}]}, "reports.0.outcome.yield"),
         ("tell", {"reports": [{"decision": n, "outcome": {"yield": 5}} for n in (1, 7)]}, "reports.1.decision"),
-        ("tell", {"reports": [{"decision": 7, "outcome": {"yield": 5}}]}, "reports.0.decision"),
-        ("decisions/1/outcome", {"outcome": {"yeld": 1}}, "reports.0.outcome.yeld"),
         ("decisions/1/outcome", {"outcome": {"yield": 1}, "control": {"yield": 1}}, "reports.0.control"),
         ("decisions/1/missing", {"reason": " "}, "reason"),
         ("users", {"name": "west", "preference": {"yeld": 1}}, "users.west.preference.yeld"),
-        ("users", {"name": "west\n"}, "name"),
         ("arms", {"name": "late", "attributes": {"dose": 1}}, "arms.late"),
         ("preference", {"user": "nort", "preference": {"yield": 1}, "reason": "r"}, "user.nort"),
         ("preference", {"user": "north", "preference": {"yeld": 1}, "reason": "r"}, "users.north.preference.yeld"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,21 @@ def postgres() -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where an empty store can be made."""
+@contextmanager
+def _empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'trials.db'}"
         return
     server: Server = request.getfixturevalue("postgres")
-    with server.database() as empty:
-        yield empty
+    with server.database() as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where an empty store can be made."""
+    with _empty(request, tmp_path) as found:
+        yield found
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql"])
@@ -36,13 +43,5 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    if request.param == "sqlite":
-        opened = open_store(str(tmp_path / "trials.db"))
+    with _empty(request, tmp_path) as found, closing(open_store(found)) as opened:
         yield opened
-        opened.close()
-        return
-    server: Server = request.getfixturevalue("postgres")
-    with server.database() as empty:
-        opened = open_store(empty)
-        yield opened
-        opened.close()

@@ -48,9 +48,7 @@ class Server:
     def killed(self) -> Iterator[None]:
         """All of it at once, as when the power fails; started again at the end."""
         pids = self.processes()
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        _signal(pids, signal.SIGKILL)
         try:
             yield
         finally:
@@ -65,15 +63,11 @@ class Server:
     def frozen(self) -> Iterator[None]:
         """Stopped where it is; it answers nobody."""
         pids = self.processes()
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+        _signal(pids, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
+            _signal(pids, signal.SIGCONT)
 
     @contextmanager
     def asking_for_passwords(self, user: str, password: str) -> Iterator[None]:
@@ -98,6 +92,12 @@ class Server:
                 connection.exec_driver_sql(statement)
         finally:
             engine.dispose()
+
+
+def _signal(pids: list[int], sign: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, sign)
 
 
 def _is_dead(pid: int) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.trial.trial import Trial
-from tests.trial.playing import new, nothing_written, play, refused, verified
+from tests.trial.playing import new, play, refused, verified
 
 
 def test_a_decision_carries_all_that_is_known_of_it() -> None:
@@ -40,21 +39,6 @@ def test_together_or_apart_without_news_the_same_is_decided() -> None:
         assert one.arm == at_once[i].arm
         # The noise is settled again before each question, and stands still to 1e-8.
         assert one.probabilities == pytest.approx(at_once[i].probabilities, abs=1e-6)
-
-
-def test_asking_again_in_an_episode_gives_the_same_decision() -> None:
-    trial = new()
-    first = trial.ask("north")
-    trial.tell(first.id, {"yield": 5.0, "cost": 1.0})
-    with nothing_written(trial):
-        again = trial.ask("north")
-    assert again.repeated
-    assert (again.state, again.outcome) == ("complete", {"yield": 5.0, "cost": 1.0})
-    found = {"state": again.state, "outcome": again.outcome, "reward": again.reward}
-    assert again == replace(first, repeated=True, **found)  # type: ignore[arg-type]  # of several types
-    assert again == replace(trial.decision(first.id), repeated=True)
-    trial.open_episode()
-    assert trial.ask("north").id == 2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConflictError, InputError, SpecError
-from drimed.records import Report
 from drimed.trial import sheets
 from drimed.trial.export import records
 from drimed.trial.tables import csv_text, read
@@ -78,17 +77,6 @@ def test_a_control_plot_is_refused_where_outcomes_are_absolute() -> None:
         InputError,
         "takes no values of a control plot",
     )
-
-
-def play_paired(trial: Trial) -> None:
-    for _ in range(4):
-        trial.open_episode()
-        trial.tell_many(
-            [
-                Report(g.id, {"yield": 5.0, "cost": 1.0}, {"yield": 4.0 + g.id % 3, "cost": 1.0})
-                for g in trial.ask_many()
-            ]
-        )
 
 
 def test_the_control_plots_of_a_trial_stay_comparable_when_a_control_changes() -> None:

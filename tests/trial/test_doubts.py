@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import BatchError, ConflictError, SpecError, UnconfirmedError
+from drimed.errors import BatchError, ConflictError, UnconfirmedError
 from drimed.records import AskRequest, Decision, Fault
 from drimed.trial import sheets
 from drimed.trial.tables import read
@@ -156,10 +156,3 @@ def test_levels_that_the_file_does_not_list_at_all_come_as_they_come() -> None:
     trial = new(users={"north": {"attributes": {"soil": "sand"}}})
     trial.add_user("south", {"attributes": {"soil": "loam"}})
     verified(trial)
-
-
-def test_an_attribute_that_is_missing_is_said_at_its_own_place() -> None:
-    trial = new(enrolment="open", users={}, attributes={"sex": {"levels": ["f", "m"]}})
-    with nothing_written(trial), pytest.raises(SpecError) as error:
-        trial.ask("p1")
-    assert [f.path for f in error.value.faults] == [("enrol", "p1", "attributes", "sex")]

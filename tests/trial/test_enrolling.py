@@ -95,7 +95,7 @@ def test_one_bad_description_refuses_the_whole_request_and_enrols_nobody(
 
 
 def test_what_a_mistyped_cohort_lacks_is_not_complained_of() -> None:
-    """Preference and control come from the cohort; what the user says itself is checked all the same."""
+    """Preference and control come from the cohort."""
     own = {name: value for name, value in OPEN.items() if name not in ("preference", "control")}
     own["cohorts"] = {"adults": {"preference": {"yield": 2.0}, "control": "old"}}
     trial = Trial.create(own, MemoryStore())
@@ -104,10 +104,6 @@ def test_what_a_mistyped_cohort_lacks_is_not_complained_of() -> None:
     assert [(".".join(map(str, f.path)), f.message) for f in error.value.faults] == [
         ("enrol.bob.cohort", "unknown cohort 'adult'; did you mean 'adults'? Known: adults")
     ]
-    both = {"attributes": {"sex": "m"}, "cohort": "adult", "arms": ["new"], "control": "old"}
-    with pytest.raises(SpecError) as error:
-        trial.ask_many(["bob"], enrol={"bob": both})
-    assert [".".join(map(str, f.path)) for f in error.value.faults] == ["enrol.bob.cohort", "enrol.bob.arms"]
 
 
 def test_faults_of_all_who_join_are_reported_at_once() -> None:

@@ -9,35 +9,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.records import Decision, Report
+from drimed.records import Decision
 from drimed.trial import snapshots
 from drimed.trial import transaction as opened_trials
-from drimed.trial.events import Decided, body_of
 from drimed.trial.sql_store import SqlStore
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.playing import new, play, verified
+from tests.trial.playing import new, play, spec_of, verified
 from tests.trial.states import contents
 
 KINDS = pytest.mark.parametrize("kind", ["field", "people"])
 EFFECTS = {"old": 0.0, "new": 3.0, "third": -2.0, "fourth": 1.0}
-SPEC: dict[str, Any] = {
-    "name": "t",
-    "seed": 3,
-    "enrolment": "open",
-    "metrics": {"yield": {}, "cost": {}},
-    "arms": {"old": {}, "new": {}, "third": {}},
-    "control": "old",
-    "preference": {"yield": 1.0, "cost": -0.1},
-    "users": {
+SPEC = spec_of(
+    enrolment="open",
+    metrics={"yield": {}, "cost": {}},
+    users={
         "north": {"blocks": {"A": ["1", "2"], "B": ["3"]}, "attributes": {"ph": 6.0, "soil": "sand"}, "group": "hills"},
         "south": {"plots": ["1", "2"], "attributes": {"ph": 7.0, "soil": "loam"}, "group": "hills"},
         "west": {"attributes": {"ph": 6.6, "soil": "sand"}},
     },
-    "context": {"rain": {"typical": 400, "spread": 100}, "sky": {"levels": ["sun", "cloud"], "affects": ["level"]}},
-    "tolerance": {"absolute": 2.0},
-}
+    context={"rain": {"typical": 400, "spread": 100}, "sky": {"levels": ["sun", "cloud"], "affects": ["level"]}},
+    tolerance={"absolute": 2.0},
+)
 
 
 @pytest.fixture
@@ -126,25 +120,6 @@ def test_a_fit_that_comes_right_after_a_snapshot_is_in_the_next_one_soon(
     assert late, "no fit came right after a snapshot"
 
 
-@KINDS
-def test_numbers_of_people_groups_and_levels_are_those_of_their_first_appearance(store: SqlStore, kind: str) -> None:
-    trial = Trial.create(SPEC | {"model": {"kind": kind}}, store)
-    season(trial, 1, np.random.default_rng(0), "east")
-    trial.change_preference("north", {"yield": 2.0}, reason="prices")  # another profile, the same place
-    state = trial.state()
-    people = {u: state.profile(u).unit for u in state.users}
-    alone = {"west": (2, 1), "east": (3, 2)} if kind == "field" else {"west": (2, -1), "east": (3, -1)}
-    assert {u: (p.number, p.group) for u, p in people.items()} == {"north": (0, 0), "south": (1, 0)} | alone
-    assert [p.levels[0] for p in people.values()] == [0, 1, 0, 2]
-    offer = state.offer_of([body_of(next(trial.log(kinds=["decision"])), Decided)])
-    assert offer.unit is not None
-    assert (offer.unit.user, offer.unit.group, offer.unit.block) == (0, 0, 1)
-    assert offer.unit.levels is not None
-    assert offer.unit.levels.shape == (1, 2)  # soil, sky
-    assert offer.unit.covariates is not None
-    assert offer.unit.covariates.shape == (1, 2)  # ph, rain
-
-
 def test_no_range_and_no_unit_of_measurement_changes_a_decision() -> None:
     """The same outcomes with other ranges, and in units a thousand times as small: the same arms."""
     plain = [d.arm for d in play(new(), 5)]
@@ -187,33 +162,6 @@ def test_both_plots_are_learned_from_as_they_are_and_the_reward_is_their_differe
     trial.amend(given.id, {}, control={"cost": 4.0}, reason="typed wrongly")
     assert next(trial.decisions()).reward == pytest.approx(1.0 + 0.3)
     verified(trial)
-
-
-def test_the_control_plot_may_come_later_and_in_the_end_the_same_is_known() -> None:
-    late, once = paired(), paired()
-    for season in range(1, 4):
-        values = {
-            d.id: ({"yield": 5.0 + d.id % 4, "cost": 2.0 + d.id % 3}, {"yield": 4.0 + d.id % 2, "cost": 3.0})
-            for d in once.ask_many(episode=season)
-        }
-        late.ask_many(episode=season)
-        if season == 1:
-            first = values
-            late.tell_many([Report(n, plot) for n, (plot, _) in values.items()], confirm=True)
-            assert (late.status().partial, late.status().complete) == (len(values), 0)
-            assert {d.reward for d in late.decisions()} == {None}
-            late.tell_many([Report(n, {}, other) for n, (_, other) in values.items()], confirm=True)
-        else:
-            late.tell_many([Report(n, plot, other) for n, (plot, other) in values.items()], confirm=True)
-        once.tell_many([Report(n, plot, other) for n, (plot, other) in values.items()], confirm=True)
-        for mine, its in zip(late.preview(), once.preview(), strict=True):
-            assert mine.effects is not None
-            assert its.effects is not None
-            for arm, found in mine.effects.items():
-                assert found.estimate == pytest.approx(its.effects[arm].estimate, rel=1e-6, abs=1e-6)
-    back = late.amend(1, {}, control=dict.fromkeys(first[1][1]), reason="another plot's")
-    assert (back.state, back.control) == ("partial", {})
-    verified(late)
 
 
 def test_sites_with_control_plots_may_have_different_controls() -> None:

@@ -110,22 +110,6 @@ def test_the_columns_are_the_same_before_and_after_anything_happened(tmp_path: P
         assert next(csv.reader(file)) == first
 
 
-@pytest.mark.parametrize("partial", [False, True])
-def test_what_is_pending_is_the_same_at_first_sight_and_step_by_step(partial: bool) -> None:
-    trial = Trial.create(many.spec(), MemoryStore())
-    for i in range(3):
-        given = trial.ask_many(episode=i + 1)
-        trial.tell(given[0].id, {"yield": 5.0, "cost": 2.0})
-        if partial:
-            trial.tell(given[1].id, {"yield": 5.0})
-            trial.tell(given[2].id, {"yield": 5.0})
-            trial.mark_missing(given[2].id, reason="lost")
-        trial.mark_missing(given[3].id, reason="lost")
-        with trial.reading() as (ledger, state):
-            counts = state.counts
-            assert len(queries.pending(ledger)) == counts.pending + counts.partial
-
-
 def test_first_sight_of_what_is_pending_reads_no_decision(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial.create(many.spec(), store)
     given = trial.ask_many()

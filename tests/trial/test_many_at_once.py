@@ -8,30 +8,18 @@ import numpy as np
 import pytest
 
 from drimed.trial import ask
-from drimed.trial.spec import TrialSpec
-from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from drimed.trial.verify import verify
+from tests.trial.playing import new, verified
 
-SPEC: dict[str, Any] = {
-    "name": "t",
-    "seed": 1,
-    "model": {"kind": "people"},
-    "metrics": {"yield": {}},
-    "arms": {"old": {}, "new": {}, "other": {}},
-    "control": "old",
-    "preference": {"yield": 1.0},
-    "tolerance": {"absolute": 1.0},
-    "users": {f"u{i}": {} for i in range(7)},
-}
+ONE_METRIC: dict[str, Any] = {"metrics": {"yield": {}}, "preference": {"yield": 1.0}, "tolerance": {"absolute": 1.0}}
 
 
 def played(seasons: int = 4) -> Trial:
-    trial = Trial.create(TrialSpec.read(SPEC), MemoryStore())
+    trial = new(model={"kind": "people"}, users={f"u{i}": {} for i in range(7)}, **ONE_METRIC)
     rng = np.random.default_rng(0)
     for _ in range(seasons):
         for d in trial.ask_many():
-            trial.tell(d.id, {"yield": {"old": 1.0, "new": 3.0, "other": 0.0}[d.arm] + float(rng.standard_normal())})
+            trial.tell(d.id, {"yield": {"old": 1.0, "new": 3.0, "third": 0.0}[d.arm] + float(rng.standard_normal())})
         trial.open_episode()
     return trial
 
@@ -45,4 +33,4 @@ def test_decisions_do_not_depend_on_how_many_are_taken_at_once(users: int, monke
     assert [arm for arm, _ in parts] == [arm for arm, _ in whole]
     for (_, here), (_, there) in zip(parts, whole, strict=True):
         assert here == pytest.approx(there, abs=1e-9)
-    assert verify(trial.store, "t").ok
+    verified(trial)

@@ -20,11 +20,14 @@ def _kind(policy: str) -> str:
     return policy.removeprefix("dri_") if policy in ("dri_field", "dri_people") else "paper"
 
 
-@pytest.mark.parametrize("kind", ["field", "people"])
+OF_THE_PAPER = ("dri_med", "dri_imed", "lin_ts", "oful", "ids", "spanner_igw", "uniform", "clucb", "oplb")
+LEARNING = [(name, _kind(name)) for name in REGISTRY if "published" not in name and "d_lin_ucb" not in name]
+
+
 @pytest.mark.parametrize(
-    "name", ["dri_med", "dri_imed", "lin_ts", "oful", "ids", "spanner_igw", "uniform", "clucb", "oplb"]
+    ("name", "kind"), [(name, kind) for name in OF_THE_PAPER for kind in ("field", "people")] + LEARNING
 )
-def test_policies_of_the_paper_run_with_the_models_of_the_field(name: str, kind: str) -> None:
+def test_policies_run_with_every_model_that_learns_the_noise(name: str, kind: str) -> None:
     trial = new(model={"kind": kind}, policy={"name": name})
     play(trial, 3)
     trial.add_arm("fourth")
@@ -72,15 +75,6 @@ def test_any_policy_runs_a_trial_that_verifies_exactly(name: str) -> None:
     sampled = getattr(getattr(trial.state().policy, "rule", None), "randomisation", "") == "sampled"
     assert all((g.propensity is None) == sampled for g in late)
     assert all((g.effects is None) == (not isinstance(trial.state().policy, Policy)) for g in late)
-    verified(trial)
-
-
-@pytest.mark.parametrize("name", [n for n, e in REGISTRY.items() if "published" not in n and "d_lin_ucb" not in n])
-def test_any_policy_that_can_learn_the_noise_runs_a_trial_that_verifies_exactly(name: str) -> None:
-    trial = new(model={"kind": _kind(name)}, policy={"name": name})
-    play(trial, 4)
-    trial.amend(1, {"yield": 4.0}, reason="typo")
-    play(trial, 2, seed=1)
     verified(trial)
 
 

@@ -70,18 +70,6 @@ def test_attributes_have_coefficients_for_each_metric_and_an_intercept() -> None
     np.testing.assert_array_equal(maps[1], [[1, 1, 0.5, 0, 0, 0], [0, 0, 0, 1, 1, 0.5]])
 
 
-def test_an_offer_is_the_one_that_is_made_of_plain_arrays() -> None:
-    spec = spec_of(noise=known())
-    mine = offered(spec, "south")
-    plain: Any = make_offer(
-        maps=offered(spec).maps, preference=[0.0, 2.0], covariance=[COVARIANCE] * 3, control=[0.25, 0.75, 0.0], user=1
-    )
-    np.testing.assert_allclose(mine.features, plain.features[0], rtol=1e-15)
-    np.testing.assert_allclose(mine.sigma, plain.sigma, rtol=1e-14)
-    np.testing.assert_array_equal(mine.control, plain.control)
-    assert mine.user == 1
-
-
 def test_ranges_scale_the_learner_and_leave_rewards_in_the_users_unit() -> None:
     ranged = {"yield": {"range": [0, 12]}, "cost": {"range": [-300, 100]}}
     problem = Problem(spec_of(metrics=ranged, noise=known()))
@@ -179,16 +167,3 @@ def test_arms_are_available_unless_the_user_the_call_or_the_calendar_says_no() -
     ):
         assert mask is not None
         assert mask.tolist() == expected
-
-
-def test_room_for_arms_to_come_changes_nothing_for_those_there_are() -> None:
-    spec = spec_of(noise=known())
-    small, large = Problem(spec), Problem(spec, room=6)
-    one, other = (offer_to(p, profile_of(p)) for p in (small, large))
-    assert small.shape.d == 8
-    assert large.shape.d == 14
-    np.testing.assert_array_equal(other.features[:3, :8], one.features)
-    assert not other.features[3:].any()
-    assert not other.features[:, 8:].any()
-    np.testing.assert_array_equal(other.sigma[:3], one.sigma)
-    assert (other.sigma > 0).all()

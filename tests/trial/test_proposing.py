@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -35,51 +34,39 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, thr
     go.set()
 
 
-@contextmanager
-def asking_slowly(trial: Trial, found: list[Any]) -> Iterator[None]:
-    thread = threading.Thread(target=lambda: found.append(trial.ask("site 0")))
-    thread.start()
-    yield
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
+def done_meanwhile(slow: Trial, held: tuple[threading.Event, threading.Event], beside: Callable[[], object]) -> bool:
+    """Ask slowly, and do something beside that: whether it ended before the decision did."""
+    waiting, go = held
+    asking, other = threading.Thread(target=lambda: slow.ask("site 0")), threading.Thread(target=beside)
+    asking.start()
+    assert waiting.wait(PATIENCE)
+    other.start()
+    other.join(10)
+    in_time = not other.is_alive()
+    go.set()
+    for thread in (asking, other):
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    return in_time
 
 
 def test_a_slow_decision_holds_up_no_other_trial(address: str, held: tuple[threading.Event, threading.Event]) -> None:
-    waiting, go = held
-    store, found = open_store(address), list[Any]()
+    store = open_store(address)
     slow, other = Trial.create(BUSY, store), Trial.create(BUSY | {"name": "other"}, store)
-    with asking_slowly(slow, found):
-        assert waiting.wait(PATIENCE)
-        answered = list[Any]()
-        beside = threading.Thread(target=lambda: answered.append(other.ask("site 1")))
-        beside.start()
-        beside.join(10)
-        in_time = not beside.is_alive()
-        go.set()
-        beside.join(PATIENCE)
-    assert in_time
-    assert len(answered) == len(found) == 1
+    assert done_meanwhile(slow, held, lambda: other.ask("site 1"))
+    assert (slow.status().decisions, other.status().decisions) == (1, 1)
     store.close()
 
 
 def test_what_is_told_meanwhile_is_known_to_the_decision(
     address: str, held: tuple[threading.Event, threading.Event]
 ) -> None:
-    waiting, go = held
-    store, found = open_store(address), list[Any]()
+    store = open_store(address)
     trial = Trial.create(BUSY, store)
     first = trial.ask("site 1")
     trial.slow = True
-    with asking_slowly(trial, found):
-        assert waiting.wait(PATIENCE)
-        told = Trial.open(trial.name, store)
-        thread = threading.Thread(target=lambda: told.tell(first.id, {"yield": 5.0}))
-        thread.start()
-        thread.join(10)
-        in_time = not thread.is_alive()
-        go.set()
-        thread.join(PATIENCE)
-    assert in_time
+    told = Trial.open(trial.name, store)
+    assert done_meanwhile(trial, held, lambda: told.tell(first.id, {"yield": 5.0}))
     events = list(trial.log())
     assert [e.kind for e in events][-2:] == ["outcome", "decision"]
     assert events[-1].body["state"] == events[-2].seq  # taken again, after the outcome

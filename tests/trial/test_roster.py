@@ -53,21 +53,11 @@ def test_a_sheet_of_all_users_can_be_filled_in_and_asked_with(field: Trial) -> N
     ("text", "said"),
     [
         (SEASON.replace("A2,450", "A2,460"), "row 3: rain of user 'north' is 460.0 here and 450.0 in another row"),
-        (SEASON.replace("A2", "A1"), "row 3: plot 'A1' of user 'north' is in the sheet twice"),
         (SEASON.replace("north,A2", "north,"), "row 3: user 'north' is in the sheet twice"),
         (SEASON.replace("flat", "falt"), "row 2: unknown level of 'slope' 'falt'; did you mean 'flat'"),
         (SEASON.replace("south", "suth"), "row 5: unknown user 'suth'; did you mean 'south'"),
         ("user,plot,block,rain,slope\nnorth,A1,B,450,flat\n", "row 2: plot 'A1' of user 'north' is in block 'A'"),
-        (
-            "user,plot,block,rain,slope\nnorth,A1,A,450,flat\nnorth,B1,A,450,flat\n",
-            "row 3: plot 'B1' of user 'north' is in block 'B', not in 'A'",
-        ),
         ("user,plot,rain,slope\nnorth,A1,450,flat\nnorth,Z9,450,flat\n", "row 3: user 'north': unknown plot 'Z9'"),
-        ("user,plot,rain,slope\nnorth,A1,450,flat\nnorth,a/b,450,flat\n", "row 3: plot must be a name"),
-        (
-            "user,plot,block,rain,slope\nnorth,A1,A,450,flat\nnorth,Z9,Z,450,flat\n",
-            "row 3: user 'north': unknown plot 'Z9'",
-        ),
         ("user,block,rain,slope\nnorth,B,450,flat\n", "row 2: column 'plot' is missing or empty"),
         (
             "user,plot,block,rain,slope\nsouth,1,W,450,flat\nsouth,2,,450,flat\n",
@@ -102,7 +92,6 @@ def test_a_sheet_of_new_patients_is_enough(patients: Trial) -> None:
         ("user,age\np1,61\n", "row 2: attribute 'sex' is missing"),
         ("user,age,sex,cohort\np1,61,f,wrad\n", "row 2: unknown cohort 'wrad'; did you mean 'ward'"),
         ("user,age,sex\np1,61,f\n=p2,50,m\n", "row 3: user must be a name"),
-        ("user,age,sex\np1,old,f\n", "row 2: age must be a number, got 'old'"),
     ],
 )
 def test_somebody_new_is_described_rightly_or_nobody_joins(patients: Trial, text: str, said: str) -> None:
@@ -166,7 +155,6 @@ def test_a_context_may_be_given_again_as_another_text_for_it_or_left_empty(field
         ("slope", ("steep", ""), "row 2: decision 1 is for slope 'flat', the sheet says 'steep'"),
         ("ph", ("", "6.1"), "row 3: decision 4 is for ph 7.0, the sheet says '6.1'"),
         ("soil", ("loam", "loam"), "row 2: decision 1 is for soil 'sand', the sheet says 'loam'"),
-        ("rain", ("wet", ""), "row 2: .* for rain 450.0, the sheet says 'wet'"),
     ],
 )
 def test_an_outcome_beside_a_context_or_an_attribute_of_another_decision_is_refused(

@@ -18,17 +18,9 @@ from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.cli.commanding import CommandLine
+from tests.trial.trials import SMALL
 
-SPEC = {
-    "name": "t",
-    "metrics": {"yield": {}},
-    "arms": {"old": {}, "new": {}},
-    "control": "old",
-    "preference": {"yield": 1.0},
-    "users": {"north": {}, "south": {}},
-    "tolerance": {"absolute": 0.5},
-    "seed": 3,
-}
+SPEC = SMALL | {"name": "t", "metrics": {"yield": {}}}
 
 
 @pytest.fixture

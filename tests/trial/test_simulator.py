@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from drimed.models.offer import Shape
-from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.registry import make
 from drimed.records import Decision, Report
 from drimed.simulation.runner import BlockLog, play
@@ -104,53 +103,27 @@ def report(block: Block, episode: int, user: int, given: Decision) -> Report:
     return Report(given.id, {f"m{i}": float(y) for i, y in enumerate(vector[0, 0])})
 
 
-def arms_and_probabilities(given: list[Decision]) -> tuple[IntArray, FloatArray]:
-    return np.array([int(g.arm[1:]) for g in given]), np.array([list(g.probabilities.values()) for g in given])
-
-
-@pytest.mark.parametrize(("policy", "settings"), POLICIES.values(), ids=POLICIES)
-def test_one_user_after_the_other_gives_exactly_the_simulators_decisions(
-    policy: dict[str, Any], settings: dict[str, Any]
-) -> None:
-    it = small_world()
-    log = simulated(policy, settings, it, at_once=False)
+@pytest.mark.parametrize(
+    ("name", "at_once"), [(name, False) for name in POLICIES] + [(n, True) for n in POLICIES if "published" not in n]
+)
+def test_a_trial_gives_the_simulators_decisions(name: str, at_once: bool) -> None:
+    """At once, probabilities agree to 1e-9: the simulator adds an episode's outcomes in one step of V^-1."""
+    policy, settings = POLICIES[name]
+    it, store = small_world(), MemoryStore()
+    log = simulated(policy, settings, it, at_once=at_once)
     (block,) = it.blocks()
-    store = MemoryStore()
-    trial = live(policy, it, store)
-    given = []
+    trial, given = live(policy, it, store), list[Decision]()
     for episode in range(EPISODES):
         trial.open_episode(contexts(block, episode))
-        for h in range(it.shape.H):
-            given.append(trial.ask(f"u{h}"))
-            one = report(block, episode, h, given[-1])
-            trial.tell(one.decision, one.outcome, confirm=True)
-    arms, probabilities = arms_and_probabilities(given)
+        for users in [range(it.shape.H)] if at_once else [[h] for h in range(it.shape.H)]:
+            asked = trial.ask_many([f"u{h}" for h in users])
+            trial.tell_many([report(block, episode, h, d) for h, d in zip(users, asked, strict=True)], confirm=True)
+            given += asked
+    arms = np.array([int(d.arm[1:]) for d in given])
+    probabilities = np.array([list(d.probabilities.values()) for d in given])
     assert np.array_equal(arms, log.action[:, :, 0].reshape(-1))
-    assert np.array_equal(probabilities, log.probabilities[:, :, 0].reshape(probabilities.shape))
+    expected = log.probabilities[:, :, 0].reshape(probabilities.shape)
+    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=1e-9 if at_once else 0)
     assert len(set(arms.tolist())) > 1
     proof = verify(store, "world")
     assert (proof.faults, proof.exact) == ([], EPISODES * it.shape.H)
-
-
-@pytest.mark.parametrize(
-    ("policy", "settings"),
-    [p for name, p in POLICIES.items() if "published" not in name],
-    ids=[name for name in POLICIES if "published" not in name],
-)
-def test_a_whole_episode_at_once_gives_the_simulators_decisions(
-    policy: dict[str, Any], settings: dict[str, Any]
-) -> None:
-    """Arms exactly; probabilities to 1e-9, because the simulator adds an episode's outcomes in one step of V^-1."""
-    it = small_world()
-    log = simulated(policy, settings, it, at_once=True)
-    (block,) = it.blocks()
-    store = MemoryStore()
-    trial = live(policy, it, store)
-    for episode in range(EPISODES):
-        trial.open_episode(contexts(block, episode))
-        given = trial.ask_many()
-        arms, probabilities = arms_and_probabilities(given)
-        assert np.array_equal(arms, log.action[episode, :, 0])
-        np.testing.assert_allclose(probabilities, log.probabilities[episode, :, 0], rtol=0, atol=1e-9)
-        trial.tell_many([report(block, episode, h, g) for h, g in enumerate(given)], confirm=True)
-    assert verify(store, "world").faults == []

@@ -113,7 +113,6 @@ SINGLE = [
     # Values of another kind.
     Wrong('"maize-2026"', "2026 #!", "name", "must be text in quotes, got 2026"),
     Wrong('"maize-2026"', '"maize 2026" #!', "name", "must be 1 to 100 letters, digits, dots, dashes"),
-    Wrong('"maize-2026"', '"" #!', "name", "must be 1 to 100 letters"),
     Wrong("seed = 7", "seed = -1 #!", "seed", "must be at least 0, got -1"),
     Wrong('feedback = "absolute"', 'feedback = "diff" #!', "feedback", "must be 'absolute' or 'difference', got"),
     Wrong("range = [0, 12]", "range = [0, 6, 12] #!", "metrics.yield.range", "must have two numbers"),
@@ -126,35 +125,20 @@ SINGLE = [
     Wrong("[[guardrails]]", "[[guardrails]] #!", "guardrails.0.metric", "is missing", without='metric = "cost"\n'),
     Wrong("typical = 500", 'typical = "500 mm" #!', "context.rain.typical", "must be a number, got '500 mm'"),
     Wrong("spread = 150", "spread = 0 #!", "context.rain.spread", "must be above 0, got 0"),
-    Wrong("cost = 10.0}", "cost = 0.0} #!", "noise.sd.cost", "must be above 0, got 0.0"),
-    Wrong("absolute = 0.2", "absolute = -0.2 #!", "tolerance.absolute", "must be at least 0, got -0.2"),
     Wrong("confidence = 0.99", "confidence = 99 #!", "confidence", "a level between 0.5 and 1, such as 0.99, or"),
-    Wrong("confidence = 0.99", 'confidence = "always" #!', "confidence", "or 'anytime', got 'always'"),
-    Wrong("delta = 0.01", "delta = 0 #!", "delta", "must be above 0, got 0"),
     # Names.
     Wrong("[users.north]", '[users."north/1"] #!', "users.north/1", "must be a name: 1 to 100 characters, no quotes"),
     Wrong("[users.north]", '[users."-north"] #!', "users.-north", "which spreadsheets take for a formula"),
     # Preferences.
     Wrong("cost = -0.2}", "costs = -0.2} #!", "preference.costs", "unknown metric 'costs'; did you mean 'cost'?"),
-    Wrong("cost = -0.2}", 'cost = "-0.2"} #!', "preference.cost", "must be a number, got '-0.2'"),
     Wrong("{yield = 1.0, cost = -0.2}", "{yield = 0.0} #!", "preference", "at least one metric a weight other than"),
     Wrong("[users.north]", "[users.north] #!", "users.north", "needs a preference", without=PREFERENCE),
     # Controls.
     Wrong('control = "none"', 'control = "nothing" #!', "control", "unknown arm 'nothing'; did you mean 'none'?"),
-    Wrong('control = "none"', "control = 3 #!", "control", "must be the name of an arm, or a table of arms and their"),
     Wrong("low = 0.5}", "low = 0.4} #!", "users.south.control", "shares must sum to 1, got 0.9"),
-    Wrong("low = 0.5}", "lo = 0.5} #!", "users.south.control.lo", "unknown arm 'lo'; did you mean 'low'?"),
-    Wrong("low = 0.5}", "low = -0.5} #!", "users.south.control.low", "must be at least 0, got -0.5"),
     Wrong("[users.north]", "[users.north] #!", "users.north", "needs a control (an", without='control = "none"\n'),
-    Wrong('arms = ["none", "low"]', 'arms = ["none", "lo"] #!', "users.south.arms.1", "unknown arm 'lo'; did you"),
     # Guardrails.
     Wrong('metric = "cost"', 'metric = "price" #!', "guardrails.0.metric", "unknown metric 'price'; did you mean"),
-    Wrong(
-        RAILS,
-        RAILS + '[[guardrails]]\nmetric = "yield"\n[[guardrails]]\nmetric = "yeild" #!\n',
-        "guardrails.2.metric",
-        "did you mean 'yield'?",
-    ),
     # Arms.
     Wrong("[arms.high]", "[arms.high] #!\nattributes = {dose = 1.0}", "arms.high", "'none' has own effects, this one"),
     Wrong(
@@ -163,48 +147,19 @@ SINGLE = [
         "arms.low.attributes",
         "must be the same for all arms: expected dose, got dose, water",
     ),
-    Wrong(
-        ARMS,
-        arms("map", EYE, EYE, EYE).replace("high]", "high] #!") + "attributes = {dose = 2}\n",
-        "arms.high",
-        "attributes or a map, not both",
-    ),
     Wrong(ARMS, arms("map", EYE, "[[1, 0], [0]] #!", EYE), "arms.low.map", "of one length; got 2 of 1 and 2"),
-    Wrong(ARMS, arms("map", EYE, "[[1], [0]] #!", EYE), "arms.low.map", "must have 2 columns as 'none', got 1"),
     Wrong(ARMS, arms("map", EYE, "[ #!\n  [1, 0],\n  [0, inf],\n]", EYE), "arms.low.map.1.1", "must be a finite"),
     # Noise.
     Wrong(NOISE, '[noise] #!\nkind = "known"\n', "noise", "needs sd (one for each metric) or covariance"),
     Wrong("sd = {yield = 0.8, cost = 10.0}", "sd = {yield = 0.8} #!", "noise.sd", "expected yield, cost, got yield"),
-    Wrong("cost = 10.0}", "cots = 10.0, cost = 1.0} #!", "noise.sd", "got yield, cots, cost"),
     Wrong(NOISE, '[noise]\nkind = "learned"\nsd = {yield = 1, cost = 1} #!\n', "noise.sd", "belongs to noise that is"),
     Wrong('kind = "known"', 'kind = "known"\nscale = "rian" #!', "noise.scale", "unknown scale 'rian'; did you mean"),
-    Wrong(
-        NOISE,
-        '[noise] #!\nkind = "known"\nsd = {yield = 1, cost = 1}\ncovariance = [[1, 0], [0, 1]]\n',
-        "noise",
-        "give sd or covariance, not both",
-    ),
-    Wrong(
-        NOISE, KNOWN + "covariance = [[1, 0.5], [0.4, 1]] #!\n", "noise.covariance", "must be symmetric, got entries"
-    ),
     Wrong(NOISE, KNOWN + "covariance = [[1, 2], [2, 1]] #!\n", "noise.covariance", "must be positive semi-definite"),
-    Wrong(NOISE, KNOWN + "covariance = [[1, 0, 0], [0, 1, 0]] #!\n", "noise.covariance", "must have 2 rows of 2"),
     Wrong(NOISE, NOISE + "[noise.arms.lo] #!\nsd = {yield = 1, cost = 1}\n", "noise.arms.lo", "unknown arm 'lo'; did"),
     # Policies.
     Wrong('name = "dri_med"', 'name = "drimed" #!', "policy.name", "unknown policy 'drimed'; did you mean 'dri_med'?"),
-    Wrong(
-        "seed = 7",
-        'policy = "dri_med" #!',
-        "policy",
-        "must be a table of fields",
-        without='[policy]\nname = "dri_med"\nguard = "certain"\n',
-    ),
     Wrong('guard = "certain"', 'guard = "certian" #!', "policy.guard", "unknown guard 'certian'; did you mean"),
-    Wrong('guard = "certain"', "guard = 3 #!", "policy.guard", "must be a text, got 3"),
     Wrong('guard = "certain"', "temprature = 3.0 #!", "policy.temprature", "did you mean 'temperature'?"),
-    Wrong(
-        'guard = "certain"', 'empirical = "most" #!', "policy.empirical", "must be at least 0 and finite, got 'most'"
-    ),
     Wrong('guard = "certain"', "empirical = [0.9] #!", "policy.empirical", "must be a number of at most 1e+30, a text"),
     Wrong("[policy]", "[policy]\ndiscount = 1.5 #!", "policy.discount", "must be in (0, 1], got 1.5"),
     Wrong('guard = "certain"', "tolerance = 0.1 #!", "policy.tolerance", "give it under [tolerance]"),
@@ -233,32 +188,28 @@ def test_a_fault_is_found_alone_at_its_path_and_line_and_in_plain_words(wrong: W
         assert opaque not in fault.message
 
 
-def test_several_faults_are_reported_at_once_each_with_its_line() -> None:
-    text = (
-        GOOD.replace("seed = 7", "seed = -7")
-        .replace("absolute = 0.2", "absolute = -0.2")
-        .replace('better = "lower"', 'better = "less"')
-        .replace("spread = 150", "spread = 0")
-    )
-    found = {(dotted(f), f.line) for f in faults_of(text)}
-    rows = text.splitlines()
-    where = {"seed": "seed = -7", "tolerance.absolute": "absolute = -0.2"}
-    where |= {"metrics.cost.better": 'better = "less"', "context.rain.spread": "spread = 0"}
-    assert found == {(path, rows.index(row) + 1) for path, row in where.items()}
+WITHIN = {
+    "seed": ("seed = 7", "seed = -7"),
+    "tolerance.absolute": ("absolute = 0.2", "absolute = -0.2"),
+    "metrics.cost.better": ('better = "lower"', 'better = "less"'),
+    "context.rain.spread": ("spread = 150", "spread = 0"),
+}
+BETWEEN = {
+    "control": ('control = "none"', 'control = "nothing"'),
+    "guardrails.0.metric": ('metric = "cost"', 'metric = "price"'),
+    "policy.name": ('name = "dri_med"', 'name = "dri"'),
+    "noise.sd": ("sd = {yield = 0.8, cost = 10.0}", "sd = {yield = 0.8}"),
+}
 
 
-def test_faults_between_fields_are_reported_at_once_too() -> None:
+@pytest.mark.parametrize("changes", [WITHIN, BETWEEN], ids=["in fields", "between fields"])
+def test_several_faults_are_reported_at_once_each_with_its_line(changes: dict[str, tuple[str, str]]) -> None:
     text = GOOD
-    for old, new in (
-        ('control = "none"', 'control = "nothing"'),
-        ('metric = "cost"', 'metric = "price"'),
-        ("cost = -0.2}", "costs = -0.2}"),
-        ('name = "dri_med"', 'name = "dri"'),
-        ("sd = {yield = 0.8, cost = 10.0}", "sd = {yield = 0.8}"),
-    ):
+    for old, new in changes.values():
         text = text.replace(old, new)
-    paths = {"control", "guardrails.0.metric", "preference.costs", "policy.name", "noise.sd"}
-    assert {dotted(f) for f in faults_of(text)} == paths
+    rows = text.splitlines()
+    expected = {(path, rows.index(new) + 1) for path, (_, new) in changes.items()}
+    assert {(dotted(f), f.line) for f in faults_of(text)} == expected
 
 
 def difference(**changes: Any) -> dict[str, Any]:
@@ -338,9 +289,7 @@ def test_text_that_is_not_json_is_refused_with_its_line() -> None:
     "changes",
     [
         {"about": "\ud800"},
-        {"metrics": {"yield": {"unit": "\ud800"}, "cost": {}}},
         {"users": {"\ud800": {}}},
-        {"arms": {"old": {"about": "x\ud800"}, "new": {}}},
     ],
 )
 def test_half_a_character_is_refused(changes: dict[str, Any]) -> None:
@@ -368,16 +317,18 @@ def test_a_trial_learns_no_more_coefficients_than_fit_in_memory() -> None:
         TrialSpec.read(difference(arms={"old": {}} | {f"a{i}": {} for i in range(1000)}))
 
 
-@pytest.mark.parametrize("data", [None, 3, [1], "text"])
-def test_data_that_is_no_table_is_refused(data: object) -> None:
-    with pytest.raises(SpecError, match="the trial: must be a table of fields, got"):
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "the trial: must be a table of fields, got"),
+        ([1], "the trial: must be a table of fields, got"),
+        (difference(metrics={}), "^metrics: must not be empty"),
+        (difference(arms={}), "^arms: must not be empty"),
+    ],
+)
+def test_data_that_is_no_trial_is_refused(data: object, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
         TrialSpec.read(data)
-
-
-@pytest.mark.parametrize("part", ["metrics", "arms"])
-def test_a_trial_without_metrics_or_arms_is_refused(part: str) -> None:
-    with pytest.raises(SpecError, match=f"^{part}: must not be empty"):
-        TrialSpec.read(difference(**{part: {}}))
 
 
 def test_a_name_with_brackets_keeps_its_place_in_the_path() -> None:

@@ -396,19 +396,13 @@ def test_a_snapshot_holds_what_looks_have_found() -> None:
     [
         ({"rules": {"r": {"kind": "better"}}}, "stopping.rules.r.kind", "superiority"),
         ({"rules": {"r": {"kind": "harm", "arm": "nwe"}}}, "stopping.rules.r.arm", "did you mean 'new'"),
-        ({"rules": {"r": {"kind": "harm", "metric": "yeild"}}}, "stopping.rules.r.metric", "did you mean 'yield'"),
         ({"rules": {"r": {"kind": "harm", "user": "u9"}}}, "stopping.rules.r.user", "unknown user 'u9'"),
         ({"rules": {"r": {"kind": "harm", "group": "sea"}}}, "stopping.rules.r.group", "Known: dale, hill"),
         ({"rules": {"r": {"kind": "harm", "group": "hill", "each": "user"}}}, "stopping.rules.r.each", "one of group"),
         ({"rules": {"r": {"kind": "futility"}}}, "stopping.rules.r.margin", "needs a margin above zero"),
-        ({"rules": {"r": {"kind": "harm", "margin": -1.0}}}, "stopping.rules.r.margin", "0"),
         ({"rules": {"r": {"kind": "harm", "arm": "old"}}}, "stopping.rules.r.arm", "is the control itself"),
-        ({"rules": {"r": {"kind": "harm", "confidence": 0.3}}}, "stopping.rules.r.confidence", "0.5"),
-        ({"rules": {"r": {"kind": "harm", "then": "explode"}}}, "stopping.rules.r.then", "advise"),
         ({"looks": "monthly"}, "stopping.looks", "'season', 'by hand', or a number of decisions"),
-        ({"looks": 0}, "stopping.looks", "a number of decisions"),
         ({"seasons": 0}, "stopping.seasons", "1"),
-        ({"season": 3}, "stopping.season", ""),
     ],
 )
 def test_rules_that_cannot_be_are_refused_with_their_place(stopping: Any, field: str, message: str) -> None:

@@ -40,20 +40,9 @@ def test_an_outcome_is_recorded_once_and_telling_it_again_is_safe() -> None:
         whole_number = trial.tell(1, {"cost": 9})
     assert [t.result for t in (again, part, whole_number)] == ["already recorded"] * 3
     assert part.outcome == WHOLE
+    refused(trial, lambda: trial.tell(1, {"yield": 5.1}), ConflictError, "is another value; .* amend it with `drimed")
     assert theta(trial) == before
     assert trial.status().complete == 1
-
-
-def test_a_different_second_outcome_is_refused_and_points_to_the_amendment() -> None:
-    trial = asked()
-    trial.tell(1, WHOLE)
-    for second in ({"yield": 5.1}, {"yield": 5.0, "cost": 8.0}):
-        refused(
-            trial,
-            lambda second=second: trial.tell(1, second),  # type: ignore[misc]  # mypy cannot see the default
-            ConflictError,
-            r"decision 1 already has .* is another value; if the first was wrong, amend it with `drimed trial amend",
-        )
 
 
 @pytest.mark.parametrize(
@@ -138,11 +127,8 @@ MANY: Do = lambda t, v: t.tell_many([Report(1, v)])  # noqa: E731
     ("values", "error", "match"),
     [
         ({"yield": float("nan")}, InputError, "metric 'yield' must be a finite number, got nan"),
-        ({"yield": float("inf")}, InputError, "must be a finite number, got inf"),
-        ({"yield": -float("inf")}, InputError, "must be a finite number, got -inf"),
         ({"yield": True}, InputError, "must be a finite number, got True"),
         ({"yield": "5,1"}, InputError, "must be a finite number, got '5,1'"),
-        ({"yield": [5.0]}, InputError, r"must be a finite number, got \[5.0\]"),
         ({"yield": 1e40}, InputError, r"must be a number of at most 1e\+30"),
         ({"yield": 10**400}, InputError, r"must be a number of at most 1e\+30"),
         ({"yeild": 5.0}, UnknownNameError, "unknown metric 'yeild'; did you mean 'yield'"),

@@ -45,13 +45,6 @@ def test_the_best_arm_is_said_to_be_best_with_its_range_in_the_unit_of_the_rewar
     assert "the guard changed nothing" in said
 
 
-def test_an_arm_that_is_not_estimated_best_names_the_one_that_is() -> None:
-    said = _said(replace(CHOSEN, arm="other", propensity=0.05))
-    assert "other is estimated to bring 8 less than the control (98 % range: −30 to 14)" in said
-    assert "new is estimated best: 126 more than the control (98 % range: 20 to 232)." in said
-    assert "new was likelier, with 90 %" in said
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

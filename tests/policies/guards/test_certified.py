@@ -122,13 +122,6 @@ def test_an_uncertified_wish_is_mixed_with_the_rule_asked_again() -> None:
     assert int(guarded.certified) == 2
 
 
-def test_a_mixed_control_without_certified_arms_is_played_as_a_lottery() -> None:
-    pi0 = np.array([0.3, 0.3, 0.4])
-    guard = Expected(tolerance=Tolerance(relative=0.0, absolute=0.0), confidence="anytime")
-    guarded = guard.apply(None, r1_fit(), r1_offer(control=pi0), answers([0.0, 1.0, 0.0]))
-    np.testing.assert_allclose(guarded.probabilities, pi0)
-
-
 def test_the_promise_holds_for_the_mixture_that_is_played() -> None:
     rng = np.random.default_rng(5)
     tolerance = Tolerance(relative=0.1, absolute=0.02)
@@ -171,15 +164,6 @@ def test_a_guardrail_needs_the_metric_it_names() -> None:
         guard.apply(None, fit_of(np.eye(2), np.ones(2), K=2), offer, answers([1.0, 0.0]))
 
 
-def test_restricted_is_said_where_nothing_of_the_wish_is_left_but_arms_are_certified() -> None:
-    fit = fit_of(100 * np.eye(2), np.array([1.0, 1.0]), K=3)
-    offer = unbatched(features=[[1.0, 0.0], [1.5, 0.0], [-50.0, 0.0]], control=[1.0, 0.0, 0.0])
-    guard = Expected(tolerance=Tolerance(relative=0.0, absolute=0.0), confidence="anytime")
-    guarded = guard.apply(None, fit, offer, answers([0.0, 0.0, 1.0], [1.0, 0.0, 0.0]))
-    assert int(guarded.reason) in (RESTRICTED, MIXED)
-    assert guarded.probabilities[2] < 0.01
-
-
 LOTTERY, SINGLE = [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]
 
 
@@ -218,9 +202,10 @@ def test_certain_asks_only_about_certified_arms() -> None:
     assert int(guarded.certified) == 2
 
 
-def test_certain_plays_the_lottery_where_nothing_is_certified() -> None:
+@pytest.mark.parametrize("kind", [Certain, Expected])
+def test_a_mixed_control_is_played_as_a_lottery_where_nothing_is_certified(kind: type[Certain | Expected]) -> None:
     pi0 = np.array([0.2, 0.3, 0.5])
-    guard = Certain(tolerance=Tolerance(relative=0.0, absolute=0.0), confidence="anytime")
+    guard = kind(tolerance=Tolerance(relative=0.0, absolute=0.0), confidence="anytime")
     guarded = guard.apply(None, r1_fit(), r1_offer(control=pi0), uniform)
     np.testing.assert_allclose(guarded.probabilities, pi0)
     assert int(guarded.reason) == CONTROL_ONLY

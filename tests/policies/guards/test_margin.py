@@ -45,14 +45,17 @@ def random_problem(seed: int) -> tuple[Fit, FloatArray, FloatArray]:
     return fit_of(np.eye(d) + Z.T @ Z, rng.standard_normal(d)), x, control @ x
 
 
-def test_certificates_of_the_running_example() -> None:
-    # G1: control (.6, .8), whose sign is certain at radius .2.
-    np.testing.assert_allclose(F(r1_fit(), ARMS, ARMS[2], RELATIVE, 0.2), [0.043155, -0.315865, 0.024734], atol=5e-7)
-
-
-def test_certificates_when_the_sign_of_the_control_is_uncertain() -> None:
-    # G2: the same at radius 1; bounding the margin with the sign of the estimate gives (-.491010, -.654166, 0).
-    np.testing.assert_allclose(F(r1_fit(), ARMS, ARMS[2], RELATIVE, 1.0), [-0.416224, -0.611324, 0.0], atol=5e-7)
+@pytest.mark.parametrize(
+    ("choices", "radius", "want"),
+    [
+        (np.eye(3), 0.2, [0.043155, -0.315865, 0.024734]),  # G1: control (.6, .8), whose sign is certain
+        (np.eye(3), 1.0, [-0.416224, -0.611324, 0.0]),  # G2: with the sign of the estimate (-.491010, -.654166, 0)
+        ([[0.2, 0.7, 0.1], [2 / 3, 0.0, 1 / 3]], 0.2, [-0.167427, 0.043616]),  # mixtures
+    ],
+)
+def test_certificates_of_the_running_example(choices: FloatArray, radius: float, want: list[float]) -> None:
+    x = np.asarray(choices) @ ARMS
+    np.testing.assert_allclose(F(r1_fit(), x, ARMS[2], RELATIVE, radius), want, atol=5e-7)
 
 
 def test_certificates_for_a_mixed_control() -> None:
@@ -62,12 +65,6 @@ def test_certificates_for_a_mixed_control() -> None:
     np.testing.assert_allclose(F(fit, ARMS, x0, tolerance, 0.5), [0.055232, -0.353854, 0.028899], atol=5e-7)
     mixtures = np.array([pi0, [0.2, 0.1, 0.7]]) @ ARMS
     np.testing.assert_allclose(F(fit, mixtures, x0, tolerance, 0.5), [0.057178, 0.067001], atol=5e-7)
-
-
-def test_certificates_of_mixtures_in_the_running_example() -> None:
-    fit = r1_fit()
-    mixtures = np.array([[0.2, 0.7, 0.1], [2 / 3, 0.0, 1 / 3]]) @ ARMS
-    np.testing.assert_allclose(F(fit, mixtures, ARMS[2], RELATIVE, 0.2), [-0.167427, 0.043616], atol=5e-7)
 
 
 def share_of(

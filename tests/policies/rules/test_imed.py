@@ -8,7 +8,7 @@ import pytest
 from drimed.numerics import ridge
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.imed import IMED, LinIMED
-from tests.examples import E1, fit_of, r1_fit, r1_offer, unbatched
+from tests.examples import fit_of, r1_fit, r1_offer, unbatched
 
 
 def test_the_running_example_has_its_worked_indices() -> None:
@@ -31,12 +31,6 @@ def test_an_arm_never_seen_counts_nothing() -> None:
     assert index[0] == pytest.approx(np.log(1e12), rel=1e-6)
 
 
-def test_twins_of_the_leader_have_its_index() -> None:
-    offer = unbatched(features=[[0.3, 0.4], [0.3, 0.4], [0.1, 0.0]], control=E1)
-    index = IMED().index(r1_fit(), offer, Ask())
-    assert index[0] == index[1]
-
-
 VERSIONS = [LinIMED(version=1), LinIMED(version=2, horizon=1000), LinIMED(version=3)]
 
 
@@ -51,15 +45,6 @@ VERSIONS = [LinIMED(version=1), LinIMED(version=2, horizon=1000), LinIMED(versio
 def test_lin_imed_has_its_worked_indices(rule: LinIMED, want: list[float]) -> None:
     np.testing.assert_allclose(rule.index(r1_fit(), r1_offer(), Ask()), want, atol=5e-7)
     assert rule.propose(r1_fit(), r1_offer(), Ask()).tolist() == [0.0, 1.0, 0.0]
-
-
-def test_version_three_measures_gaps_between_upper_bounds() -> None:
-    fit, offer = r1_fit(), r1_offer()
-    upper = fit.mean(offer.features) + fit.width(offer.features)
-    gap = upper.max() - upper
-    np.testing.assert_allclose(gap, [0.251148, 0.090996, 0.0], atol=5e-7)
-    w = fit.width(offer.features) ** 2
-    np.testing.assert_allclose(LinIMED(version=3).index(fit, offer, Ask()), gap**2 / w - np.log(w), atol=1e-12)
 
 
 def test_the_caps_bind_where_the_leader_is_well_explored() -> None:

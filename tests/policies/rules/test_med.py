@@ -23,6 +23,7 @@ from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.examples import ARMS, E1, fit_of, r1_fit, r1_offer, unbatched
 from tests.strategies import arms, fits, masks
+from tests.trial.trials import SMALL
 
 PLAIN = MED(saturation="off")
 RULES = [
@@ -224,24 +225,11 @@ def test_without_ties_nothing_changes(kind: Any) -> None:
 LONGEST = 6.0  # seconds of computing
 
 
-def spec(name: str, kind: str, arms: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "model": {"kind": kind},
-        "metrics": {"yield": {}},
-        "arms": {f"arm {i}": {} for i in range(arms)},
-        "control": "arm 0",
-        "preference": {"yield": 1.0},
-        "users": {"north": {}},
-        "tolerance": {"absolute": 0.5},
-    }
-
-
 @pytest.mark.parametrize(("kind", "arms"), [("field", 400), ("paper", 1200)])
 def test_many_arms_that_tie_are_decided_on_quickly(kind: str, arms: int) -> None:
-    store = MemoryStore()
-    Trial.create(spec("small", kind, 40), store).ask("north")  # kernels are compiled
-    trial = Trial.create(spec("large", kind, arms), store)
+    few, many = ({"arms": {"old": {}} | {f"arm {i}": {} for i in range(n - 1)}} for n in (40, arms))
+    Trial.create(SMALL | few | {"model": {"kind": kind}}, MemoryStore()).ask("north")  # kernels are compiled
+    trial = Trial.create(SMALL | many | {"model": {"kind": kind}}, MemoryStore())
     start = time.thread_time()
     decision = trial.ask("north")
     assert time.thread_time() - start < LONGEST

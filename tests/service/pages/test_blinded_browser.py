@@ -77,7 +77,6 @@ def test_a_season_is_recorded_by_somebody_who_sees_no_arm(
     for number in range(1, 5):
         page.get_by_label(f"pain of decision {number}").fill(str(2 + number))
         page.get_by_label(f"sleep of decision {number}").fill("7.5" if number == 1 else "6")
-    page.screenshot(path=tmp_path / "tell.png", full_page=True)
     page.get_by_role("button", name="Record", exact=True).click()
     expect(page.get_by_role("status").first).to_contain_text("4 outcomes recorded.")
     sees_no_arm(page)
@@ -88,7 +87,6 @@ def test_a_season_is_recorded_by_somebody_who_sees_no_arm(
     page.get_by_text("Correct the outcome").click()
     page.get_by_label("pain").last.fill("1")
     page.get_by_label("Reason").last.fill("read upside down")
-    page.screenshot(path=tmp_path / "decision.png", full_page=True)
     page.get_by_role("button", name="Correct", exact=True).click()
     expect(page.get_by_role("status").first).to_contain_text("The outcome was corrected.")
     sees_no_arm(page)
@@ -100,7 +98,7 @@ def test_a_season_is_recorded_by_somebody_who_sees_no_arm(
     context.close()
 
 
-def test_a_manager_opens_the_code_of_one_decision(browser: Browser, running: Running, tmp_path: Path) -> None:  # noqa: F811
+def test_a_manager_opens_the_code_of_one_decision(browser: Browser, running: Running) -> None:  # noqa: F811
     context = browser.new_context()
     page = context.new_page()
     signed_in(page, running, "manage")
@@ -108,7 +106,6 @@ def test_a_manager_opens_the_code_of_one_decision(browser: Browser, running: Run
     page.get_by_text("Open the code", exact=True).first.click()
     form = page.locator("form[action$='/manage/reveal']")
     form.get_by_label("Reason").fill("an emergency")
-    page.screenshot(path=tmp_path / "manage.png", full_page=True)
     form.get_by_role("button").click()
     expect(page.get_by_role("alert")).to_contain_text("name a decision, or tick the box")
     form.get_by_label("Number of the decision").fill("2")
@@ -118,5 +115,4 @@ def test_a_manager_opens_the_code_of_one_decision(browser: Browser, running: Run
     expect(page.get_by_role("heading", level=2)).to_contain_text(arm)
     expect(page.get_by_text("by manage office: an emergency")).to_be_visible()
     assert not [v for v in Axe().run(page).response["violations"] if v["impact"] in ("serious", "critical")]
-    page.screenshot(path=tmp_path / "opened.png", full_page=True)
     context.close()

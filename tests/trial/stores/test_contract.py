@@ -191,21 +191,16 @@ def test_a_writer_sees_its_own_additions(store: Store) -> None:
     ("wanted", "expected"),
     [
         ({}, list(range(1, 13))),
-        ({"after": 3, "until": 6}, [4, 5, 6]),
         ({"after": 3, "until": 6, "newest_first": True}, [6, 5, 4]),
-        ({"after": 12}, []),
         ({"after": 6, "until": 3}, []),
         ({"after": 10, "until": 2**31 - 1}, [11, 12]),
-        ({"limit": 3}, [1, 2, 3]),
         ({"limit": 3, "newest_first": True}, [12, 11, 10]),
         ({"limit": 0}, []),
-        ({"limit": 99}, list(range(1, 13))),
         ({"kinds": ("decision",)}, [1, 4, 7, 10]),
         ({"kinds": ("decision", "note"), "limit": 3}, [1, 3, 4]),
         ({"user": "b"}, [2, 4, 6, 8, 10, 12]),
         ({"user": "b", "kinds": ["decision"], "newest_first": True, "limit": 1}, [10]),
         ({"user": "nobody"}, []),
-        ({"kinds": ("unheard of",)}, []),
     ],
 )
 def test_events_by_number_kind_and_user(store: Store, wanted: dict[str, Any], expected: list[int]) -> None:
