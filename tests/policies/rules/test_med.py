@@ -227,9 +227,12 @@ LONGEST = 6.0  # seconds of computing
 
 @pytest.mark.parametrize(("kind", "arms"), [("field", 400), ("paper", 1200)])
 def test_many_arms_that_tie_are_decided_on_quickly(kind: str, arms: int) -> None:
-    few, many = ({"arms": {"old": {}} | {f"arm {i}": {} for i in range(n - 1)}} for n in (40, arms))
-    Trial.create(SMALL | few | {"model": {"kind": kind}}, MemoryStore()).ask("north")  # kernels are compiled
-    trial = Trial.create(SMALL | many | {"model": {"kind": kind}}, MemoryStore())
+    def trial_of(n: int) -> Trial:
+        arms: dict[str, Any] = {"old": {}} | {f"arm {i}": {} for i in range(n - 1)}
+        return Trial.create(SMALL | {"arms": arms, "model": {"kind": kind}}, MemoryStore())
+
+    trial_of(40).ask("north")  # kernels are compiled
+    trial = trial_of(arms)
     start = time.thread_time()
     decision = trial.ask("north")
     assert time.thread_time() - start < LONGEST
