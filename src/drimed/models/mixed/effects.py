@@ -34,7 +34,14 @@ from scipy.special import log_ndtr, ndtr
 from drimed.errors import ConfigError, InputError
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import UNKNOWN, Cells, Scale
-from drimed.models.mixed.prediction import at_each_node, degrees_of_freedom, effects_of_clusters, residual
+from drimed.models.mixed.prediction import (
+    at_each_node,
+    degrees_of_freedom,
+    effects_of_clusters,
+    parts_of,
+    residual,
+    split_columns,
+)
 from drimed.models.mixed.terms import FACTORS, Layout, Structure
 from drimed.models.offer import Offer
 from drimed.numerics import probability
@@ -44,7 +51,6 @@ from drimed.records import ENOUGH_SEASONS
 LIKELY = 0.95
 NORMAL = np.asarray(np.inf)  # degrees of freedom
 ALPHA = 0.05  # a range at all times fails with this probability, and Dunnett's bound
-AT_ONCE = 256  # clusters whose effects are computed at a time
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(101)
 LARGEST = 12.0  # deviations within which a bound is looked for
 SEASON, ARM = FACTORS.index("season"), FACTORS.index("arm")
@@ -206,14 +212,20 @@ class FittedModel:
     def _sums(self, parts: Sequence[tuple[Offer, FloatArray]], season: int | None, *, own: bool) -> _Sums:
         """The parts added up."""
         structure, place, average = self.structure, self.structure.cluster_place, season is None
+        numbers = self.centre[..., 0].size * len(structure.common.family)  # in rows of an arm
+        parts = [
+            (offers.take(some), weights[..., some, :, :])
+            for offers, weights in parts
+            for some in parts_of(weights.shape[-3], numbers * weights.shape[-2])
+        ]
         now = self.evidence.season if season is None else season
         made = [self.learner.features.prediction_rows(offers, now) for offers, _ in parts]
         most = np.max([keys.reshape(-1, keys.shape[-1]).max(0) for keys, _ in made], axis=0)
         layout = replace(structure.common, sizes=tuple(np.maximum(structure.common.sizes, 1 + most).tolist()))
-        numbers = [keys[..., 0, place].reshape(-1, keys.shape[-3])[0] for keys, _ in made]  # (n,) of each part
-        clusters = np.unique(np.concatenate(numbers)) if own else np.zeros(0, np.intp)
-        total: list[Any] = [0.0, 0.0, 0.0]
-        for (_, weights), (keys, covariates), number in zip(parts, made, numbers, strict=True):
+        units = [keys[..., 0, place].reshape(-1, keys.shape[-3])[0] for keys, _ in made]  # (n,) of each part
+        clusters = np.unique(np.concatenate(units)) if own else np.zeros(0, np.intp)
+        total: list[Any] = [0.0, 0.0, np.zeros(1)]
+        for (_, weights), (keys, covariates), number in zip(parts, made, units, strict=True):
             z, w = self.scale.expand().standardise(covariates), weights * self.unit[..., None, None, None, :]
             X = layout.rows(keys, z, average_season=average)
             total[0] = total[0] + np.einsum("...thkm,...hkp->...tmp", w, X, optimize=True)
@@ -221,23 +233,25 @@ class FittedModel:
             if own:
                 Z = structure.own.rows(structure.with_unseen(keys), z, average_season=average)
                 by_unit = np.einsum("...thkm,...hkq->h...tmq", w, Z, optimize=True)
-                of_cluster = np.zeros((len(clusters), *by_unit.shape[1:]))
-                np.add.at(of_cluster, np.searchsorted(clusters, number), by_unit)
-                total[2] = total[2] + np.moveaxis(of_cluster, 0, -3)
-        return _Sums(layout, total[0], clusters, total[2], total[1])
+                total[2] = total[2] if total[2].ndim > 1 else np.zeros((len(clusters), *by_unit.shape[1:]))
+                np.add.at(total[2], np.searchsorted(clusters, number), by_unit)
+        return _Sums(layout, total[0], clusters, np.moveaxis(total[2], 0, -3) if own else total[2], total[1])
 
     def _own_effects(self, sums: _Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
         """What own effects add at each node: rows on theta (..., T, B, M, P), shift and variance (..., T, B)."""
-        cells, fitted = self.evidence.cells, self.evidence.fitted
+        structure, cells, fitted = self.structure, self.evidence.cells, self.evidence.fitted
+        v = fitted.variance[..., structure.own.family]  # (..., B, M, q)
         total: list[Any] = [0.0, 0.0, 0.0]
-        for first in range(0, len(sums.clusters), AT_ONCE):
-            some = slice(first, first + AT_ONCE)
+        T, M, q = sums.own.shape[-4], *sums.own.shape[-2:]
+        for some in parts_of(len(sums.clusters), v[..., 0, 0].size * M * q * max(T, M * sums.rows.shape[-1])):
             clusters = np.broadcast_to(sums.clusters[some], (*cells.batch, len(sums.clusters[some])))
-            effects, w = effects_of_clusters(self.structure, fitted, cells, clusters), sums.own[..., some, :, :]
+            columns, effects = effects_of_clusters(structure, fitted, cells, clusters)
+            w, rest = split_columns(sums.own[..., some, :, :], columns[..., None, :, :])
             total[0] = total[0] - np.einsum("...tcmq,...cbmqnp->...tbnp", w, effects.gain, optimize=True)
             total[1] = total[1] + np.einsum("...tcmq,...cbmq->...tb", w, effects.shift, optimize=True)
             half = np.einsum("...tcmq,...cbmqnr->...tcbnr", w, effects.noise, optimize=True)
             total[2] = total[2] + np.einsum("...tcbnr,...tcnr->...tb", half, w, optimize=True)
+            total[2] = total[2] + np.einsum("...tmq,...bmq->...tb", (rest**2).sum(-3), v, optimize=True)
         return total[0], total[1], total[2]
 
     def preferences(self, offers: Offer) -> FloatArray:
@@ -257,9 +271,13 @@ class FittedModel:
 
 def effects_of_users(model: FittedModel, offers: Offer) -> EffectPosterior:
     """Each arm against the user's own control, for the user or users alike as the learner promises: (..., n, K, O)."""
+    K, M = offers.control.shape[-1], model.structure.metrics
+    some = parts_of(offers.batch[-1], (K * M) ** 2)
+    if len(some) > 1 and not model.evidence.cells.batch:
+        return EffectPosterior.join([effects_of_users(model, offers.take(at)) for at in some])
     belief = model.learner.beliefs(model.evidence, offers)
     weighs = on_measures(model.preferences(offers))  # (..., n, O, M)
-    contrast = np.eye(belief.mean.shape[-2]) - offers.control[..., None, :]  # (..., n, K, K)
+    contrast = np.eye(K) - offers.control[..., None, :]  # (..., n, K, K)
     mean = np.einsum("...hom,...hkm->...hko", weighs, np.matmul(contrast, belief.mean))
     is_other = np.abs(contrast).max(-1)[..., None] > 0  # an arm that is the control has no effect
 
@@ -282,9 +300,17 @@ def effects_together(model: FittedModel, offers: Offer, possible: BoolArray) -> 
     The mean over the users who can get the arm, `possible` (..., n, K), or over all of them where none can; of an
     average unit where the promise is to units alike.
     """
-    weight, weighs = mean_weights(possible), on_measures(model.preferences(offers))
-    contrast = np.eye(weight.shape[-1]) - offers.control[..., None, :]  # (..., n, K, J)
-    sums = np.einsum("...hk,...hom,...hkj->...kohjm", weight, weighs, contrast, optimize=True)
+    weight, M = mean_weights(possible), model.structure.metrics
+    some = parts_of(weight.shape[-1], weight.size * M * (1 + M))
+    parts = [_effects_of_arms(model, offers, weight, at) for at in some]
+    return EffectPosterior(*(np.concatenate(column, -2) for column in zip(*parts, strict=True)))
+
+
+def _effects_of_arms(model: FittedModel, offers: Offer, weight: FloatArray, arms: slice) -> EffectPosterior:
+    """Of some of the arms, for users with these weights (..., n, K)."""
+    weighs = on_measures(model.preferences(offers))
+    contrast = np.eye(weight.shape[-1])[arms] - offers.control[..., None, :]  # (..., n, K, J)
+    sums = np.einsum("...hk,...hom,...hkj->...kohjm", weight[..., arms], weighs, contrast, optimize=True)
     K, measures = sums.shape[-5:-3]
     sums = sums.reshape(*sums.shape[:-5], K * measures, *sums.shape[-3:])
     posterior = model.posterior([(offers, sums)], "average" if model.learner.promise == "alike" else "each")

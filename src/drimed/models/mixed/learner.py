@@ -198,6 +198,9 @@ class Field:
             cells, fitted = evidence.cells, before
             for at in range(evidence.included, cells.used):
                 fitted = kalman_update(fitted, cells, at, then)
+            every = max(MOST_UPDATES, evidence.fitted_count // MOST_UPDATES)
+            if most // every > (most - waiting) // every:  # outcomes are cells of their own until they are merged
+                cells = cells.compact(now.cluster_place)
         else:
             cells = evidence.cells.compact(now.cluster_place)
             fitted = variance_components.refit(now, make_design(now, cells, before.scale, self.discount), before)

@@ -69,6 +69,22 @@ class Design(NamedTuple):
         parts = {name: getattr(self, name)[kept] for name in ("T", "pattern", "group", "cols", "zcols")}
         return self._replace(start=starts.reshape((*self.start.shape[:-1], most + 1)), **parts)
 
+    def with_own_columns(self) -> tuple[IntArray, Design]:
+        """The design on those columns of a cluster's effects that it has cells of, and the columns: (..., t).
+
+        For clusters that are members of a batch. All have as many as the one with most: others are added.
+        """
+        cols = np.where(self.T[..., :1, 0] > 0, self.zcols, -1)  # (..., N, r)
+        flat = cols.reshape(*cols.shape[:-2], -1)
+        place = np.full((*flat.shape[:-1], len(self.zfamily) + 1), -1)  # the last is of no column
+        np.put_along_axis(place, flat, 0, -1)
+        present = place[..., :-1] == 0
+        columns = np.argsort(~present, -1, "stable")[..., : max(int(present.sum(-1).max(initial=0)), 1)]
+        np.put_along_axis(place, columns, np.arange(columns.shape[-1]), -1)
+        place[..., -1] = -1
+        zcols = np.take_along_axis(place, flat, -1).reshape(cols.shape)
+        return columns, self._replace(zcols=zcols, zfamily=self.zfamily[columns])
+
 
 class Posterior(NamedTuple):
     """The log marginal likelihood at some variances, and theta given them."""

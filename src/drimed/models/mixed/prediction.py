@@ -33,7 +33,7 @@ from drimed.models.mixed.variance_components import IntegratedPosterior, mixture
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import FloatArray, IntArray, log_determinant
 
-AT_ONCE = 256  # units with own effects that are computed at a time
+MOST_AT_ONCE, NUMBERS_AT_ONCE = 256, 4_000_000  # units that are computed at a time, and numbers of an array
 TELLING_DIGITS = 9  # of a mean in standardised units; less is round-off
 LEAST_SPREAD = 1e-6  # a squared coefficient of variation that makes no difference
 
@@ -62,9 +62,9 @@ def belief(
 
     Of the users themselves or, `alike`, of users like them.
     """
-    n = keys.shape[-3]
-    if n > AT_ONCE and not cells.batch and structure.cluster != "season":
-        some = (slice(first, first + AT_ONCE) for first in range(0, n, AT_ONCE))
+    (n, K), M = keys.shape[-3:-1], structure.metrics
+    some = parts_of(n, fitted.variance.shape[-3] * K * M * M * fitted.theta.shape[-1])
+    if len(some) > 1 and not cells.batch and structure.cluster != "season":
         parts = [belief(structure, fitted, cells, keys[at], covariates[at], alike=alike) for at in some]
         return Belief(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Belief)))
     keys = structure.with_unseen(keys)
@@ -84,7 +84,7 @@ def belief(
     squares = (rows - rows.mean(-2, keepdims=True)) ** 2
     squares = np.matmul(squares, (family[:, None] == np.arange(v.shape[-1])).astype(np.float64))  # (..., K, f)
     at_nodes = np.matmul(squares[..., None, None, :, :], v[..., None])[..., 0]  # (..., B, M, K)
-    lead, (B, M, K) = at_nodes.shape[:-3], at_nodes.shape[-3:]
+    lead, B = at_nodes.shape[:-3], at_nodes.shape[-3]
     at_nodes = np.moveaxis(at_nodes, -3, -1).reshape(*lead, M * K, B)
     freedom = degrees_of_freedom(at_nodes, centred_variance(cov).reshape(*lead, M * K))
     R = np.broadcast_to(residual(structure, fitted, keys), (*mean.shape, mean.shape[-1]))
@@ -98,6 +98,12 @@ def belief(
         known = scale.known[..., None, None, None, None] > 0
         cov, prior = np.where(known, cov, blank), np.where(known, prior, blank)
     return Belief(mean, cov, R * unit[..., None] * unit[..., None, :], prior, freedom)
+
+
+def parts_of(n: int, numbers: int) -> list[slice]:
+    """n units in parts that are computed at a time, where arrays have so many numbers for each of them."""
+    size = max(1, min(MOST_AT_ONCE, NUMBERS_AT_ONCE // numbers))
+    return [slice(first, min(first + size, n)) for first in range(0, n, size)]
 
 
 def residual(structure: Structure, fitted: IntegratedPosterior, keys: IntArray) -> FloatArray:
@@ -141,12 +147,22 @@ def _with_own_effects(
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance for users with effects of their own, from their own cells and theta."""
     users = np.broadcast_to(keys[..., 0, structure.cluster_place], (*cells.batch, keys.shape[-3]))
-    effects = effects_of_clusters(structure, fitted, cells, users)
-    if alike:
-        effects = effects._replace(noise=np.zeros_like(effects.noise))
+    columns, effects = effects_of_clusters(structure, fitted, cells, users)
+    near, rest = split_columns(Z, columns)
     theta, covariance = at_each_node(fitted)
-    nodes = theta[..., None, :, :, :], covariance[..., None, :, :, :, :, :]  # (..., 1, B, ...)
-    return mixture(*through_clusters(effects, X[..., None, :, :], Z[..., None, :, :], *nodes), 2)
+    B, (K, M, P) = theta.shape[-3], (X.shape[-2], *theta.shape[-2:])
+    rows = rows_on_theta(effects, X[..., None, :, :], near[..., None, :, :])  # (..., n, B, K, M, M P)
+    shift = np.matmul(near[..., None, :, :], np.swapaxes(effects.shift, -1, -2))  # (..., n, B, K, M)
+    means = np.matvec(rows, theta.reshape(*theta.shape[:-3], 1, B, 1, M * P)) + shift
+    flat = rows.reshape(*rows.shape[:-3], K * M, M * P)
+    half = np.matmul(flat, covariance.reshape(*covariance.shape[:-5], 1, B, M * P, M * P))
+    # The sum over the nodes is a product, too.
+    half, flat = (np.moveaxis(a, -3, -2).reshape(*a.shape[:-3], K * M, -1) for a in (half, flat))
+    within = (np.matmul(half, np.swapaxes(flat, -1, -2)) / B).reshape(*rows.shape[:-4], K, M, K, M)
+    if not alike:
+        v = fitted.variance.mean(-3)[..., None, :, structure.own.family]
+        within += sandwich(near, effects.noise.mean(-5)) + _prior_covariance(rest, v)
+    return mixture(means, within[..., None, :, :, :, :], 2)
 
 
 def at_each_node(fitted: IntegratedPosterior) -> tuple[FloatArray, FloatArray]:
@@ -158,28 +174,33 @@ def at_each_node(fitted: IntegratedPosterior) -> tuple[FloatArray, FloatArray]:
 
 def effects_of_clusters(
     structure: Structure, fitted: IntegratedPosterior, cells: Cells, clusters: IntArray
-) -> ClusterEffects:
-    """The own effects of clusters (..., n) at each node, given theta: (..., n, B, ...)."""
+) -> tuple[IntArray, ClusterEffects]:
+    """The own effects of clusters (..., n) at each node, given theta: their columns (..., n, t), and (..., n, B, ...).
+
+    Columns that a cluster has no outcome of follow their prior, and are left out but for some that make up the number.
+    """
     theirs = cells.of_clusters(structure.cluster_place, clusters)
     design = make_design(structure, theirs, fitted.scale.expand())
-    return cluster_effects(design, fitted.variance[..., None, :, :, :], fitted.residual[..., None, :, :, :, :])
+    columns, design = design.with_own_columns()
+    return columns, cluster_effects(design, fitted.variance[..., None, :, :, :], fitted.residual[..., None, :, :, :, :])
 
 
-def through_clusters(
-    effects: ClusterEffects, X: FloatArray, Z: FloatArray, theta: FloatArray, covariance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Mean and covariance of rows X on theta and Z on a cluster's own effects: (..., K, M), (..., K, M, K, M)."""
-    rows = rows_on_theta(effects, X, Z)
-    mean = np.einsum("...kmnp,...np->...km", rows, theta) + np.einsum("...kq,...mq->...km", Z, effects.shift)
-    half = np.einsum("...kmnp,...npor->...kmor", rows, covariance)
-    return mean, np.einsum("...kmor,...ljor->...kmlj", half, rows) + sandwich(Z, effects.noise)
+def split_columns(Z: FloatArray, columns: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Some columns (..., t) of rows (..., K, q), and the rows without them: (..., K, t) and (..., K, q)."""
+    columns = np.broadcast_to(columns[..., None, :], (*Z.shape[:-1], columns.shape[-1]))
+    rest = Z.copy()
+    np.put_along_axis(rest, columns, 0.0, -1)
+    return np.take_along_axis(Z, columns, -1), rest
 
 
 def rows_on_theta(effects: ClusterEffects, X: FloatArray, Z: FloatArray) -> FloatArray:
-    """Rows on theta, directly and through the own effects: (..., K, P), (..., K, q) -> (..., K, M, M, P)."""
-    rows = -np.einsum("...kq,...mqnp->...kmnp", Z, effects.gain)
-    for m in range(rows.shape[-2]):
-        rows[..., m, m, :] += X
+    """Rows on theta, directly and through the own effects: (..., K, P), (..., K, t) -> (..., K, M, M P)."""
+    M, t = effects.shift.shape[-2:]
+    through = np.matmul(Z[..., None, :, :], effects.gain.reshape(*effects.gain.shape[:-4], M, t, -1))  # (..., M, K, M P)
+    rows = -np.swapaxes(through, -2, -3)
+    P = X.shape[-1]
+    for m in range(M):
+        rows[..., m, m * P : (m + 1) * P] += X
     return rows
 
 
@@ -215,15 +236,18 @@ def kalman_update(fitted: IntegratedPosterior, cells: Cells, at: int, structure:
     if not each:
         mode = fitted.mode[..., None, :]
         v, R = structure.parameters.variances(mode), structure.parameters.residual(mode)
+    columns, design = design.with_own_columns()
     effects = cluster_effects(design, v, R)
     standard = (values - fitted.scale.centre) / fitted.scale.unit
     z, y = standard[..., : structure.covariates], standard[..., None, structure.covariates :]
     X, Z = (layout.rows(key, z)[..., None, None, :] for layout in (structure.common, structure.own))  # for each node
-    G = rows_on_theta(effects, X, Z)[..., 0, :, :, :]  # (..., B, M, M, P)
-    offset = np.einsum("...kq,...mq->...km", Z, effects.shift)[..., 0, :]
+    near, rest = split_columns(Z, columns[..., None, :])
+    G = rows_on_theta(effects, X, near)[..., 0, :, :]  # (..., B, M, M P)
+    offset = np.matmul(near, np.swapaxes(effects.shift, -1, -2))[..., 0, :]
     group = structure.noise.of(key)[..., None, None, None, None]
     own_R = np.take_along_axis(R, np.broadcast_to(group, (*R.shape[:-3], 1, *R.shape[-2:])), -3)[..., 0, :, :]
-    noise = sandwich(Z, effects.noise)[..., 0, :, 0, :] + own_R
+    unseen = _prior_covariance(rest, v[..., structure.own.family])
+    noise = (sandwich(near, effects.noise) + unseen)[..., 0, :, 0, :] + own_R
     observed = ((pattern[..., None] >> np.arange(structure.metrics)) & 1)[..., None, :].astype(np.float64)
     if each:
         each_theta, each_covariance = _condition(*at_each_node(fitted), G, y - offset, noise, observed)
@@ -243,7 +267,7 @@ def _condition(
     M, P = theta.shape[-2:]
     lead = theta.shape[:-2]
     C, flat = covariance.reshape(*lead, M * P, M * P), theta.reshape(*lead, M * P)
-    rows = (G * observed[..., None, None]).reshape(*lead, M, M * P)
+    rows = G * observed[..., None]
     both = observed[..., :, None] * observed[..., None, :]
     CG = np.matmul(C, np.swapaxes(rows, -1, -2))  # (..., M P, M)
     S = np.matmul(rows, CG) + np.where(both > 0, noise, np.eye(M))
