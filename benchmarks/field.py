@@ -25,7 +25,9 @@ from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 
 MOST_PAPER_PAIRS = 2.0  # pairs of the paper's model that a pair of the mixed model may cost
-MOST_GROWTH = 2.0  # that a pair may cost with many people, beside few
+MOST_GROWTH = 2.0  # that a pair may cost with many sites, people or decisions of one person, beside few
+MOST_FOR_ARMS = 100.0  # that a pair may cost with many arms, beside ARMS
+MOST_OF_SEASON = 0.5  # of a pair: a decision of many that are asked for together
 MOST_SECONDS = 1.0  # to open a trial
 ARMS, SITES = 8, 20
 PER_PERSON = 2  # outcomes of each person so far
@@ -34,10 +36,10 @@ WARM_UP = 3
 
 def run(size: Size) -> Part:
     """Sites, then people, then live trials."""
-    decisions, few, many, pairs, repeats = {
-        "smallest": (40, 5, 10, 1, 1),
-        "quick": (400, 50, 1_000, 5, 2),
-        "full": (10_000, 100, 10_000, 50, 5),
+    decisions, few, many, visits, arms, pairs, repeats = {
+        "smallest": (40, 5, 10, 10, 9, 1, 1),
+        "quick": (400, 10, 1_000, 1_000, 200, 5, 2),
+        "full": (10_000, 10, 10_000, 15_000, 200, 50, 5),
     }[size]
     part = Part("The mixed model", "ms", f"{ARMS} arms, {SITES} sites, {decisions:,} decisions. A pair: ask and tell.")
 
@@ -52,12 +54,22 @@ def run(size: Size) -> Part:
         PolicyPairs(make("dri_med", weighting="learned", relative=0.0, absolute=1.0), SITES, decisions // SITES),
     )
     beside("sites: mixed / paper, policy alone", mixed, paper, None)
-    crowd, group = (PolicyPairs(make("dri_people", relative=0.0, absolute=1.0), n, PER_PERSON) for n in (many, few))
-    beside(f"people: {many:,} / {few}, policy alone", crowd, group, MOST_GROWTH)
+    for word, name in (("sites", "dri_field"), ("people", "dri_people")):
+        crowd, group = (PolicyPairs(make(name, relative=0.0, absolute=1.0), n, PER_PERSON) for n in (many, few))
+        beside(f"{word}: {many:,} / {few}, policy alone", crowd, group, MOST_GROWTH)
+    patient, varied = (
+        PolicyPairs(make("dri_people", relative=0.0, absolute=1.0), 1, PER_PERSON),
+        PolicyPairs(make("dri_people", relative=0.0, absolute=1.0), min(many, 1_000), PER_PERSON, arms),
+    )
+    patient(visits)
+    beside(f"one person: {visits:,} decisions / {few} people", patient, group, MOST_GROWTH)
+    beside(f"people: {arms} arms / {ARMS}, policy alone", varied, group, MOST_FOR_ARMS)
     with tempfile.TemporaryDirectory(prefix="drimed-bench-") as folder:
         addresses = {kind: f"sqlite:///{Path(folder) / kind}.db" for kind in ("field", "paper")}
         ours, theirs = (trial_pairs(address, kind, decisions // SITES) for kind, address in addresses.items())
         beside("sites: mixed / paper, ask + tell", ours, theirs, MOST_PAPER_PAIRS)
+        season = trial_seasons(f"sqlite:///{Path(folder) / 'season'}.db", many)
+        beside(f"sites: a season of {many:,}, each / ask + tell", season, ours, MOST_OF_SEASON)
         seconds = [processor_seconds(lambda: _open(addresses["field"])) for _ in range(repeats)]
     part.rows.append(Row("opening the trial of the mixed model (s)", Spread.of(seconds), at_most=MOST_SECONDS))
     return part
@@ -66,14 +78,14 @@ def run(size: Size) -> Part:
 class PolicyPairs:
     """A policy after some seasons. Calling it takes more pairs and returns the processor time of each."""
 
-    def __init__(self, policy: AnyPolicy, users: int, seasons: int) -> None:
+    def __init__(self, policy: AnyPolicy, users: int, seasons: int, arms: int = ARMS) -> None:
         self._policy, self._users, self._done = policy, users, 0
-        self._shape = Shape(d=ARMS, K=ARMS, M=1, H=users)
+        self._shape = Shape(d=arms, K=arms, M=1, H=users)
         self._rng = streams.generator(0, "benchmark")
         everybody, state = np.arange(users), policy.init(self._shape)
-        offers = _offers(everybody)
+        offers = _offers(everybody, arms)
         for season in range(seasons):
-            action = self._rng.integers(0, ARMS, users)
+            action = self._rng.integers(0, arms, users)
             state = policy.begin_episode(state, offers)
             state = policy.observe(state, offers, action, self._outcome(everybody, action, season))
         self._state = policy.settle(policy.begin_episode(state, offers))
@@ -86,7 +98,7 @@ class PolicyPairs:
         def pair() -> None:
             nonlocal state
             one = np.array([next(users)])
-            offer, state = _offers(one), policy.settle(state)
+            offer, state = _offers(one, self._shape.K), policy.settle(state)
             draw = policy.decide(state, offer, next(draws)[None])
             state = policy.update(state, offer, draw, self._outcome(one, draw.action, 0))
 
@@ -100,23 +112,41 @@ class PolicyPairs:
         return Outcome(y, y[..., None])
 
 
-def _offers(users: IntArray) -> Offer:
+def _offers(users: IntArray, arms: int) -> Offer:
     n = len(users)
     return Offer(
-        features=np.broadcast_to(np.eye(ARMS), (n, ARMS, ARMS)),
-        control=np.broadcast_to(np.eye(ARMS)[0], (n, ARMS)),
-        maps=np.broadcast_to(np.eye(ARMS)[:, None], (n, ARMS, 1, ARMS)),
+        features=np.broadcast_to(np.eye(arms), (n, arms, arms)),
+        control=np.broadcast_to(np.eye(arms)[0], (n, arms)),
+        maps=np.broadcast_to(np.eye(arms)[:, None], (n, arms, 1, arms)),
         preference=np.ones((n, 1)),
         user=users,
         unit=Unit(user=users, group=users),
     )
 
 
+def trial_seasons(address: str, sites: int) -> Callable[[int], float]:
+    """A live trial with so many sites, as a loop of seasons; the processor time of each decision when asked for all."""
+    store = open_store(address)
+    without_sync(store)
+    trial = Trial.create(_spec("field", sites) | {"decisions": "one per episode"}, store)
+    rng = streams.generator(1, "benchmark")
+
+    def season(_: int) -> float:
+        trial.open_episode()
+        elapsed = processor_seconds(lambda: asked.extend(trial.ask_many()))
+        trial.tell_many([Report(d.id, _harvest(d, rng)) for d in asked])
+        asked.clear()
+        return elapsed / sites
+
+    asked: list[Decision] = []
+    return season
+
+
 def trial_pairs(address: str, kind: str, seasons: int) -> Callable[[int], float]:
     """A live trial of that kind after some seasons, as a loop of pairs."""
     store = open_store(address)
     without_sync(store)
-    trial = Trial.create(_spec(kind), store)
+    trial = Trial.create(_spec(kind, SITES), store)
     rng = streams.generator(1, "benchmark")
     for _ in range(seasons):
         trial.open_episode()
@@ -142,7 +172,7 @@ def _open(address: str) -> None:
     store.close()
 
 
-def _spec(kind: str) -> dict[str, Any]:
+def _spec(kind: str, sites: int) -> dict[str, Any]:
     return {
         "name": "sites",
         "seed": 1,
@@ -152,7 +182,7 @@ def _spec(kind: str) -> dict[str, Any]:
         "arms": {f"arm {a}": {} for a in range(ARMS)},
         "control": "arm 0",
         "preference": {"yield": 1.0},
-        "users": {f"site {i}": {} for i in range(SITES)},
+        "users": {f"site {i}": {} for i in range(sites)},
         "tolerance": {"absolute": 1.0},
     }
 

@@ -36,7 +36,7 @@ from drimed.errors import InputError, NumericalError
 from drimed.models.offer import Offer, Shape
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick, pick_shared
 from drimed.numerics.compiled import helper, kernel
-from drimed.numerics.quadratic_forms import dot, invert, upper_root
+from drimed.numerics.quadratic_forms import NEVER_ZERO, dot, invert, upper_root
 
 BINS = 40
 BIN_WIDTH = 0.3  # of log(1 + |c|): the grid covers |c| up to exp(11.7) = 120,000; the last bin is open above
@@ -328,9 +328,12 @@ def _estimate(n, moments, sf, maps, settings, whitening, V, b, found):  # type: 
                 of_group[e, k] += n[e, k, j]
                 of_bin[j] += n[e, k, j]
             of_arm[k] += of_group[e, k]
-    total, centre, information = of_bin.sum(), 0.0, 0.0
+    total, centre, information = 0.0, 0.0, 0.0
+    for j in range(J):
+        total += of_bin[j]
+        centre += sf[j]
     if total > 0.0:
-        centre = sf.sum() / total
+        centre /= total
     f = np.zeros(J)  # mean feature of a bin, centred
     for j in range(J):
         if of_bin[j] > 0.0:
@@ -365,16 +368,18 @@ def _estimate(n, moments, sf, maps, settings, whitening, V, b, found):  # type: 
         if done >= passes or moved <= tolerance or (idle >= IDLE and moved <= SETTLED):
             break
 
-        R[:], pooled[:] = 0.0, 0.0
+        for s in range(m):
+            pooled[s] = 0.0
         for e in range(E):
             for k in range(K):
+                clear(R[e, k])
                 if of_group[e, k] == 0.0:
                     continue
                 residual_form(maps[k], theta, fixed, A)
                 for j in range(J):
                     if n[e, k, j] != 0.0:
                         expected_squares(A, moments[e, k, j], maps[k], V_inv, fixed, doubt, of_cell[e, k, j])
-                        R[e, k] += weight[j] * of_cell[e, k, j]
+                        add_matrix(R[e, k], weight[j], of_cell[e, k, j])
                 for s in range(m):
                     R[e, k, s, s] = max(R[e, k, s, s], of_group[e, k] * least[s])
                     pooled[s] += R[e, k, s, s]
@@ -390,27 +395,35 @@ def _estimate(n, moments, sf, maps, settings, whitening, V, b, found):  # type: 
             level /= CELL_PULL + of_arm[k]
             for e in range(E):
                 if fixed:
-                    doubt[:] = R[e, k]
                     for s in range(m):
-                        doubt[s, s] += pooled[s]
-                    invert(doubt, new)
-                    new *= of_group[e, k] + PRIOR_EXCESS - 1.0  # nu0 + N - m - 1
+                        R[e, k, s, s] += pooled[s]
+                    invert(R[e, k], new)
+                    factor = of_group[e, k] + PRIOR_EXCESS - 1.0  # nu0 + N - m - 1
                 else:
-                    new[0, 0] = (CELL_PULL + of_group[e, k]) / (CELL_PULL * level + R[e, k, 0, 0])
-                moved = max(moved, np.abs(new - Om[e, k]).max() / np.abs(new).max())
-                Om[e, k] = new
+                    new[0, 0] = 1.0 / (CELL_PULL * level + R[e, k, 0, 0])
+                    factor = CELL_PULL + of_group[e, k]
+                change, largest = 0.0, NEVER_ZERO
+                for s in range(m):
+                    for t in range(m):
+                        value = factor * new[s, t]
+                        change = max(change, abs(value - Om[e, k, s, t]))
+                        largest = max(largest, abs(value))
+                        Om[e, k, s, t] = value
+                moved = max(moved, change / largest)
 
         # A step of Fisher scoring for log-linear variances, with the level profiled out.
-        r[:] = 0.0
-        for e in range(E):
-            for k in range(K):
-                for j in range(J):
+        whole = 0.0
+        for j in range(J):
+            r[j] = 0.0
+            for e in range(E):
+                for k in range(K):
                     if n[e, k, j] != 0.0:
-                        r[j] += weight[j] * max((Om[e, k] * of_cell[e, k, j]).sum(), 0.0)
+                        r[j] += weight[j] * max(sum_of_products(Om[e, k], of_cell[e, k, j]), 0.0)
+            whole += r[j]
         score = -SLOPE_PRECISION * slope
-        if r.sum() > 0.0:
+        if whole > 0.0:
             for j in range(J):
-                score += 0.5 * m * (r[j] * total / r.sum() - of_bin[j]) * f[j]
+                score += 0.5 * m * (r[j] * total / whole - of_bin[j]) * f[j]
         step = min(max(score / (information + SLOPE_PRECISION), -STEP_LIMIT), STEP_LIMIT)
         slope += step
         moved = max(moved, abs(step))
@@ -422,7 +435,7 @@ def _estimate(n, moments, sf, maps, settings, whitening, V, b, found):  # type: 
             upper_root(Om[e, k], whitening[e, k])
             if of_group[e, k] != 0.0:
                 uncertainty(S[e, k], maps[k], V_inv, fixed, doubt)
-                share = (Om[e, k] * doubt).sum() / d  # of the regression that rests on this group's weights
+                share = sum_of_products(Om[e, k], doubt) / d  # of the regression that rests on this group's weights
                 # With this prior a group's mean is Student distributed, with nu0 + N - m + 1 degrees of freedom.
                 freedom = of_group[e, k] + (PRIOR_EXCESS + 1.0 if fixed else CELL_PULL)
                 meier += share * (1.0 - share) / freedom
@@ -437,8 +450,9 @@ def variance_bounds(
     """`guess` times the mean squared length of the features, and the least variance, of each metric: (m,) twice."""
     E, K, J, U, _ = moments.shape
     m, d = maps.shape[1], maps.shape[2]
-    guessed, least, squares, size = np.zeros(m), np.zeros(m), np.zeros(U), 0.0
+    guessed, least, squares, size, total = np.zeros(m), np.zeros(m), np.zeros(U), 0.0, 0.0
     for k in range(K):
+        total += of_arm[k]
         if of_arm[k] > 0.0:
             size += 1.0 if fixed else of_arm[k]
             for s in range(m if fixed else 0):
@@ -447,13 +461,12 @@ def variance_bounds(
             for j in range(J):
                 for u in range(U):
                     squares[u] += moments[e, k, j, u, u]
-    if not fixed:
-        guessed[0] = squares[:d].sum()
-    total = max(of_arm.sum(), 1.0)
+    for i in range(0 if fixed else d):
+        guessed[0] += squares[i]
     for s in range(m):
         guessed[s] = guess * guessed[s] / size if guessed[s] > 0.0 else guess
         square = squares[1 + s] if fixed else squares[d]
-        least[s] = LEAST_VARIANCE * (guessed[s] + max(square, 0.0) / total)
+        least[s] = LEAST_VARIANCE * (guessed[s] + max(square, 0.0) / max(total, 1.0))
     return guessed, least
 
 
@@ -474,17 +487,17 @@ def regress(
     """The weighted moments S of each group, and V and b at the present weights."""
     E, K, J = n.shape
     m, d = maps.shape[1], maps.shape[2]
-    V[:], b[:] = 0.0, 0.0
+    clear(V)
     for i in range(d):
-        V[i, i] = penalty
+        V[i, i], b[i] = penalty, 0.0
     for e in range(E):
         for k in range(K):
             if of_group[e, k] == 0.0:
                 continue
-            S[e, k] = 0.0
+            clear(S[e, k])
             for j in range(J):
                 if n[e, k, j] != 0.0:
-                    S[e, k] += weight[j] * moments[e, k, j]
+                    add_matrix(S[e, k], weight[j], moments[e, k, j])
             for s in range(m):
                 for t in range(m):
                     om = Om[e, k, s, t]
@@ -505,12 +518,14 @@ def regress(
 def residual_form(Z: FloatArray, theta: FloatArray, fixed: bool, A: FloatArray) -> None:
     """A with A u the residual of a row u: (m, U)."""
     m, d = Z.shape
-    A[:] = 0.0
+    clear(A)
     for s in range(m):
         if fixed:
             A[s, 0], A[s, 1 + s] = -dot(Z[s], theta), 1.0
         else:
-            A[s, :d], A[s, d] = -theta, 1.0
+            A[s, d] = 1.0
+            for i in range(d):
+                A[s, i] = -theta[i]
 
 
 @helper
@@ -533,10 +548,36 @@ def expected_squares(
 def uncertainty(S: FloatArray, Z: FloatArray, V_inv: FloatArray, fixed: bool, out: FloatArray) -> None:
     """The sum over rows with moments S of the covariance of their estimated means: (m, m)."""
     m, d = Z.shape
-    out[:] = 0.0
+    clear(out)
     for s in range(m):
         for t in range(m):
             for i in range(d):
                 for o in range(d):
                     pair = S[0, 0] * Z[s, i] * Z[t, o] if fixed else S[i, o]
                     out[s, t] += pair * V_inv[i, o]
+
+
+@helper
+def clear(X: FloatArray) -> None:
+    """X = 0."""
+    for s in range(X.shape[0]):
+        for t in range(X.shape[1]):
+            X[s, t] = 0.0
+
+
+@helper
+def add_matrix(X: FloatArray, share: float, Y: FloatArray) -> None:
+    """X += share Y."""
+    for s in range(X.shape[0]):
+        for t in range(X.shape[1]):
+            X[s, t] += share * Y[s, t]
+
+
+@helper
+def sum_of_products(X: FloatArray, Y: FloatArray) -> float:
+    """Of the entries of two matrices."""
+    total = 0.0
+    for s in range(X.shape[0]):
+        for t in range(X.shape[1]):
+            total += X[s, t] * Y[s, t]
+    return total

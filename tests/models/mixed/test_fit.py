@@ -10,7 +10,7 @@ import pytest
 
 from drimed.errors import ConfigError, InputError
 from drimed.models.mixed import variance_components
-from drimed.models.mixed.learner import Field, FieldEvidence
+from drimed.models.mixed.learner import MOST_UPDATES, Field, FieldEvidence
 from drimed.models.mixed.likelihood import posterior, posterior_at_nodes
 from drimed.models.mixed.observations import make_design, measure
 from drimed.models.mixed.prediction import as_fit
@@ -260,6 +260,23 @@ def test_an_outcome_of_a_new_user_is_a_step_like_any_other() -> None:
     assert field.structure(quick) is field.structure(first), "no new columns"
     for name in ("theta", "covariance", "each_theta", "each_covariance"):
         np.testing.assert_allclose(getattr(quick.fitted, name), getattr(anew.fitted, name), atol=1e-8, err_msg=name)
+
+
+def test_outcomes_of_one_person_are_merged_as_they_come() -> None:
+    """A long history is a few cells, so that a decision costs no more, and says what all its outcomes say."""
+    field = Field(kind="people", promise="alike", seasons=False, growth=10.0)
+    evidence, rng = field.start(Shape(d=3, K=3, M=1, H=2), episodes=1), np.random.default_rng(0)
+    for i in range(200):
+        one = np.array([int(i < 10) * (i % 2)])
+        vector = rng.normal(size=(1, 1)) + i % 3
+        offer = offer_of(field, Unit(user=one, group=one))
+        evidence = field.ready(field.add(evidence, offer, np.array([i % 3]), Outcome(vector=vector)))
+    assert evidence.cells.count == 200
+    assert evidence.cells.used < 6 + MOST_UPDATES
+    anew = field.ready(replace(evidence, included=-1))
+    assert anew.fitted_count == evidence.fitted_count, "at the same variances"
+    for name in ("each_theta", "each_covariance"):
+        np.testing.assert_allclose(getattr(evidence.fitted, name), getattr(anew.fitted, name), atol=1e-8, err_msg=name)
 
 
 def test_two_futures_of_one_state_do_not_disturb_each_other() -> None:

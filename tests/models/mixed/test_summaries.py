@@ -176,6 +176,24 @@ def test_effects_of_one_user_are_those_of_the_offer(case: Case) -> None:
             assert found.deviation[h, k, 0] == pytest.approx(deviation, rel=1e-4, abs=1e-5)
 
 
+def test_effects_in_parts_are_those_of_the_whole(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many arms and users, some are computed at a time."""
+    known, offers = case.known, case.offers
+
+    def computed() -> list[FloatArray]:
+        together = effects.effects_together(known, offers, case.everybody)
+        return [
+            *known.learner.beliefs(known.evidence, offers).covariance,
+            *effects.effects_of_users(known, offers),
+            *together,
+        ]
+
+    whole = computed()
+    monkeypatch.setattr("drimed.models.mixed.prediction.NUMBERS_AT_ONCE", 1)
+    for one, other in zip(computed(), whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-10)
+
+
 def test_an_arm_counts_for_those_who_can_get_it(case: Case) -> None:
     known, offers = case.known, case.offers
     possible = case.everybody

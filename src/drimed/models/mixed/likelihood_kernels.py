@@ -56,7 +56,7 @@ def evaluate(  # type: ignore[no-untyped-def]
     A, taken = np.zeros((D, D + M)), np.empty((nm, nm + M))
     room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
     observed, log_det = np.zeros(M), 0.0
-    squares[:] = 0.0
+    clear(squares, M, M)
     for cluster in range(L):
         at = again * cluster
         S, ours, theirs = sums[at], touched[at], own[at]
@@ -64,7 +64,7 @@ def evaluate(  # type: ignore[no-untyped-def]
         nz = number_columns(T, zcols, start[cluster], start[cluster + 1], zplace, theirs)
         counts[at, 0], counts[at, 1] = nt, nz
         Q, n = M * nz, M * nt
-        S[:Q, : Q + n + M] = 0.0
+        clear(S, Q, Q + n + M)
         for i in range(start[cluster], start[cluster + 1]):
             if T[i, 0, 0] > 0.0:
                 w = W[group[i], pattern[i]]
@@ -89,12 +89,22 @@ def evaluate(  # type: ignore[no-untyped-def]
 
     dev, est, V, log = solve_theta(A, D, v, family, seen, squares)
     log_det += log
-    value[0] = -0.5 * (observed.sum() * np.log(2.0 * np.pi) + log_det + squares.sum())
+    for m in range(M):
+        log_det += observed[m] * np.log(2.0 * np.pi)
+        for k in range(M):
+            log_det += squares[m, k]
+    value[0] = -0.5 * log_det
     if want == POSTERIOR:
         write_posterior(est, V, dev, seen, (v, family), theta, covariance)
         return
 
-    grad_v[:], grad_R[:], by_unit[:], second[:] = 0.0, 0.0, 0.0, 0.0
+    clear(grad_v, M, F)
+    for g in range(R.shape[0]):
+        clear(grad_R[g], M, M)
+    for m in range(M):
+        clear(by_unit[m], M, F)
+        for f in range(F):
+            clear(second[m, f], M, F)
     for a in range(D):
         f = family[seen[a // M]]
         grad_v[a % M, f] += 0.5 * (est[a] * est[a] + V[a, a] - 1.0)
@@ -148,11 +158,14 @@ def evaluate(  # type: ignore[no-untyped-def]
             forget_numbers(zplace, theirs, Q // M)
         if want >= CURVATURE:
             back_substitute(S, Q, S, Q, Q + n)
-            N[:Q, :Q] = 0.0
+            clear(N, Q, Q)
             inverse_of_factored(S, Q, N, G)
             add_within_cluster(C, G, mine, (theirs, zfamily), Q, M, bends)
     if single:  # scaling outcomes is scaling all variances: what is left of it is the residual's share
-        grad_R[0, 0, 0] = (0.5 * (squares[0, 0] - observed[0]) - grad_v.sum()) / R[0, 0, 0]
+        grad_R[0, 0, 0] = 0.5 * (squares[0, 0] - observed[0])
+        for f in range(F):
+            grad_R[0, 0, 0] -= grad_v[0, f]
+        grad_R[0, 0, 0] /= R[0, 0, 0]
     if want >= CURVATURE:
         add_through_theta(V, est, (family, seen), (zfamily, own), (sums, touched, counts, mean), M, bends)
         for a in range(M * F):
@@ -174,11 +187,12 @@ def cluster_effects(  # type: ignore[no-untyped-def]
     Q, n, everywhere, all_own = M * q, M * P, np.arange(P), np.arange(q)
     S, N, G = np.empty((Q, Q + n + M)), np.empty((Q, Q)), np.empty((Q, Q))
     room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
-    shift[:] = 0.0
     for b in range(v.shape[0]):
         W, _ = noise_precisions(R[b])
         dev = prior_deviations(v[b], zfamily, all_own, q)
-        S[:], N[:] = 0.0, 0.0
+        clear(shift[b], M, q)
+        clear(S, Q, Q + n + M)
+        clear(N, Q, Q)
         for i in range(T.shape[0]):
             if T[i, 0, 0] > 0.0:
                 w = W[group[i], pattern[i]]
@@ -242,7 +256,10 @@ def number_columns(T: FloatArray, cols: IntArray, first: int, end: int, place: I
                 sizes[e] += 1
     n = 0
     for _ in range(E):
-        e = int(np.argmax(sizes))
+        e = 0
+        for other in range(1, E):
+            if sizes[other] > sizes[e]:
+                e = other
         if sizes[e] <= 0:
             break
         sizes[e] = 0
@@ -374,7 +391,8 @@ def eliminated_products(S: FloatArray, Q: int, n: int, taken: FloatArray, square
     """The products that elimination takes from [A | b], B'G [B | c], in the upper triangle, and from the squares."""
     M = squares.shape[0]
     for t in range(n):
-        taken[t, t : n + M] = 0.0
+        for s in range(t, n + M):
+            taken[t, s] = 0.0
         for a in range(Q):
             share = S[a, Q + t]
             if share != 0.0:
@@ -429,9 +447,10 @@ def write_posterior(
     """Write down theta and its covariance, in units of outcomes; a column that no cell has is as before any data."""
     v, family = prior
     M, P, D = theta.shape[0], theta.shape[1], len(est)
-    theta[:], covariance[:] = 0.0, 0.0
+    clear(theta, M, P)
     for m in range(M):
         for col in range(P):
+            clear(covariance[m, col], M, P)
             covariance[m, col, m, col] = v[m, family[col]]
     for a in range(D):
         metric, col = a % M, seen[a // M]
@@ -571,7 +590,8 @@ def add_through_theta(
         sums = half[unit[i]]
         for a in range(D):
             sums[unit_of[a]] += VX[i, a] * VX[i, a]
-        squares[i:] = 0.0
+        for j in range(i, n):
+            squares[j] = 0.0
         for a in range(D):
             add_row(squares[i:], VX[i, a], XT[a, i:])
         squares[i] *= np.sqrt(0.5)
@@ -613,22 +633,24 @@ def rows_of_clusters(
     for u in range(units):
         many = size[u] > D
         end = n + min(size[u], D)
-        unit[n:end] = u
+        for i in range(n, end):
+            unit[i] = u
         i = n
         for at in range(L):
             Q = M * counts[at, 1]
             for a in range(Q):
                 if a % M * F + zfamily[columns[at, a // M]] != u:
                     continue
-                full[:] = 0.0
+                for t in range(D):
+                    full[t] = 0.0
                 for t in range(M * counts[at, 0]):
                     full[touched[at, t]] = sums[at, a, Q + t]
                 add_row(pull[u], -mean[at, a], full)
                 for row in range(D if many else 0):
                     if full[row] != 0.0:
                         add_row(rows[n + row, row:], full[row], full[row:])
-                if not many:
-                    rows[i] = full
+                for t in range(0 if many else D):
+                    rows[i, t] = full[t]
                 i += 1
         if many:
             factorise_singular(rows[n:end], D)
@@ -637,6 +659,14 @@ def rows_of_clusters(
 
 
 # Triangular factors
+
+
+@helper
+def clear(A: FloatArray, rows: int, columns: int) -> None:
+    """Set the first rows and columns of A to 0."""
+    for a in range(rows):
+        for h in range(columns):
+            A[a, h] = 0.0
 
 
 @helper
@@ -743,7 +773,8 @@ def transpose_into(X: FloatArray, rows: int, columns: int, out: FloatArray) -> N
 def multiply_into(A: FloatArray, first: int, rows: int, inner: int, B: FloatArray, width: int, out: FloatArray) -> None:
     """A B, of the columns of A from `first` on, written to `out`."""
     for a in range(rows):
-        out[a, :width] = 0.0
+        for h in range(width):
+            out[a, h] = 0.0
         for k in range(inner):
             share = A[a, first + k]
             if share != 0.0:

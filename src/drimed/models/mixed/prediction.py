@@ -196,7 +196,9 @@ def split_columns(Z: FloatArray, columns: IntArray) -> tuple[FloatArray, FloatAr
 def rows_on_theta(effects: ClusterEffects, X: FloatArray, Z: FloatArray) -> FloatArray:
     """Rows on theta, directly and through the own effects: (..., K, P), (..., K, t) -> (..., K, M, M P)."""
     M, t = effects.shift.shape[-2:]
-    through = np.matmul(Z[..., None, :, :], effects.gain.reshape(*effects.gain.shape[:-4], M, t, -1))  # (..., M, K, M P)
+    through = np.matmul(
+        Z[..., None, :, :], effects.gain.reshape(*effects.gain.shape[:-4], M, t, -1)
+    )  # (..., M, K, M P)
     rows = -np.swapaxes(through, -2, -3)
     P = X.shape[-1]
     for m in range(M):
