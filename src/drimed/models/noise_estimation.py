@@ -36,7 +36,7 @@ from drimed.errors import InputError, NumericalError
 from drimed.models.offer import Offer, Shape
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick, pick_shared
 from drimed.numerics.compiled import helper, kernel
-from drimed.numerics.quadratic_forms import NEVER_ZERO, dot, invert, upper_root
+from drimed.numerics.quadratic_forms import NEVER_ZERO, clear, dot, invert, upper_root
 
 BINS = 40
 BIN_WIDTH = 0.3  # of log(1 + |c|): the grid covers |c| up to exp(11.7) = 120,000; the last bin is open above
@@ -372,7 +372,7 @@ def _estimate(n, moments, sf, maps, settings, whitening, V, b, found):  # type: 
             pooled[s] = 0.0
         for e in range(E):
             for k in range(K):
-                clear(R[e, k])
+                clear(R[e, k], m, m)
                 if of_group[e, k] == 0.0:
                     continue
                 residual_form(maps[k], theta, fixed, A)
@@ -486,15 +486,15 @@ def regress(
 ) -> None:
     """The weighted moments S of each group, and V and b at the present weights."""
     E, K, J = n.shape
-    m, d = maps.shape[1], maps.shape[2]
-    clear(V)
+    m, d, U = maps.shape[1], maps.shape[2], S.shape[2]
+    clear(V, d, d)
     for i in range(d):
         V[i, i], b[i] = penalty, 0.0
     for e in range(E):
         for k in range(K):
             if of_group[e, k] == 0.0:
                 continue
-            clear(S[e, k])
+            clear(S[e, k], U, U)
             for j in range(J):
                 if n[e, k, j] != 0.0:
                     add_matrix(S[e, k], weight[j], moments[e, k, j])
@@ -518,7 +518,7 @@ def regress(
 def residual_form(Z: FloatArray, theta: FloatArray, fixed: bool, A: FloatArray) -> None:
     """A with A u the residual of a row u: (m, U)."""
     m, d = Z.shape
-    clear(A)
+    clear(A, m, A.shape[1])
     for s in range(m):
         if fixed:
             A[s, 0], A[s, 1 + s] = -dot(Z[s], theta), 1.0
@@ -548,21 +548,13 @@ def expected_squares(
 def uncertainty(S: FloatArray, Z: FloatArray, V_inv: FloatArray, fixed: bool, out: FloatArray) -> None:
     """The sum over rows with moments S of the covariance of their estimated means: (m, m)."""
     m, d = Z.shape
-    clear(out)
+    clear(out, m, m)
     for s in range(m):
         for t in range(m):
             for i in range(d):
                 for o in range(d):
                     pair = S[0, 0] * Z[s, i] * Z[t, o] if fixed else S[i, o]
                     out[s, t] += pair * V_inv[i, o]
-
-
-@helper
-def clear(X: FloatArray) -> None:
-    """X = 0."""
-    for s in range(X.shape[0]):
-        for t in range(X.shape[1]):
-            X[s, t] = 0.0
 
 
 @helper

@@ -62,6 +62,14 @@ def behind_leader(x, theta, A, allowed, leader, gap, distance):  # type: ignore[
 
 
 @helper
+def clear(A: FloatArray, rows: int, columns: int) -> None:
+    """Set the first rows and columns of A to 0."""
+    for a in range(rows):
+        for h in range(columns):
+            A[a, h] = 0.0
+
+
+@helper
 def dot(u: FloatArray, v: FloatArray) -> float:
     """<u, v>, summed in order."""
     total = 0.0

@@ -27,6 +27,7 @@ import numpy as np
 
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.numerics.compiled import helper, kernel
+from drimed.numerics.quadratic_forms import clear
 
 LEAST_PIVOT = 1e-13  # relative to its diagonal: less of a row that depends on those before it is round-off
 POSTERIOR, GRADIENT, CURVATURE = 0, 1, 2  # what is wanted; the curvature comes with the gradient
@@ -659,14 +660,6 @@ def rows_of_clusters(
 
 
 # Triangular factors
-
-
-@helper
-def clear(A: FloatArray, rows: int, columns: int) -> None:
-    """Set the first rows and columns of A to 0."""
-    for a in range(rows):
-        for h in range(columns):
-            A[a, h] = 0.0
 
 
 @helper
