@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import drawn_trials
+from benchmarks import drawn_trials, forecast
 from benchmarks.__main__ import PARTS, run
 from docs import draw, pictures
 
@@ -25,6 +25,11 @@ def test_a_part_of_the_benchmark_runs_and_has_a_table(part: str) -> None:
 def test_ranges_of_drawn_trials_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     drawn_trials.main(["--trials", "2", "--each", "2", "--seasons", "3"])
     assert "| 3 |" in capsys.readouterr().out
+
+
+def test_forecasts_are_measured_beside_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    forecast.main(["--trials", "2", "--simulated", "2", "--middle", "2", "--more", "2"])
+    assert "| season 4 |" in capsys.readouterr().out
 
 
 def test_processes_are_killed_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:

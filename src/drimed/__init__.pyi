@@ -47,6 +47,7 @@ from drimed.policies.rules.base import Ask as Ask
 from drimed.policies.rules.base import Rule as Rule
 from drimed.records import Decision as Decision
 from drimed.records import Report as Report
+from drimed.rehearsal.forecast import forecast as forecast
 from drimed.simulation.instances import Instance as Instance
 from drimed.simulation.instances import authors_instance as authors_instance
 from drimed.simulation.instances import draw_instance as draw_instance

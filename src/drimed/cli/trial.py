@@ -84,16 +84,18 @@ def template(
         say(f"wrote {out}; edit it, then: drimed trial init {out}")
 
 
-QUICK = 100  # trials
+QUICK, MOST = 100, 1000  # trials
 
 
 @trial.command()
 def rehearse(
-    file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json; it may have scenarios of its own.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|NAME", help="The trial file, .toml or .json, or a trial that is running.")
+    ],
     scenarios: Annotated[Path | None, typer.Option(help="A file with scenarios, instead.")] = None,
     history: History = None,
-    trials: Annotated[int, typer.Option(min=2, help="Simulated trials of each scenario.")] = 1000,
-    seasons: Annotated[int | None, typer.Option(min=1, help="Seasons, whatever the scenarios say.")] = None,
+    trials: Annotated[int | None, typer.Option(min=2, help="Simulated; default: 1000, 200 of a running one.")] = None,
+    seasons: Annotated[int | None, typer.Option(min=1, help="Seasons (to come), whatever scenarios say.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
     quick: Annotated[bool, typer.Option(help=f"{QUICK} trials, and few other designs.")] = False,
     find: Annotated[str | None, typer.Option(help="The smallest of: seasons, tolerance, floor.")] = None,
@@ -103,21 +105,33 @@ def rehearse(
     cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder; default: out/rehearsal/TRIAL, written over.")] = None,
     force: Force = False,
+    store: ui.Address = DEFAULT,
 ) -> None:
     """Simulate a trial many times: what it finds, whom it harms, and how long it stays on the control.
 
-    Finished blocks are kept under OUT/blocks: an interrupted rehearsal continues where it stopped.
+    Finished blocks are kept under OUT/blocks: an interrupted rehearsal continues where it stopped. A trial that is
+    running is played on from its present state: how much longer it takes until a better arm is shown.
     """
     from drimed.rehearsal import designs
-    from drimed.rehearsal.page import Results, write
+    from drimed.rehearsal.page import Results, assumed, write
 
+    if not file.exists() and not file.suffix:
+        for option, value in {"--scenarios": scenarios, "--history": history, "--find": find, "--for": goal,
+                              "--scenario": scenario, "--cluster": cluster, "--out": out}.items():  # fmt: skip
+            if value is not None:
+                raise InputError(f"{option} is for a trial file; {str(file)!r} is a running trial, played on as it is")
+        _play_on(str(file), store, seasons=seasons, trials=trials or (QUICK if quick else None), seed=seed)
+        return
     if (find is None) != (goal is None):
         raise InputError('--find and --for belong together, such as --find seasons --for "power 0.8"')
-    size = {"trials": min(trials, QUICK) if quick else trials, "seasons": seasons, "seed": seed}
+    most = trials or MOST
+    size = {"trials": min(most, QUICK) if quick else most, "seasons": seasons, "seed": seed}
     plan = designs.Plan.of_files(file, scenarios, history, every_design=not quick, **size)
     wanted = scenario or plan.main
     if wanted not in plan.scenarios:
         raise InputError(f"no scenario {wanted!r}; there are {', '.join(plan.scenarios)}")
+    for line in assumed(plan, wanted):
+        say(f"assumed: {line}")
     place = out or Path("out") / "rehearsal" / plan.spec.name
     answer = None
     with ui.progress("simulated trials", place / "blocks") as move:
@@ -132,6 +146,20 @@ def rehearse(
     for sentence in results.verdict():
         (note if sentence.warns else say)(sentence.text)
     say(f"wrote {write(results, place, force=force or out is None)}")
+
+
+def _play_on(name: str, store: str, **sizes: int | None) -> None:
+    """Say how much longer a running trial takes."""
+    from drimed.rehearsal.forecast import forecast
+    from drimed.trial.trial import Trial
+
+    opened = Trial(name, open_store(store, create=False))
+    with ui.progress("simulated trials") as move:
+        foreseen = forecast(opened, on_done=move, **{k: v for k, v in sizes.items() if v is not None})
+    for line in foreseen.assumed():
+        say(f"assumed: {line}")
+    ui.show(foreseen.rows())
+    say(foreseen.text())
 
 
 @trial.command()
@@ -456,7 +484,12 @@ def rules(
 
 
 @command
-def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
+def look(
+    opened: Trial,
+    ahead: Annotated[bool, typer.Option("--ahead", help="How much longer? Simulated; takes a while.")] = False,
+    dry_run: Dry = False,
+    as_json: AsJson = False,
+) -> None:
     """Evaluate the stopping rules: what each says, and how far it is from being met. The look is recorded."""
     from drimed.reports.analysis import then_of, until
     from drimed.trial.seasons import calendar
@@ -484,6 +517,10 @@ def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
         say(f"the floor ends for {who}")
     if taken.demands is not None:
         say(f"the trial is {taken.demands}: {taken.reason}", "bold")
+    elif ahead:
+        from drimed.rehearsal.forecast import forecast
+
+        say(forecast(opened).text())
     if dry_run:
         say("Nothing was written.")
 

@@ -20,6 +20,7 @@ from drimed.formatting import counted, percent, short
 from drimed.formatting import measured as in_unit
 from drimed.rehearsal import results as numbers
 from drimed.rehearsal.designs import OWN, Answer, Plan, Records
+from drimed.rehearsal.scenarios import residuals_with_source
 from drimed.reports import svg
 from drimed.reports.page import PAGE, environment, style, write_files
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
@@ -112,13 +113,14 @@ def page(results: Results) -> str:
         _harm_chart(results.own[harmful], plan.simulated(harmful).users, harmful, unit),
     ]
     scenes = [
-        {"name": name, "about": s.about, "seasons": results.seasons[name], "assumed": _assumed(results, name),
+        {"name": name, "about": s.about, "seasons": results.seasons[name], "assumed": assumed(plan, name),
          "sentences": results.sentences(name)}
         for name, s in plan.scenarios.items()
     ]  # fmt: skip
     return environment("drimed.rehearsal").get_template("rehearsal.html").render(
         spec=plan.spec, style=style(), series=range(svg.SERIES), trials=counted(plan.trials, "simulated trial"),
-        verdict=results.verdict(), scenes=scenes, answer=None if results.answer is None else results.answer.text(),
+        main=main, assumed=assumed(plan, main), verdict=results.verdict(), scenes=scenes,
+        answer=None if results.answer is None else results.answer.text(),
         charts=[c for c in charts if c is not None], tables=_tables(results), hash=plan.hash(), seed=plan.seed,
         version=version("drimed"),
     )  # fmt: skip
@@ -195,12 +197,12 @@ def _tables(results: Results) -> list[Table]:
     return [*tables, Table(title, ["", *names], rows)] if rows else tables
 
 
-def _assumed(results: Results, name: str) -> list[str]:
+def assumed(plan: Plan, name: str) -> list[str]:
     """The assumptions of a scenario, in the units of the metrics."""
-    s, spec = results.plan.simulated(name).setting, results.plan.spec
-    if results.plan.scenarios[name].history:
+    s, spec, scenario = plan.simulated(name).setting, plan.spec, plan.scenarios[name]
+    if scenario.history:
         return ["outcomes as they were measured in the past"]
-    lines = []
+    lines, sources = [], residuals_with_source(spec, scenario)
     kinds = {"single plots": s.noise, "sites": s.site, "seasons": s.season, "sites in a season": s.block,
              "arms by site": s.site_arm, "arms by season": s.season_arm}  # fmt: skip
     for m, (metric, part) in enumerate(spec.metrics.items()):
@@ -208,7 +210,7 @@ def _assumed(results: Results, name: str) -> list[str]:
         spread = ", ".join(f"{k} {short(float(v[m]))}" for k, v in kinds.items() if v[m])
         lines.append(
             f"{in_unit(metric, part.unit)}: control {short(float(s.level[m]))}; effects "
-            f"{', '.join(effects) or 'none'}; standard deviations of {spread}"
+            f"{', '.join(effects) or 'none'}; standard deviations of {spread} (single plots: {sources[metric][1]})"
         )
     more = {"drift of contexts": s.drift, "seasons of delay": float(s.delay), "share of outcomes lost": s.dropout}
     return lines + [f"{what} {short(v)}" for what, v in more.items() if v]

@@ -32,12 +32,12 @@ from drimed.rehearsal.results import NEGLIGIBLE, Record
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import Task
 from drimed.simulation.trial_world import Response
-from drimed.trial.dataset import Dataset, outcome_columns
+from drimed.trial.dataset import Dataset, merged, outcome_columns
 from drimed.trial.estimates import of_posterior, of_regression
 from drimed.trial.events import STOPPED
 from drimed.trial.look_history import BY_HAND, due, has_floor
 from drimed.trial.spec import Tolerance, TrialSpec
-from drimed.trial.state import Counts, Episode, TrialState
+from drimed.trial.state import Episode, TrialState
 from drimed.trial.stopping import evaluate
 
 POLICY, UNIFORM, CONTROL, FIXED = "policy", "uniform", "control", "fixed"
@@ -134,26 +134,28 @@ def play(
     """
     state = trials.state
     policy, K, L = state.policy, len(state.problem.arms), trials.setting.seasons
-    learned = policy.init(state.problem.shape, (len(trials.seeds),))
+    learned, open_episode = trials.start(), state.episode.number
     draws = trials.policy_draws(policy.draws_needed(state.problem.shape) if design.learns else 1)
     waiting: list[tuple[int, Offer, IntArray, Outcome]] = []
-    earlier = np.zeros(len(trials.users), np.intp)  # decisions so far, of each user
+    earlier, drawn = trials.earlier(), 0  # decisions so far, of each user and in all simulated seasons
     past: list[Season] = []
-    for season in range(L):
+    for season, episode in enumerate(trials.episodes):
         offers, user, last = trials.offers(season), trials.user(season), season == L - 1
-        opening = trials.opening(season) if policy.needs_contexts_at_opening else offers
-        learned = policy.begin_episode(learned, opening)
+        if episode > open_episode:
+            opening = trials.opening(season) if policy.needs_contexts_at_opening else offers
+            learned, open_episode = policy.begin_episode(learned, opening), episode
+        now, drawn = draws[:, drawn : drawn + len(user)], drawn + len(user)
         means = trials.means(season, offers)
         if design.learns:
             floors = None if monitor is None else monitor.floors(season)
-            learned, draw = _decide(state, learned, offers, user, earlier, draws, floors)
+            learned, draw = _decide(state, learned, offers, user, earlier, now, floors)
         else:
-            draw = _allocate(trials, design, offers, season, draws[:, earlier.sum() :])
+            draw = _allocate(trials, design, offers, season, now)
         response = trials.respond(season, draw.action, means)
-        waiting.append((season, offers, draw.action, _outcome(state, offers, response)))
+        waiting.append((season, offers, draw.action, outcome_of(state, offers, response)))
         while waiting and (last or waiting[0][0] <= season - trials.setting.delay):
             then, offered, action, outcome = waiting.pop(0)
-            learned = policy.observe(learned, offered, action, outcome, season - then)
+            learned = policy.observe(learned, offered, action, outcome, episode - trials.episodes[then])
         np.add.at(earlier, user, 1)
         look = None
         if last or looks is None or season in looks:
@@ -192,18 +194,19 @@ def _decide(
     )
     waves = [np.flatnonzero(turn == t) for t in range(int(turn.max()) + 1)]
     parts: list[Draw] = []
+    done = 0
     for at in waves:
         floor = None
         if spec.floors is not None:
             floors = Floors(**spec.floors.heights())
-            floor = floors.after(earlier[user[at]] if floors.count == "user" else np.full(len(at), first))
+            floor = floors.after(earlier[user[at]] if floors.count == "user" else np.full(len(at), first + done))
             if spec.floors.until is not None and holds is not None:
                 floor = Floor(control=floor.control * holds[:, at], arms=floor.arms * holds[:, at])
         some = replace(offers if len(at) == n else offers.take(at), floor=floor)
         learned = policy.settle(learned)
-        parts.append(policy.decide(learned, some, draws[:, first : first + len(at)]))
+        parts.append(policy.decide(learned, some, draws[:, done : done + len(at)]))
         learned = policy.commit(learned, some, parts[-1])
-        first += len(at)
+        done += len(at)
     order, columns = np.argsort(np.concatenate(waves)), ("action", "probabilities", "reason_code")
     joined: dict[str, Any] = {name: np.concatenate([getattr(d, name) for d in parts], 1)[:, order] for name in columns}
     return learned, Draw(**joined, exact=parts[0].exact)
@@ -232,7 +235,7 @@ def _balanced(can: BoolArray, rng: np.random.Generator) -> IntArray:
     return action
 
 
-def _outcome(state: TrialState, offers: Offer, response: Response) -> Outcome:
+def outcome_of(state: TrialState, offers: Offer, response: Response) -> Outcome:
     """Outcomes as the policy learns from them."""
     y, y0 = response.y / state.problem.sizes, response.control / state.problem.sizes
     observed = None if response.observed.all() else np.broadcast_to(response.observed[..., None], y.shape)
@@ -309,11 +312,11 @@ class StoppingMonitor:
     def floors(self, season: int) -> BoolArray:
         """Whether the floor still holds for each decision of a season: (S, n)."""
         trials, state = self.trials, self.trials.states[season]
-        left = np.ones((len(self.history), len(trials.users)), bool)
+        left = np.ones((len(self.history), len(trials.state.profiles)), bool)
         for s, looked in enumerate(self.history):
             if looked.ended:
                 own = replace(state, looked=looked)
-                left[s, : len(state.users)] = [has_floor(own, user) for user in state.users]
+                left[s, list(state.users.values())] = [has_floor(own, user) for user in state.users]
         return np.asarray(left[:, trials.user(season)])
 
     def _look(self, s: int, seasons: Sequence[Season], learned: Any, met: BoolArray, wrong: BoolArray) -> None:
@@ -322,11 +325,12 @@ class StoppingMonitor:
         last = now == trials.setting.seasons - 1
         until = now if last else now - trials.setting.delay
         observed = np.concatenate([one.response.observed[s] & (one.number <= until) for one in seasons])
+        before, complete = trials.state.counts, int(observed.sum())
         state = replace(
             trials.states[now],
-            learned=_member(learned, trials.state.learned, s),
-            counts=Counts(pending=int((~observed).sum()), complete=int(observed.sum())),
-            episode=Episode(now + 1),
+            learned=member(learned, trials.state.learned, s),
+            counts=replace(before, pending=len(observed) - complete, complete=before.complete + complete),
+            episode=Episode(trials.episodes[now]),
             looked=self.history[s],
         )
         cause = BY_HAND if last else due(state, opens=True)
@@ -335,7 +339,7 @@ class StoppingMonitor:
             done.add(cause)
             body = evaluate(state, cause, partial(self._dataset, state, seasons, s, observed))
             self.last_look[s] = body
-            state = replace(state, looked=state.looked.after(now + 1, body))
+            state = replace(state, looked=state.looked.after(trials.state.seq + now + 1, body))
             for r, (name, rule) in enumerate(zip(self.rules, body["rules"], strict=True)):
                 claims = [claim for claim in rule["claims"] if claim["met"]]
                 met[r] |= bool(claims)
@@ -358,10 +362,10 @@ class StoppingMonitor:
         contexts = [c for number in numbers for c in trials.contexts(number)]
         slot = np.concatenate([trials.user(number) for number in numbers])
         y, control = (np.where(has[:, None], x, np.nan) for has, x in ((observed, y), (beside, control)))
-        return Dataset(
+        played = Dataset(
             state=state,
-            number=np.arange(1, len(arm) + 1),
-            episode=np.repeat(numbers, [one.action.shape[1] for one in seasons]) + 1,
+            number=trials.state.counts.decisions + np.arange(1, len(arm) + 1),
+            episode=np.repeat([trials.episodes[i] for i in numbers], [one.action.shape[1] for one in seasons]),
             slot=slot,
             arm=arm,
             probabilities=p,
@@ -371,6 +375,7 @@ class StoppingMonitor:
             held=np.zeros(len(arm), bool),
             **outcome_columns(state, slot, y, control),
         )
+        return played if trials.recorded is None else merged(trials.recorded, played)
 
     def _is_false(self, s: int, name: str, claim: dict[str, Any]) -> bool:
         """Whether the world says otherwise of the users of a claim; of all, where no user who is looked at is one."""
@@ -385,10 +390,10 @@ class StoppingMonitor:
         return bool((scope.question(rule).distance(truth, truth) >= 0).any())
 
 
-def _member(batch: Any, like: Any, s: int) -> Any:
+def member(batch: Any, like: Any, s: int) -> Any:
     """One member of a batch of states; `like` is a state without a batch, which tells what belongs to all members."""
     if is_dataclass(batch) and not isinstance(batch, type):
-        parts = {f.name: _member(getattr(batch, f.name), getattr(like, f.name), s) for f in fields(batch)}
+        parts = {f.name: member(getattr(batch, f.name), getattr(like, f.name), s) for f in fields(batch)}
         return type(batch)(**parts)
     return batch[s] if isinstance(batch, np.ndarray) and batch.ndim > np.ndim(like) else batch
 

@@ -25,6 +25,7 @@ from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault
 from drimed.simulation.trial_world import Past, Response, TrialSetting, TrialWorld, per_seed
 from drimed.trial.ask import Place, places
+from drimed.trial.dataset import Dataset
 from drimed.trial.events import Created, Draft, chain
 from drimed.trial.problem import Profile, block_key
 from drimed.trial.spec import (
@@ -45,6 +46,8 @@ from drimed.trial.validation import pydantic_faults
 
 SEASONS = 6  # where nothing says how many
 PEOPLE = 20  # who come in each season, where people join and nothing says how many
+YES_OR_NO = (0.0, 1.0)  # range of an outcome that happens or not
+ROUND_OFF = 1e-9  # of everything else: what is left where nothing was repeated
 DEVIATIONS = 6.0  # standard deviations of single outcomes in a range of plausible values
 # Kinds of variation relative to that of single plots: the middle of public variety trials.
 SHARES = {"site": 0.6, "season": 0.6, "block": 0.8, "site_arm": 0.25, "season_arm": 0.25}
@@ -173,16 +176,33 @@ def usual(spec: TrialSpec, seasons: int | None = None) -> dict[str, Scenario]:
 
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
     """The standard deviation of single plots, by metric."""
+    return {metric: sd for metric, (sd, _) in residuals_with_source(spec, scenario).items()}
+
+
+def residuals_with_source(spec: TrialSpec, scenario: Scenario) -> dict[str, tuple[float, str]]:
+    """The same with the source of each: the scenario, a declared spread, or what the range makes plausible."""
     share = 1 / float(np.linalg.norm((1.0, *SHARES.values())))
-    deviations = {}
+    level, deviations = levels(spec, scenario), {}
     for name, metric in spec.metrics.items():
-        sd = (scenario.noise or {}).get(name) or metric.spread or (spec.noise.sd or {}).get(name)
-        if sd is None and metric.range is None:
+        tables = [scenario.level, *(getattr(scenario, kind) for kind in SHARES)]
+        scale = max(abs((table or {}).get(name, 0.0)) for table in tables)
+        stated, declared = (scenario.noise or {}).get(name, 0.0), metric.spread or (spec.noise.sd or {}).get(name)
+        if stated > ROUND_OFF * scale:
+            deviations[name] = stated, "as the scenario says"
+        elif declared:
+            deviations[name] = declared, "as declared"
+        elif metric.range is None:
+            nothing = f"{stated:.0e} beside {scale:.3g} is round-off, and " if stated else ""
             raise InputError(
-                f"nothing says how much metric {name!r} scatters: give it a spread or a range in the trial file, or "
-                "scenarios with `noise`"
+                f"{nothing}nothing says how much metric {name!r} scatters: give it a spread or a range in the trial "
+                "file, or scenarios with `noise`"
             )
-        deviations[name] = sd or share * float(np.ptp(metric.range or 0.0)) / DEVIATIONS
+        elif metric.range == YES_OR_NO and not metric.unit and 0 < level[name] < 1:
+            sd = float(np.sqrt(level[name] * (1 - level[name])))
+            deviations[name] = sd, "its range is 0 to 1: taken as yes or no; else declare a spread"
+        else:
+            sd = share * float(np.ptp(metric.range)) / DEVIATIONS
+            deviations[name] = sd, "its range is taken as six deviations of all outcomes; better declare a spread"
     return deviations
 
 
@@ -256,6 +276,7 @@ class SimulatedTrials:
     setting: TrialSetting
     seeds: Sequence[int]
     past: Past | None = None
+    recorded: Dataset | None = None  # decisions before the first season, of a trial that is running
 
     @staticmethod
     def of(
@@ -270,21 +291,35 @@ class SimulatedTrials:
             raise InputError("the trial file has no users: a rehearsal needs those that the trial will have")
         sizes, own = setting(spec, scenario, seasons), design or spec
         arriving = (scenario.users or PEOPLE) if spec.enrols else 0
-        cohorts: Sequence[str | None] = [*own.cohorts] or [None]
         draft = Draft(Created(own.plain(), 0, np.__version__))
         (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
         state = TrialState.start(created)
         plots, states = list[list[Place]](), list[TrialState]()
         rng = streams.generator(0, "people who join")  # the same in all simulated trials
         for season in range(sizes.seasons):
-            people = [User(cohort=cohorts[i % len(cohorts)], attributes=_attributes(own, rng)) for i in range(arriving)]
-            new = {f"person {season * arriving + i}": person for i, person in enumerate(people, 1)}
+            new = people(own, arriving, season * arriving, rng)
             state = state.with_users(list(new.items()))
             plots.append([place for user in (*own.users, *new) for place in places(state, user)])
             states.append(state)
         named = (block_key(p.user, p.block) for season in plots for p in season if p.block is not None)
         state = replace(state, numbers=state.numbers.with_blocks(named))
         return SimulatedTrials(state, states, plots, sizes, seeds, past if scenario.history else None)
+
+    @property
+    def episodes(self) -> Sequence[int]:
+        """The number of the episode in which each simulated season is decided, from 1."""
+        return range(1, self.setting.seasons + 1)
+
+    def start(self) -> Any:
+        """What the policy knows before the first of them."""
+        return self.state.policy.init(self.state.problem.shape, (len(self.seeds),))
+
+    def earlier(self) -> IntArray:
+        """Decisions before the first of them, by the number of the user."""
+        counts = np.zeros(len(self.state.profiles), np.intp)
+        for user, by_arm in self.state.pulls.items():
+            counts[self.state.users[user]] = sum(by_arm)
+        return counts
 
     @property
     def users(self) -> list[str]:
@@ -350,7 +385,7 @@ class SimulatedTrials:
             return None
         typical, spread = np.array([(f.typical, f.spread) for f in fields]).T
         levels, L = np.array([len(f.levels or ()) for f in fields]), self.setting.seasons
-        shape, drift = (L, len(self.users), len(fields)), self.setting.drift * np.arange(L)[:, None, None]
+        shape, drift = (L, len(self.state.profiles), len(fields)), self.setting.drift * np.arange(L)[:, None, None]
 
         def draw(rng: np.random.Generator) -> FloatArray:
             z, u = rng.standard_normal(shape), rng.random(shape)
@@ -377,7 +412,7 @@ class SimulatedTrials:
         every_arm: bool = False,
     ) -> Offer:  # fmt: skip
         problem = self.state.problem
-        masks = [None if every_arm else problem.available(p, ()) for p in profiles]
+        masks = [None if every_arm else problem.available(p, self.state.retired) for p in profiles]
         return problem.offer(profiles, contexts, masks, blocks).broadcast((len(self.seeds), len(profiles)))
 
     def means(self, season: int, offers: Offer) -> FloatArray:
@@ -419,6 +454,15 @@ def _covariates(offers: Offer) -> FloatArray | None:
 def _site(profile: Profile) -> tuple[bool, str]:
     """A group and its name, or a user who is in none."""
     return profile.group is not None, profile.group or profile.user
+
+
+def people(spec: TrialSpec, count: int, before: int, rng: np.random.Generator) -> dict[str, User]:
+    """So many people who join after others, from all cohorts in turn."""
+    cohorts: Sequence[str | None] = [*spec.cohorts] or [None]
+    return {
+        f"person {before + i + 1}": User(cohort=cohorts[i % len(cohorts)], attributes=_attributes(spec, rng))
+        for i in range(count)
+    }
 
 
 def _attributes(spec: TrialSpec, rng: np.random.Generator) -> dict[str, float | str] | None:

@@ -72,10 +72,10 @@ def load_dataset(ledger: Ledger, state: TrialState, before: Dataset | None = Non
     numbers = sorted({int(e.decision or 0) for e in newer})
     chunks = (numbers[first : first + AT_ONCE] for first in range(0, len(numbers), AT_ONCE))
     histories = (event for some in chunks for events in ledger.of_decisions(some).values() for event in events)
-    return _merged(before, _dataset(state, histories, numbers))
+    return merged(before, _dataset(state, histories, numbers))
 
 
-def _merged(before: Dataset, changed: Dataset) -> Dataset:
+def merged(before: Dataset, changed: Dataset) -> Dataset:
     """A dataset with the decisions that are new or have changed. Decision i is in row i - 1."""
     is_old = changed.number <= len(before.number)
     columns: dict[str, Any] = {}

@@ -1,0 +1,182 @@
+"""A running trial is played on from what it knows: how much longer until a better arm is shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from drimed.cli.main import app
+from drimed.errors import InputError
+from drimed.models.mixed.effects import FittedModel
+from drimed.models.mixed.learner import Field
+from drimed.policies.policy import Policy
+from drimed.records import Report
+from drimed.rehearsal.forecast import BETTER, Forecast, OngoingTrials, forecast
+from drimed.rehearsal.results import Number
+from drimed.rehearsal.scenarios import Scenario, residuals_with_source
+from drimed.trial.spec import TrialSpec
+from drimed.trial.store import MemoryStore, open_store
+from drimed.trial.trial import Trial
+from tests.rehearsal.test_live import MIXED, PAPER, PLAIN, PLOTS, TWO
+
+RULE = {"stopping": {"rules": {"enough": {"kind": "superiority", "confidence": 0.9, "then": "stop"}}}}
+JOINING: dict[str, Any] = {"model": {"kind": "people"}, "enrolment": "open", "users": {}}
+
+
+def running(
+    more: dict[str, Any], seasons: int = 2, pending: int = 0, store: Any = None, advantage: float = 5.0
+) -> Trial:
+    """A trial after some seasons; the last decisions have no outcome yet."""
+    spec = TrialSpec.read(PLAIN | {"seed": 3} | more)
+    trial, rng = Trial.create(spec, store or MemoryStore()), np.random.default_rng(4)
+    rain = {"contexts": {u: {"rain": 420.0} for u in spec.users}} if spec.context else {}
+    for season in range(1, seasons + 1):
+        people = {"users": [f"p{season}-{i}" for i in range(6)]} if not spec.users else {}
+        decisions = trial.ask_many(episode=season, **rain, **people)
+        told = decisions[: len(decisions) - pending] if season == seasons else decisions
+        for d in told:
+            y = {m: 50 + advantage * (d.arm == "new") + 4 * float(rng.standard_normal()) for m in spec.metrics}
+            beside = {m: 50 + 4 * float(rng.standard_normal()) for m in y} if spec.feedback == "difference" else None
+            trial.tell_many([Report(d.id, y, beside)], confirm=True)
+    return trial
+
+
+def ongoing(trial: Trial, size: int) -> OngoingTrials:
+    state = trial.state()
+    assert isinstance(state.policy, Policy)
+    assert isinstance(state.policy.learner, Field)
+    model = FittedModel.of(state.policy.learner, state.settled.evidence)
+    return OngoingTrials.of_state(state, model, [], None, range(size), 2)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [PLOTS, PLOTS | {"tolerance": {"absolute": 12.0, "for": "alike"}}, MIXED],
+    ids=["seasons", "sites", "people"],
+)
+def test_worlds_are_drawn_from_the_posterior(more: dict[str, Any]) -> None:
+    """Effects on single users in 1,500 worlds; deviations over the nodes are a normal's within a tenth."""
+    trials = ongoing(running(more), 1500)
+    users = trials.looked_at
+    offers = trials.state.problem.offer(users, [None] * len(users), [None] * len(users))
+    against = np.eye(3)[1:] - np.eye(3)[0]
+    each = np.einsum("kj,hg->hkgj", against, np.eye(len(users))).reshape(-1, len(users), 3, 1)
+    posterior = trials.model.posterior([(offers, each * users[0].preference[0])], "each")
+    mean, sd = (x.reshape(-1, 2) for x in (posterior.mean, posterior.deviation))
+    drawn = trials.effects[:, :, 1:, 0]  # (S, H, K - 1)
+    assert np.abs(drawn.mean(0) - mean).max() < 0.15 * sd.max()
+    assert np.abs(drawn.std(0) / sd - 1).max() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("more", "pending"),
+    [
+        (PLOTS | RULE, 2),
+        (TWO, 1),
+        ({"feedback": "difference", "model": {"noise": "arm"}}, 0),
+        (JOINING, 3),
+        ({"policy": {"name": "dri_med", "guard": "budget"}, "floors": {"control": 0.2, "count": "user"}}, 1),
+    ],
+    ids=["blocks, a rule, pending", "two metrics, contexts", "control plots", "people who join", "budget, floors"],
+)
+def test_any_trial_with_outcomes_is_played_on(more: dict[str, Any], pending: int) -> None:
+    trial = running(more, pending=pending)
+    first, again = (forecast(trial, trials=4, seasons=2, seed=7) for _ in range(2))
+    assert first == again
+    assert first.episodes == [3, 4]
+    assert first.decisions[0] > trial.status().decisions
+    for shares in first.chances.values():
+        values = [share.value for share in shares]
+        assert values == sorted(values)
+        assert all(0 <= value <= 1 for value in values)
+    assert ("rule enough is met" in first.chances) == ("stopping" in more)
+
+
+def test_a_clear_winner_is_soon_shown_and_arms_alike_are_not() -> None:
+    clear, alike = (forecast(running(PLOTS, advantage=a), trials=20, seasons=3) for a in (40.0, 0.0))
+    assert clear.chances[BETTER][-1].value > 0.9 > 0.5 > alike.chances[BETTER][-1].value
+    assert clear.any_better.value == 1.0
+
+
+def test_the_rest_of_an_open_season_comes_first() -> None:
+    trial = running({})
+    trial.ask_many(["north"], episode=3)
+    foreseen = forecast(trial, trials=2, seasons=1)
+    assert (foreseen.episodes, foreseen.decisions) == ([3, 4], [9, 12])
+
+
+def made(*chances: float, already: bool = False) -> Forecast:
+    shares = {BETTER: [Number(c, 0.01) for c in chances]}
+    return Forecast([4, 5, 6], [40, 50, 60], shares, Number(0.9, 0.01), already, 100)
+
+
+@pytest.mark.parametrize(
+    ("foreseen", "text"),
+    [
+        (made(0.2, 0.6, 0.85), "With 80 % chance .* by season 6; with 50 % chance by season 5."),
+        (made(0.2, 0.6, 0.7), r"With 50 % chance .* by season 5; by season 6 the chance is 70 % \(± 1\)."),
+        (made(0.1, 0.2, 0.3), r"The chance .* by season 6 is 30 % \(± 1\)."),
+        (made(0.9, 0.9, 0.9, already=True), "An arm is shown .* already."),
+    ],
+)
+def test_the_sentence_names_the_seasons(foreseen: Forecast, text: str) -> None:
+    assert re.fullmatch(text, foreseen.text())
+
+
+def test_a_trial_that_cannot_be_played_on_says_why() -> None:
+    for trial, reason in (
+        (running(PAPER), "the paper's model"),
+        (running({}, seasons=0), "no outcomes that differ"),
+        (running({"stopping": {"seasons": 2}}), "largest number of seasons"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            forecast(trial, trials=2)
+    stopped = running({})
+    stopped.stop(reason="enough")
+    with pytest.raises(InputError, match="is stopped"):
+        forecast(stopped, trials=2)
+
+
+def test_a_running_trial_is_rehearsed_by_its_name(tmp_path: Path) -> None:
+    store = f"{tmp_path / 'trials.db'}"
+    running(RULE, store=open_store(store))
+    command = ["trial", "rehearse", "t", "--store", store, "--trials", "2", "--seasons", "1"]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 0, shown.output
+    lines = shown.output.strip().splitlines()
+    assert lines[0].startswith("assumed:")
+    assert "by season 3" in lines[-1] or "already" in lines[-1]
+    refused = CliRunner().invoke(app, [*command, "--find", "seasons"])
+    assert refused.exit_code != 0
+    assert CliRunner().invoke(app, ["trial", "rehearse", "other", "--store", store]).exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "scenario", "sd", "source"),
+    [
+        ({"range": [0, 1]}, {}, 0.5, "yes or no"),
+        ({"range": [0, 1]}, {"level": {"yield": 0.1}}, 0.3, "yes or no"),
+        ({"range": [0, 1], "spread": 0.1}, {}, 0.1, "declared"),
+        ({"range": [0, 60]}, {}, 6.34, "six deviations"),
+        ({"spread": 6.0}, {"noise": {"yield": 2.0}}, 2.0, "scenario"),
+        ({"spread": 6.0}, {"noise": {"yield": 7e-15}, "level": {"yield": 50.0}}, 6.0, "declared"),
+    ],
+)
+def test_the_scatter_that_is_assumed_has_a_source(
+    metric: dict[str, Any], scenario: dict[str, Any], sd: float, source: str
+) -> None:
+    spec = TrialSpec.read(PLAIN | {"metrics": {"yield": metric}})
+    assumed, why = residuals_with_source(spec, Scenario.model_validate(scenario))["yield"]
+    assert assumed == pytest.approx(sd, rel=0.01)
+    assert source in why
+
+
+def test_scatter_that_is_round_off_is_refused_where_nothing_else_is_declared() -> None:
+    spec = TrialSpec.read(PLAIN | {"metrics": {"yield": {}}})
+    with pytest.raises(InputError, match="round-off"):
+        residuals_with_source(spec, Scenario.model_validate({"noise": {"yield": 7e-15}, "level": {"yield": 50.0}}))
