@@ -23,6 +23,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 from tests.rehearsal.test_live import MIXED, PAPER, PLAIN, PLOTS, TWO
+from tests.trial.test_history import ARMS, RANDOM, created, rows
 
 RULE = {"stopping": {"rules": {"enough": {"kind": "superiority", "confidence": 0.9, "then": "stop"}}}}
 JOINING: dict[str, Any] = {"model": {"kind": "people"}, "enrolment": "open", "users": {}}
@@ -34,9 +35,9 @@ def running(
     """A trial after some seasons; the last decisions have no outcome yet."""
     spec = TrialSpec.read(PLAIN | {"seed": 3} | more)
     trial, rng = Trial.create(spec, store or MemoryStore()), np.random.default_rng(4)
-    rain = {"contexts": {u: {"rain": 420.0} for u in spec.users}} if spec.context else {}
+    rain: dict[str, Any] = {"contexts": {u: {"rain": 420.0} for u in spec.users}} if spec.context else {}
     for season in range(1, seasons + 1):
-        people = {"users": [f"p{season}-{i}" for i in range(6)]} if not spec.users else {}
+        people: dict[str, Any] = {"users": [f"p{season}-{i}" for i in range(6)]} if not spec.users else {}
         decisions = trial.ask_many(episode=season, **rain, **people)
         told = decisions[: len(decisions) - pending] if season == seasons else decisions
         for d in told:
@@ -108,6 +109,14 @@ def test_the_rest_of_an_open_season_comes_first() -> None:
     trial.ask_many(["north"], episode=3)
     foreseen = forecast(trial, trials=2, seasons=1)
     assert (foreseen.episodes, foreseen.decisions) == ([3, 4], [9, 12])
+
+
+def test_what_a_history_taught_is_played_on_in_seasons_after_it() -> None:
+    trial = created(rows(ARMS), **RANDOM)
+    assert min(ongoing(trial, 2).world.clusters) == 3  # seasons 0 to 2 are the past's
+    trial.ask_many(["farm 0"])
+    foreseen = forecast(trial, trials=2, seasons=1)
+    assert (foreseen.episodes, foreseen.decisions) == ([1, 2], [12, 24])
 
 
 def made(*chances: float, already: bool = False) -> Forecast:

@@ -115,7 +115,7 @@ def rehearse(
     from drimed.rehearsal import designs
     from drimed.rehearsal.page import Results, assumed, write
 
-    if not file.exists() and not file.suffix:
+    if not file.is_file() and file.suffix not in (".toml", ".json"):
         for option, value in {"--scenarios": scenarios, "--history": history, "--find": find, "--for": goal,
                               "--scenario": scenario, "--cluster": cluster, "--out": out}.items():  # fmt: skip
             if value is not None:

@@ -270,7 +270,8 @@ class OngoingTrials(SimulatedTrials):
         return {e: [b for b in self.pending if b.episode == e] for e in sorted({b.episode for b in self.pending})}
 
     def _rows(self, offers: Offer, episode: int) -> Rows:
-        keys, covariates = self.model.learner.features.prediction_rows(offers, episode - 1)
+        season = self.model.evidence.season + episode - self.state.episode.number  # those of a history come before
+        keys, covariates = self.model.learner.features.prediction_rows(offers, season)
         lead = (len(self.seeds), *keys.shape[-3:-1])
         return np.broadcast_to(keys, (*lead, keys.shape[-1])), np.broadcast_to(
             covariates, (*lead, covariates.shape[-1])
