@@ -316,11 +316,14 @@ class PosteriorWorld:
         clusters = np.unique(np.concatenate([keys[0, :, 0, structure.cluster_place] for keys, _ in rows]))
         M, Q, C = v.shape[1], len(own.family), len(clusters)
         effects = np.sqrt(v[:, None][..., own.family]) * normal("own effects", C, M, Q)
-        given = effects_of_clusters(structure, replace(fitted, variance=v, residual=R), cells, clusters)  # (C, S, ...)
-        drawn = given.shift - np.einsum("csmqnp,snp->csmq", given.gain, theta)
-        z = normal("own effects given theta", C, *given.shift.shape[2:])
-        drawn = drawn + _correlated(given.noise, np.swapaxes(z, 0, 1))
-        effects[..., structure.own.places_in(own)] = np.swapaxes(drawn, 0, 1)
+        # Columns (C, t) that a cluster has outcomes of are drawn given these: (C, S, ...).
+        drawn = replace(fitted, variance=v, residual=R)
+        columns, given = effects_of_clusters(structure, drawn, cells, clusters)
+        z = np.swapaxes(normal("own effects given theta", C, *given.shift.shape[2:]), 0, 1)
+        posterior = given.shift - np.einsum("csmqnp,snp->csmq", given.gain, theta) + _correlated(given.noise, z)
+        if structure.own.members:
+            places = np.broadcast_to(structure.own.places_in(own)[columns][:, None, None], posterior.shape)
+            np.put_along_axis(effects, np.swapaxes(places, 0, 1), np.swapaxes(posterior, 0, 1), -1)
         effects[:, clusters < 0] = 0.0  # of nobody in particular
         return PosteriorWorld(
             model, seeds, sizes, common, own, wider, clusters, effects, np.asarray(np.linalg.cholesky(R), np.float64)
