@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from drimed.models.linear_regression import Evidence, Learner
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.noise_estimation import absorb
 from drimed.models.offer import Offer, Outcome, Shape
-from drimed.numerics.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy, from_arrays, to_arrays
@@ -344,44 +345,44 @@ def tolerance_of(policy: AnyPolicy) -> float:
     return 1e-5 if policy.traits.weighting == "learned" else 1e-8
 
 
+def reported(it: World) -> Iterator[tuple[Offer | None, tuple[Offer, IntArray, Outcome], int]]:
+    """Each report of a run whose arms come in turn: all offers where an episode begins, and the episodes since."""
+    for block in it.blocks():
+        for episode in range(block.episodes):
+            for user in range(SMALL.H):
+                offer, action = block.offers(episode, one(user)), np.arange(user, user + it.batch)[:, None] % SMALL.K
+                report = (offer, action, block.respond(episode, action, one(user)))
+                yield None if user else block.offers(episode), report, it.episodes - 1 - episode
+
+
 @ONCE
 def test_an_outcome_that_comes_late_teaches_what_it_would_have_taught_in_time(policy: AnyPolicy) -> None:
     """Two episodes whose outcomes all come in the third, the newest first."""
     in_time: Any = policy.init(SMALL, (S,))
-    late: Any = policy.init(SMALL, (S,))
-    waiting = []
-    for block in some_worlds(episodes=3).blocks():
-        for episode in range(3):
-            offers = block.offers(episode)
+    late, waiting = in_time, []
+    for offers, report, since in reported(some_worlds(episodes=3)):
+        if offers is not None:
             in_time, late = policy.begin_episode(in_time, offers), policy.begin_episode(late, offers)
-            for user in range(SMALL.H):
-                offer, action = block.offers(episode, one(user)), np.arange(S)[:, None] % SMALL.K
-                outcome = block.respond(episode, action, one(user))
-                in_time = policy.observe(in_time, offer, action, outcome)
-                waiting.append((episode, offer, action, outcome))
-    for episode, offer, action, outcome in reversed(waiting):
-        late = policy.observe(late, offer, action, outcome, 2 - episode)
+        in_time = policy.observe(in_time, *report)
+        waiting.append((*report, since))
+    for each in reversed(waiting):
+        late = policy.observe(late, *each)
     assert_same_evidence(policy.settle(late), policy.settle(in_time), rtol=tolerance_of(policy))
 
 
 @ONCE
 def test_an_outcome_can_be_taken_back_episodes_later(policy: AnyPolicy) -> None:
-    it = some_worlds(episodes=3)
     with_it: Any = policy.init(SMALL, (S,))
-    without: Any = policy.init(SMALL, (S,))
-    first: Any = None
-    for block in it.blocks():
-        for episode in range(3):
-            offers = block.offers(episode)
+    without, first = with_it, None
+    for offers, report, since in reported(some_worlds(episodes=3)):
+        if offers is not None:
             with_it, without = policy.begin_episode(with_it, offers), policy.begin_episode(without, offers)
-            for user in range(SMALL.H):
-                offer, action = block.offers(episode, one(user)), np.arange(user, user + S)[:, None] % SMALL.K
-                outcome = block.respond(episode, action, one(user))
-                with_it = policy.observe(with_it, offer, action, outcome)
-                if first is None:
-                    first = (offer, action, outcome, 2)
-                else:
-                    without = policy.observe(without, offer, action, outcome)
+        with_it = policy.observe(with_it, *report)
+        if first is None:
+            first = (*report, since)
+        else:
+            without = policy.observe(without, *report)
+    assert first is not None
     assert not np.allclose(policy.theta(with_it), policy.theta(without), rtol=1e-6)
     back = policy.forget(with_it, *first)
     if tolerance_of(policy) == 1e-8:
@@ -405,16 +406,12 @@ def test_settling_twice_is_settling_once(policy: AnyPolicy) -> None:
 @ONCE
 def test_old_outcomes_added_to_an_aged_start_are_the_evidence_of_the_whole_run(policy: AnyPolicy) -> None:
     """As a trial does it when taking an outcome out has cost too many digits."""
-    it = world(seeds=[0], episodes=3)
     state, told = policy.init(SMALL), []
-    for block in it.blocks():
-        for episode in range(3):
-            state = policy.begin_episode(state, member(block.offers(episode), 0))
-            for user in range(SMALL.H):
-                offer, action = member(block.offers(episode, one(user)), 0), np.array([(episode + user) % SMALL.K])
-                outcome = member(block.respond(episode, action[None], one(user)), 0)
-                state = policy.observe(state, offer, action, outcome)
-                told.append((offer, action, outcome, 2 - episode))
+    for offers, (offer, action, outcome), since in reported(world(seeds=[0], episodes=3)):
+        if offers is not None:
+            state = policy.begin_episode(state, member(offers, 0))
+        told.append((member(offer, 0), action[0], member(outcome, 0), since))
+        state = policy.observe(state, *told[-1][:3])
     fresh = policy.init(SMALL, episodes=3)
     for each in told:
         fresh = policy.observe(fresh, *each)

@@ -157,17 +157,6 @@ def test_it_plays_the_best_ratio_of_signal_to_noise() -> None:
     assert p[1] > 0.99
 
 
-def test_with_two_unexplored_arms_the_saturation_step_is_normalised() -> None:
-    policy = PublishedDri(noise_bound=1.0, initial_dual=0.0)
-    shape = Shape(d=2, K=3, M=1, H=1)
-    state = policy.begin_episode(policy.init(shape), offers(shape))
-    offer = make_offer(features=[[2.0, 0.0], [0.0, 2.0], [0.1, 0.1]], sigma=[1.0, 1.0, 1.0], control=[1.0, 0.0, 0.0])
-    p = policy.decide(state, offer, np.array([[0.5]])).probabilities[0]
-    assert p.sum() == pytest.approx(1.0)
-    assert (p[:2] > 0.25).all()
-    assert p[2] < 0.5
-
-
 @pytest.mark.parametrize("name", ["code", "printed"])
 def test_without_discount_dual_and_noise_it_is_lin_med(name: str) -> None:
     """gamma = 1, nu = 0, sigma = 1, lambda = 1: Dri-MED's step is LinMED's, after LinMED's own first round."""

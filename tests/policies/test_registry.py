@@ -176,32 +176,27 @@ class Broken:
     def propose(self, fit, offer, ask): ...
 
 
-@dataclass(frozen=True, kw_only=True)
 class Leaky(Epsilon):
     def propose(self, fit, offer, ask):
         return 0.9 * super().propose(fit, offer, ask)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Deaf(Epsilon):
     def propose(self, fit, offer, ask):
         return np.full(offer.features.shape[:-1], 1 / offer.features.shape[-2])
 
 
-@dataclass(frozen=True, kw_only=True)
 class Crash(Epsilon):
     def propose(self, fit, offer, ask):
         raise KeyError("oops")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Moody(Epsilon):
     def propose(self, fit, offer, ask):
         p = super().propose(fit, offer, ask)
         return p + np.random.default_rng().random() * 0.1 * (np.eye(p.shape[-1])[0] - p)
 
 
-@dataclass(frozen=True, kw_only=True)
 class OneLeader(Epsilon):
     def propose(self, fit, offer, ask):
         p = super().propose(fit, offer, ask)
@@ -287,10 +282,7 @@ def test_settings_that_a_function_does_not_take_go_to_the_parts_of_its_policy(mo
         ("subprocess:Popen", "neither a rule .* nor the class of a policy"),
         ("somebodys_rules:Broken", "Broken is no rule: it lacks reference"),
         ("somebodys_rules:HalfAPolicy", "HalfAPolicy is no policy: it lacks begin_episode, commit"),
-        (
-            "somebodys_rules:Leaky",
-            r"somebodys_rules:Leaky must give one user with 3 arms probabilities",
-        ),
+        ("somebodys_rules:Leaky", r"somebodys_rules:Leaky must give one user with 3 arms probabilities"),
         ("somebodys_rules:Deaf", "gives an arm that is not available the probability 0.33"),
         ("somebodys_rules:Crash", "fails on a small problem: KeyError: 'oops'"),
         ("somebodys_rules:Moody", "must answer the same question in the same way.* no random numbers of its own"),

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import uvicorn
@@ -24,7 +25,17 @@ from drimed.service.app import create_app, uvicorn_config
 from drimed.service.runtime import Service
 from drimed.service.settings import Settings
 
+T = TypeVar("T")
 PATIENCE = 60.0  # seconds for a service to start on a busy machine
+
+
+def wait_until(condition: Callable[[], T | None], seconds: float = PATIENCE) -> T:
+    """The first answer that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
 
 
 @dataclass
@@ -62,11 +73,7 @@ def _served(app: FastAPI, settings: Settings | FastAPI) -> Iterator[Running]:
     server = uvicorn.Server(uvicorn_config(known, app, workers=1, log_config=None, timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
-    deadline = time.monotonic() + PATIENCE
-    while not server.started:
-        assert thread.is_alive()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: server.started)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
         with httpx.Client(base_url=address, timeout=2 * PATIENCE) as http:  # the first fit may have to be compiled
@@ -115,7 +122,7 @@ def processes(store: str, log: Path, *flags: str) -> Iterator[Processes]:
         started = subprocess.Popen(command, stdout=out, stderr=out, env=dict(os.environ, COLUMNS="200"))
     address = f"http://127.0.0.1:{port}"
     try:
-        _wait_until_ready(address, started, log)
+        wait_until(lambda: _ready(address, started, log))
         yield Processes(address, log, started)
     finally:
         started.send_signal(signal.SIGTERM)  # none, if it has ended
@@ -128,13 +135,9 @@ def processes(store: str, log: Path, *flags: str) -> Iterator[Processes]:
             raise
 
 
-def _wait_until_ready(address: str, started: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        assert started.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        try:
-            if httpx.get(f"{address}/readyz").status_code == httpx.codes.OK:
-                return
-        except httpx.TransportError:
-            time.sleep(0.1)
+def _ready(address: str, started: subprocess.Popen[bytes], log: Path) -> bool:
+    assert started.poll() is None, log.read_text()
+    try:
+        return httpx.get(f"{address}/readyz").status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False

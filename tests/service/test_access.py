@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
 from typing import Any
 
 import httpx
@@ -15,7 +14,7 @@ from drimed.service.settings import Settings
 from drimed.trial.sql_store import tokens as table
 from drimed.trial.store import open_store
 from tests.service.conftest import Bearer
-from tests.service.serving import Running, served
+from tests.service.serving import Running, served, wait_until
 from tests.service.test_endpoints import T, ok, problem
 
 READS = ["/v1/trials", T, *(f"{T}/{of}" for of in ("log", "effects", "users", "spec", "export", "verify", "head"))]
@@ -157,20 +156,19 @@ def test_the_store_knows_no_token(running: Running, bearer: Bearer) -> None:
 def test_no_secret_is_logged(running: Running, bearer: Bearer, caplog: pytest.LogCaptureFixture) -> None:
     headers = bearer("manage", label="office")
     text = headers["Authorization"].removeprefix("Bearer ")
+
+    def requests() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.name == "drimed.service.requests"]
+
     with caplog.at_level(logging.DEBUG):
         ok(running.http.get(f"{T}/log?user=north", headers=headers))
         problem(running.http.get(T, headers={"Authorization": f"Bearer {text}x"}), 401)
         problem(running.http.get(f"{T}?token={text}", headers={"Cookie": f"{auth.COOKIE}={text}y"}), 401)
-        for _ in range(100):  # a line is written just after its answer was sent
-            lines = [record for record in caplog.records if record.name == "drimed.service.requests"]
-            if len(lines) == 3:
-                break
-            time.sleep(0.1)
-    assert len(lines) == 3
+        wait_until(lambda: len(requests()) == 3)  # a line is written just after its answer was sent
     assert text.split("_", 2)[2] not in "".join(
         str(vars(record)) for record in caplog.records if not record.name.startswith("http")
     )
-    assert vars(lines[0])["drimed_fields"]["actor"] == "office"
+    assert vars(requests()[0])["drimed_fields"]["actor"] == "office"
 
 
 def test_one_token_may_not_make_too_many_requests(tmp_path: object) -> None:

@@ -23,7 +23,7 @@ from drimed.service import auth, connections, runtime
 from drimed.service.settings import FIELDS, OnePerSecond, Settings
 from drimed.trial.store import open_store
 from drimed.trial.verify import verify
-from tests.service.serving import Running, free_port, served
+from tests.service.serving import Running, free_port, served, wait_until
 from tests.service.test_endpoints import T, ok
 
 HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
@@ -190,6 +190,11 @@ def test_the_process_takes_as_many_files_as_it_may() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def behind_nginx(address: str, folder: Path) -> Iterator[str]:
     """The proxy of deploy/nginx.conf, without TLS."""
@@ -210,15 +215,8 @@ def behind_nginx(address: str, folder: Path) -> Iterator[str]:
     )
     running = subprocess.Popen([NGINX, "-c", file, "-p", folder], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
-        while True:
-            assert running.poll() is None, (folder / "error").read_text()
-            assert time.monotonic() < deadline
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
+        wait_until(lambda: listens(port) or running.poll() is not None)
+        assert running.poll() is None, (folder / "error").read_text()
         yield f"http://127.0.0.1:{port}"
     finally:
         running.terminate()
@@ -317,9 +315,7 @@ def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypat
     gone = [socket.create_connection(host_and_port(running.address), 10) for _ in range(30)]
     for one in gone:
         one.sendall(f"GET {T}/verify HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    deadline = time.monotonic() + 20
-    while not proved and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: proved)
     for one in gone:
         one.close()
     start = time.perf_counter()
@@ -328,11 +324,11 @@ def test_proofs_that_nobody_waits_for_hold_up_nobody(running: Running, monkeypat
     said: list[bool] = []
 
     def ask() -> None:
-        until = time.monotonic() + 20
-        while (answer := httpx.get(f"{running.address}{T}/verify", timeout=60)).status_code == 429:
-            assert time.monotonic() < until, "proofs without a caller still hold up others"
-            time.sleep(0.2)
-        said.append(ok(answer)["ok"])
+        def asked() -> httpx.Response | None:
+            answer = httpx.get(f"{running.address}{T}/verify", timeout=60)
+            return None if answer.status_code == 429 else answer  # proofs without a caller hold up others
+
+        said.append(ok(wait_until(asked, 20))["ok"])
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -353,10 +349,7 @@ def test_a_client_that_hangs_up_is_one_quiet_line(running: Running, caplog: pyte
     with half_sent(running.address, 1, head.encode()) as (one,):
         time.sleep(0.3)
         one.close()
-        deadline = time.monotonic() + 10
-        while not (lines := [r for r in caplog.records if getattr(r, FIELDS, {}).get("status") == 499]):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        lines = wait_until(lambda: [r for r in caplog.records if getattr(r, FIELDS, {}).get("status") == 499])
     assert [(r.levelname, r.exc_info) for r in lines] == [("INFO", None)]
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert 'status="499"' in running.http.get("/metrics").text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from typing import Any
 
 import httpx
@@ -14,7 +13,7 @@ import uvicorn
 from drimed.service import app
 from drimed.service.connections import GuardedProtocol
 from drimed.service.settings import Settings
-from tests.service.serving import PATIENCE
+from tests.service.serving import PATIENCE, wait_until
 
 
 async def hello(scope: Any, _: Any, send: Any) -> None:
@@ -37,9 +36,7 @@ def test_connections_of_a_shared_socket_do_not_wait() -> None:
         server = uvicorn.Server(uvicorn.Config(hello, http=Noted, lifespan="off", log_config=None))
         thread = threading.Thread(target=server.run, args=([shared],), daemon=True)
         thread.start()
-        until = time.monotonic() + PATIENCE
-        while not server.started and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(lambda: server.started)
         assert httpx.get(f"http://127.0.0.1:{shared.getsockname()[1]}").text == "hello"
         server.should_exit = True
         thread.join(PATIENCE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from drimed.trial import export, sheets
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial
 from tests.service.pages.visiting import readable
-from tests.service.serving import PATIENCE, Running
+from tests.service.serving import Running, wait_until
 from tests.trial.fields import FIELD, SEASON
 from tests.trial.trials import BUSY, outcome
 
@@ -161,13 +160,12 @@ def _every_state(http: httpx.Client) -> dict[int, str]:
 
 def _analysed(http: httpx.Client, address: str) -> httpx.Response:
     """An answer that rests on an analysis, once there is one: a busy machine may need a while."""
-    until = time.monotonic() + PATIENCE
-    while True:
+
+    def asked() -> httpx.Response | None:
         answer = http.get(address)
-        there = answer.status_code == httpx.codes.OK and "data-reload" not in answer.text
-        if there or time.monotonic() > until:
-            return answer
-        time.sleep(0.5)
+        return answer if answer.status_code == httpx.codes.OK and "data-reload" not in answer.text else None
+
+    return wait_until(asked)
 
 
 def _exported(text: str) -> dict[int, str]:

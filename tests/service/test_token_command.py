@@ -48,31 +48,6 @@ def test_a_token_is_made_listed_and_revoked(tmp_path: Path, monkeypatch: pytest.
     opened.close()
 
 
-def test_the_store_is_found_as_the_service_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "serve.toml"
-    file.write_text('store = "file.db"\nport = 9000\n')
-    made = ["create", "--role", "read", "--label"]
-    monkeypatch.setenv("DRIMED_CONFIG", str(file))
-    assert CliRunner().invoke(token, [*made, "by file"]).exit_code == 0
-    monkeypatch.setenv("DRIMED_STORE", "variable.db")
-    assert CliRunner().invoke(token, [*made, "by variable"]).exit_code == 0
-    assert CliRunner().invoke(token, [*made, "by flag", "--store", "flag.db"]).exit_code == 0
-    monkeypatch.delenv("DRIMED_STORE")
-    monkeypatch.delenv("DRIMED_CONFIG")
-    assert CliRunner().invoke(token, [*made, "by default"]).exit_code == 0
-    assert CliRunner().invoke(token, [*made, "by config", "--config", str(file)]).exit_code == 0
-    for store, labels in {
-        "file.db": ["by file", "by config"],
-        "variable.db": ["by variable"],
-        "flag.db": ["by flag"],
-        "drimed.db": ["by default"],
-    }.items():
-        opened = open_store(store, create=False)
-        assert [t.label for t in auth.list_tokens(opened)] == labels
-        opened.close()
-
-
 @pytest.mark.parametrize("name", ["trials.db", "a [b] store.db"])
 def test_the_service_says_how_to_close_the_store_that_it_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
+from drimed.errors import DrimedError, InputError, UnknownNameError
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, play, refused, verified
 
@@ -45,14 +45,9 @@ def test_together_or_apart_without_news_the_same_is_decided() -> None:
     ("ask", "error", "match"),
     [
         (lambda t: t.ask("nroth"), UnknownNameError, "unknown user 'nroth'; did you mean 'north'"),
-        (lambda t: t.ask_many(["north", "nroth"]), UnknownNameError, "unknown user 'nroth'"),
-        (lambda t: t.ask_many(["north", "north"]), InputError, "'north' is asked for twice"),
-        (lambda t: t.ask_many([]), InputError, "no users to decide for"),
         (lambda t: t.ask("north", context={"rain": 3.0}), UnknownNameError, "unknown context field 'rain'"),
-        (lambda t: t.ask_many(contexts={"nroth": {}}), UnknownNameError, "unknown user 'nroth'"),
         (lambda t: t.ask("north", unavailable=["nwe"]), UnknownNameError, "unknown arm 'nwe'; did you mean 'new'"),
         (lambda t: t.ask("north", unavailable="new"), InputError, "must be a list of arms, got the text 'new'"),
-        (lambda t: t.ask("north", unavailable=["old"]), ConflictError, "arm 'old' is the control of user 'north'"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused_even_as_the_first(

@@ -112,10 +112,7 @@ BY_MODEL = {"kind": "superiority", "evidence": "model"}
         ({"policy": {"name": "published_dri_med"}, "noise": KNOWN}, "only discourages decisions below the control"),
         ({"tolerance": {"relative": 0.1}}, "the tolerance has no absolute part"),
         ({"users": {}}, "there are no users yet"),
-        (
-            UNSEASONED | KEPT | {"stopping": {"rules": {"r": BY_MODEL}}},
-            "r: a model without seasons takes a shift",
-        ),
+        (UNSEASONED | KEPT | {"stopping": {"rules": {"r": BY_MODEL}}}, "r: a model without seasons takes a shift"),
         ({"model": {"kind": "field"}}, "set `[floors] control = 0.05`"),
         ({"model": {"kind": "field"}, "floors": {"arms": 0.05}}, "the control has no minimum probability"),
         (

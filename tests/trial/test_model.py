@@ -90,11 +90,7 @@ def test_a_user_takes_from_its_cohort_what_it_does_not_say_and_from_the_trial_wh
 
 FAULTS: list[tuple[dict[str, Any], str, str]] = [
     # Fields that only the paper's model knows.
-    (
-        {"noise": {"kind": "known", "sd": {"yield": 1.0}}},
-        "noise.kind",
-        "learns the noise",
-    ),
+    ({"noise": {"kind": "known", "sd": {"yield": 1.0}}}, "noise.kind", "learns the noise"),
     ({"policy": {"name": "dri_med", "weighting": "none"}}, "policy.weighting", "finds it out by itself"),
     ({"policy": {"name": "published_dri_med"}}, "policy", "comes with a model of its own"),
     ({"policy": {"name": "solid"}}, "policy", "keeps sums on features"),
@@ -115,11 +111,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "must be a number",
     ),
     ({"users": users_of({"wet": True})}, "users.u0.attributes.wet", "must be a number, or a text"),
-    (
-        {"users": users_of({"ph": float("nan")})},
-        "users.u0.attributes.ph",
-        "must be a finite number, or left out",
-    ),
+    ({"users": users_of({"ph": float("nan")})}, "users.u0.attributes.ph", "must be a finite number, or left out"),
     ({"attributes": {"sex": {"levels": ["f", "m", "f"]}}, "users": {}}, "attributes.sex.levels", "must differ"),
     ({"attributes": {"sex": {"levels": [], "spread": 2.0}}, "users": {}}, "attributes.sex.spread", "levels only"),
     (

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drimed.errors import SpecError
-from drimed.policies.registry import REGISTRY
 from drimed.records import Fault
 from drimed.trial.spec import TrialSpec
 from drimed.trial.validation import MOST_COEFFICIENTS
@@ -285,13 +284,7 @@ def test_text_that_is_not_json_is_refused_with_its_line() -> None:
         TrialSpec.parse('{"name": "a",\n nonsense}', "json")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"about": "\ud800"},
-        {"users": {"\ud800": {}}},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"about": "\ud800"}, {"users": {"\ud800": {}}}])
 def test_half_a_character_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="must be text of whole characters, without lone surrogates, got"):
         TrialSpec.parse(json.dumps(difference(**changes)), "json")
@@ -359,14 +352,6 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> Non
     (tmp_path / "latin.toml").write_bytes('name = "Bjørn"'.encode("latin-1"))
     with pytest.raises(SpecError, match=r"cannot (be )?read"):
         TrialSpec.load(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", REGISTRY)
-def test_every_policy_can_be_named_in_a_file(name: str) -> None:
-    kind = name.removeprefix("dri_") if name in ("dri_field", "dri_people") else "paper"
-    noise = {"kind": "known", "sd": {"yield": 1.0, "cost": 1.0}} if kind == "paper" else {}
-    data = difference(feedback="absolute", model={"kind": kind}, noise=noise, policy={"name": name})
-    assert TrialSpec.read(data).policy.name == name
 
 
 LEAVES: st.SearchStrategy[object] = st.sampled_from(

@@ -11,7 +11,7 @@ from drimed.errors import InputError
 from drimed.models.offer import Fit, Shape
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards import margin
-from drimed.policies.guards.base import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule, Guardrail, explained
+from drimed.policies.guards.base import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule, Draw, Guardrail, explained
 from drimed.policies.guards.certified import Certain, Expected
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.guards.penalty import Budget
@@ -20,6 +20,7 @@ from drimed.simulation.instances import draw_instance, mixed_control, quantile_c
 from drimed.simulation.runner import simulate
 from drimed.simulation.worlds import Setting, World
 from tests.examples import ARMS, fit_of, r1_fit, r1_offer, unbatched
+from tests.worlds import steps
 
 
 def at_radius(r: float) -> Fit:
@@ -233,8 +234,6 @@ def test_with_anytime_confidence_no_decision_at_all_falls_short(family: str) -> 
 def test_budget_lets_a_user_spend_the_endowment_and_no_more() -> None:
     """One user, theta known: a rule that always wants an arm .1 below the control gets it 5 times with .5 to spend."""
     fit = fit_of(1e12 * np.eye(1), np.array([1.0]), K=2, radius=1e-6)
-    from drimed.policies.guards.base import Draw
-
     offer = unbatched(features=[[1.0], [0.9]], control=[1.0, 0.0])
     guard = Budget(tolerance=Tolerance(relative=0.0, absolute=0.0), endowment=0.5, confidence="anytime")
     state = guard.init(Shape(d=1, K=2, M=1, H=1), ())
@@ -264,23 +263,12 @@ def test_the_summed_expected_shortfall_stays_within_the_endowment_in_simulation(
         setting=Setting(episodes=100, drift="none"),
     )
     policy = make("dri_med", guard="budget", confidence="anytime", endowment=0.5, relative=0.1, absolute=0.0)
-    block = next(iter(world.blocks()))
-    from tests.worlds import policy_draws
-
-    draws = policy_draws(world, 0, 100, 1)
-    state = policy.init(world.shape, (60,))
-    account = np.zeros((60, world.shape.H))
-    failed = np.zeros(60, bool)
-    for episode in range(100):
-        state = policy.begin_episode(state, block.offers(episode))
-        for user in range(world.shape.H):
-            one = slice(user, user + 1)
-            offer = block.offers(episode, one)
-            decision = policy.decide(state, offer, draws[episode, user][:, None])
-            means = block.means[episode, user]
-            mu0 = (means * offer.control[:, 0]).sum(-1)
-            account[:, user] += (means * decision.probabilities[:, 0]).sum(-1) - mu0 + 0.1 * np.abs(mu0)
-            failed |= account[:, user] < -0.5 - 1e-9
-            outcome = block.respond(episode, decision.action, one)
-            state = policy.update(state, offer, decision, outcome)
+    (block,) = world.blocks()
+    account, failed = np.zeros((60, world.shape.H)), np.zeros(60, bool)
+    for step in steps(policy, world):
+        episode, user = divmod(step.number, world.shape.H)
+        means = block.means[episode, user]
+        mu0 = (means * step.offer.control[:, 0]).sum(-1)
+        account[:, user] += (means * step.decision.probabilities[:, 0]).sum(-1) - mu0 + 0.1 * np.abs(mu0)
+        failed |= account[:, user] < -0.5 - 1e-9
     assert failed.sum() <= 4  # delta = .01: more than 4 of 60 has probability below .0005

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drimed.models.offer import Fit, Shape
+from drimed.models.offer import Shape
 from drimed.policies.registry import RULES, load
 from drimed.policies.rules.base import Ask
 from tests.examples import unbatched, with_users
@@ -54,36 +53,3 @@ def test_a_rule_proposes_a_distribution_over_the_allowed_arms(rule: Any, data: s
     assert mask is None or not p[0, ~mask].any()
     if rule.randomisation == "one arm" and getattr(rule, "ties", "first") == "first":
         assert p.max() == 1.0
-
-
-@ALL
-def test_members_of_a_batch_do_not_depend_on_each_other(rule: Any) -> None:
-    if hasattr(rule, "init"):
-        return  # its memory is of one run: the contract of policies tries it
-    rng = np.random.default_rng(0)
-    n, K, d = 6, 5, 3
-    roots = rng.standard_normal((n, d, 2 * d))
-    V_inv = np.linalg.inv(np.matmul(roots, np.swapaxes(roots, -1, -2)))
-    V_inv = 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2))
-    fit = Fit(
-        rng.standard_normal((n, d)),
-        V_inv,
-        rng.uniform(1, 3, n),
-        None,
-        rng.integers(0, 5, (n, K)).astype(np.float64),
-        7,
-        1.0,
-    )
-    offer = unbatched(features=rng.standard_normal((n, K, d)), control=np.eye(K)[rng.integers(0, K, n)])
-    offer = replace(offer, sigma=rng.uniform(0.5, 2.0, (n, K)))
-    mask, penalty, draws = rng.random((n, K)) < 0.7, rng.random((n, K)), rng.random((n, 1 + d))
-    mask[np.arange(n), offer.control.argmax(-1)] = True
-    together = rule.propose(fit, offer, Ask(mask, penalty, draws))
-    for i in range(n):
-        alone = replace(fit, theta=fit.theta[i], V_inv=V_inv[i], radius=fit.radius[i], pulls=fit.pulls[i])
-        mine = replace(
-            offer, features=offer.features[i], control=offer.control[i], sigma=np.asarray(offer.sigma)[i], user=0
-        )
-        np.testing.assert_allclose(
-            together[i], rule.propose(alone, mine, Ask(mask[i], penalty[i], draws[i])), atol=1e-12
-        )
