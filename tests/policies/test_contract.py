@@ -483,21 +483,6 @@ def test_effects_of_many_users_are_those_of_each(policy: AnyPolicy) -> None:
 
 
 @ALL
-def test_what_is_usable_follows_from_feedback_and_weighting(policy: AnyPolicy) -> None:
-    preference = np.array([1.0, 0.0, -2.0])
-    observed = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [0, 1, 0], [0, 0, 0]], bool)
-    want = {
-        ("reward", "none"): [1, 1, 0, 0, 0],
-        ("reward", "known"): [1, 1, 0, 0, 0],
-        ("reward", "learned"): [1, 1, 0, 0, 0],
-        ("vector", "known"): [1, 1, 1, 1, 0],
-        ("vector", "learned"): [1, 1, 1, 1, 0] if in_the_field(policy) else [1, 0, 0, 0, 0],
-    }[policy.traits.feedback, policy.traits.weighting]
-    assert policy.usable(observed, preference).tolist() == [bool(x) for x in want]
-    assert bool(policy.usable(observed[1], preference)) == bool(want[1])
-
-
-@ALL
 def test_a_regression_for_inference_is_weighted_and_on_vectors(policy: AnyPolicy) -> None:
     state = policy.init(SMALL)
     found = policy.inference(state)

@@ -33,6 +33,17 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
     return found
 
 
+def every_item(http: httpx.Client, path: str, cursor: str, **params: Any) -> list[dict[str, Any]]:
+    """All pages, one after the other; the name of what leads from one to the next."""
+    found: list[dict[str, Any]] = []
+    while True:
+        page = ok(http.get(path, params=params))
+        found += page["items"]
+        if page["next"] is None:
+            return found
+        params |= {cursor: page["next"]}
+
+
 def test_a_season_from_the_first_question_to_the_proof(http: httpx.Client) -> None:
     given = ok(http.post(f"{T}/ask", json={}))["decisions"]
     assert [g["user"] for g in given] == ["north", "south"]
@@ -93,16 +104,8 @@ def test_the_log_is_read_page_by_page_in_both_directions(http: httpx.Client) -> 
         ok(http.post("/v1/trials/busy/ask", json={"users": [f"site {i % 4}"]}))
     whole = ok(http.get("/v1/trials/busy/log", params={"limit": 1000}))
     assert whole["next"] is None
-    for order in ("oldest", "newest"):
-        found, cursor = [], None
-        while True:
-            params = {"limit": 2, "order": order} | ({"cursor": cursor} if cursor else {})
-            page = ok(http.get("/v1/trials/busy/log", params=params))
-            found += [e["seq"] for e in page["items"]]
-            if (cursor := page["next"]) is None:
-                break
-        expected = [e["seq"] for e in whole["items"]]
-        assert found == (expected if order == "oldest" else expected[::-1])
+    for order, step in (("oldest", 1), ("newest", -1)):
+        assert every_item(http, "/v1/trials/busy/log", "cursor", limit=2, order=order) == whole["items"][::step]
     filtered = ok(http.get("/v1/trials/busy/log", params={"kind": ["decision"], "user": "site 0"}))["items"]
     assert {(e["kind"], e["user"]) for e in filtered} == {("decision", "site 0")}
     problem(http.get("/v1/trials/busy/log", params={"kind": "nonsense"}), 422)
@@ -153,10 +156,7 @@ def test_effects_have_the_estimates_that_the_next_decision_records(http: httpx.C
         assert [high for _, high in ranges] == sorted((high for _, high in ranges), reverse=True)
     one = ok(http.get("/v1/trials/busy/effects", params={"user": "site 2"}))["items"]
     assert sum(effect["decisions"] for effect in one) == 4
-    page = ok(http.get("/v1/trials/busy/effects", params={"limit": 3}))
-    rest = ok(http.get("/v1/trials/busy/effects", params={"after": page["next"]}))
-    assert (page["next"], rest["next"]) == ("site 2", None)
-    assert page["items"] + rest["items"] == ok(http.get("/v1/trials/busy/effects"))["items"]
+    assert every_item(http, "/v1/trials/busy/effects", "after", limit=3) == now["items"]
     problem(http.get("/v1/trials/busy/effects", params={"user": "nobody"}), 422)
 
 
@@ -275,13 +275,7 @@ def test_decisions_are_searched_page_by_page(http: httpx.Client) -> None:
     for arm in arms:
         found = ok(http.get(path, params={"arm": arm}))["items"]
         assert found == [d for d in every["items"] if d["arm"] == arm]
-    found, before = [], None
-    while True:
-        params: dict[str, Any] = {"user": "site 1", "limit": 3}
-        page = ok(http.get(path, params=params | ({"before": before} if before else {})))
-        found += page["items"]
-        if (before := page["next"]) is None:
-            break
+    found = every_item(http, path, "before", user="site 1", limit=3)
     assert found == [d for d in every["items"] if d["user"] == "site 1"]
     for query in ("state=lost", "limit=0", "before=0", "user=%00"):
         problem(http.get(f"{path}?{query}"), 422)

@@ -28,19 +28,6 @@ def test_a_decision_carries_all_that_is_known_of_it() -> None:
     assert given.time.endswith("+00:00")
 
 
-def test_together_or_apart_without_news_the_same_is_decided() -> None:
-    together, apart = (new(model={"kind": "field", "balanced": False}) for _ in range(2))  # each draw by itself
-    for trial in (together, apart):
-        play(trial, 4)
-        trial.open_episode()
-    at_once = together.ask_many()
-    for i, user in enumerate(("north", "south", "west")):
-        one = apart.ask(user)
-        assert one.arm == at_once[i].arm
-        # The noise is settled again before each question, and stands still to 1e-8.
-        assert one.probabilities == pytest.approx(at_once[i].probabilities, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("ask", "error", "match"),
     [

@@ -22,24 +22,18 @@ def paired(**changes: Any) -> Trial:
 def test_the_difference_to_the_control_plot_is_what_is_learned_from() -> None:
     """A site's level, whatever it is, changes nothing."""
     flat, hilly = paired(noise=KNOWN), paired(noise=KNOWN)
-    rng = np.random.default_rng(0)
     decided = []
     for trial, level in ((flat, 0.0), (hilly, 3.0)):
-        rng = np.random.default_rng(0)
-        arms = []
+        rng, arms = np.random.default_rng(0), []
         for _ in range(10):
             trial.open_episode()
             for g in trial.ask_many():
                 arms.append(g.arm)
                 effect = {"old": 0.0, "new": 1.0, "third": -1.0}[g.arm]
                 plot, other = rng.normal(0, 0.25, 2).round(3)
-                site = level * (g.id % 4)
-                trial.tell(
-                    g.id,
-                    {"yield": 1.0 + site + effect + plot, "cost": 5.0},
-                    control={"yield": 1.0 + site + other, "cost": 5.0},
-                    confirm=True,
-                )
+                site = 1.0 + level * (g.id % 4)
+                mine, its = {"yield": site + effect + plot, "cost": 5.0}, {"yield": site + other, "cost": 5.0}
+                trial.tell(g.id, mine, control=its, confirm=True)
         decided.append(arms)
         verified(trial)
     assert decided[0] == decided[1]

@@ -43,11 +43,3 @@ def test_a_failure_is_replayed_where_the_model_fails_again(monkeypatch: pytest.M
         assert trial.ask(user).reason == REASONS[FAILED]
     proof = verify(trial.store, trial.name)
     assert (proof.ok, proof.exact) == (True, 2)
-
-
-def test_an_outcome_that_cannot_be_learned_from_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = new()
-    first = trial.ask("north")
-    monkeypatch.setattr(Policy, "observe", broken)
-    assert trial.tell(first.id, {"yield": 5.0, "cost": 1.0}).state == "complete"
-    assert trial.status().failures == 1

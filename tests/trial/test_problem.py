@@ -145,14 +145,6 @@ def test_an_arms_own_noise_comes_before_that_of_all() -> None:
     assert offer_to(problem, profile).sigma == pytest.approx([1.0, 2.0, 1.0])
 
 
-def test_numbers_of_any_library_are_numbers() -> None:
-    values: list[Any] = [3, 3.0, np.int64(3), np.float32(3.0)]
-    for value in values:
-        found = Problem(spec_of(context={"rain": {}})).covariates.context({"rain": value})
-        assert found is not None
-        assert found.tolist() == [3.0]
-
-
 def test_arms_are_available_unless_the_user_the_call_or_the_calendar_says_no() -> None:
     spec = spec_of(users={"north": {"arms": ["old", "third"]}, "south": {}})
     problem = Problem(spec)

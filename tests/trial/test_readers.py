@@ -60,24 +60,6 @@ def test_a_reader_sees_one_moment_while_others_write(store: Store) -> None:
     assert [d.state for d in trial.decisions()] == ["complete", "pending", "pending", "pending"]
 
 
-def test_an_older_state_tells_of_decisions_as_it_knows_them(store: Store) -> None:
-    """Also where the ledger has gone on since."""
-    trial = Trial.create(SMALL, store)
-    trial.ask_many()
-    old = trial.state()
-    trial.tell(1, {"yield": 5.0})
-    trial.amend(1, {"yield": 6.0}, reason="typo")
-    trial.mark_missing(2, reason="hail")
-    trial.open_episode()
-    trial.ask_many()
-    with store.reading("small") as ledger:
-        assert [(d.id, d.state, d.outcome) for d in queries.decisions(ledger, old)] == [
-            (1, "pending", None),
-            (2, "pending", None),
-        ]
-        assert len(queries.history(ledger, old, 1)) == 1
-
-
 @pytest.mark.parametrize("shared", [True, False], ids=["one object", "two objects"])
 def test_a_reader_never_waits_for_a_writer(store: Store, shared: bool) -> None:
     trial = Trial.create(SMALL, store)

@@ -11,7 +11,7 @@ from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.playing import new, spec_of, verified
+from tests.trial.playing import spec_of
 
 
 def test_a_trial_is_created_once_and_opened_by_its_name() -> None:
@@ -41,16 +41,3 @@ def test_a_file_with_faults_creates_nothing() -> None:
     with pytest.raises(ConfigError, match="control: unknown arm 'odl'"):
         Trial.create(spec_of(control="odl"), store)
     assert store.names() == []
-
-
-def test_two_views_of_one_trial_see_each_other() -> None:
-    one = new()
-    two = Trial.open("t", one.store, actor="Bo")
-    first = one.ask("north")
-    assert two.ask("north").id == first.id
-    two.tell(first.id, {"yield": 5.0, "cost": 1.0})
-    assert one.status().complete == 1
-    one.add_arm("fourth")
-    assert set(two.ask("south").probabilities) == {"old", "new", "third", "fourth"}
-    assert one.decision(2).actor == "Bo"
-    verified(one)

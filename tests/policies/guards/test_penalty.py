@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from drimed.models.offer import Shape
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards.base import PENALISED, UNCHANGED, AskRule, Draw
@@ -13,7 +12,6 @@ from drimed.policies.guards.margin import Tolerance
 from drimed.policies.guards.penalty import Duals, Penalty
 from tests.examples import r1_fit, r1_offer
 
-SHAPE = Shape(d=2, K=3, M=2, H=4)
 AT_RADIUS = replace(r1_fit(), radius=np.asarray(0.2))
 
 

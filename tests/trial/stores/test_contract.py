@@ -14,8 +14,6 @@ from drimed.trial import sql_store
 from drimed.trial.events import START, Draft, EventBody, chain
 from drimed.trial.store import Ledger, Snapshot, Store
 
-WAIT = 20.0  # seconds: far more than any of this takes
-
 
 class OopsError(Exception):
     """Something that goes wrong in the caller's block."""
