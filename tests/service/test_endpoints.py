@@ -156,7 +156,8 @@ def test_effects_have_the_estimates_that_the_next_decision_records(http: httpx.C
         assert [high for _, high in ranges] == sorted((high for _, high in ranges), reverse=True)
     one = ok(http.get("/v1/trials/busy/effects", params={"user": "site 2"}))["items"]
     assert sum(effect["decisions"] for effect in one) == 4
-    assert every_item(http, "/v1/trials/busy/effects", "after", limit=3) == now["items"]
+    path = "/v1/trials/busy/effects"
+    assert every_item(http, path, "after", limit=3) == ok(http.get(path))["items"]
     problem(http.get("/v1/trials/busy/effects", params={"user": "nobody"}), 422)
 
 
