@@ -261,24 +261,6 @@ def test_a_piece_longer_than_the_cache_is_cut() -> None:
     assert evaluate(log, plan).estimates[0].value == pytest.approx(log.reward.mean())
 
 
-@given(
-    rows=st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1.0, 1.0)), min_size=1, max_size=30),
-    cut=st.integers(0, 30),
-    far=st.sampled_from([0.0, 1e6]),
-)
-def test_moments_merge_to_the_whole_also_far_from_zero(rows: list[tuple[float, float]], cut: int, far: float) -> None:
-    base, correction = np.array(rows).T + far
-    whole = np.stack([base, correction, correction - base])
-    first, second = whole[:, :cut], whole[:, cut:]
-    merged = Sums()
-    for part in (first, second):
-        merged.add(part.shape[1], (part[0], part[1], part[2]))
-    assert merged.count == len(rows)
-    np.testing.assert_allclose(merged.mean, np.mean(whole, 1), rtol=1e-13, atol=1e-10)
-    scatter = np.atleast_2d(np.cov(whole, ddof=0)) * len(rows)
-    np.testing.assert_allclose(merged.scatter, scatter, rtol=1e-9, atol=1e-8 * max(far, 1.0))
-
-
 # Intervals
 
 

@@ -118,15 +118,6 @@ def test_p_best_sums_to_one_and_knows_two_arms_exactly() -> None:
     assert p[1] == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / 100_000))
 
 
-def test_sure_evidence_makes_p_best_one() -> None:
-    fit = some_fit(np.array([0.3, 0.9]), precision=1e6)
-    found = recommend(fit, OFFER, seed=0, draws=200)
-    assert int(found.arm) == 1
-    assert int(found.runner_up) == 2
-    assert float(found.best) == 1.0
-    assert float(found.margin) == pytest.approx(0.3)
-
-
 def test_unavailable_arms_are_never_recommended() -> None:
     fit, offers = some_fit(np.array([0.3, 0.9])), users(available=True)
     assert (recommend(fit, offers, seed=0, draws=100).arm < 2).all()

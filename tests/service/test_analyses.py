@@ -28,20 +28,25 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
     opened.close()
 
 
+async def newest(found: Analyses, trial: Trial, seconds: float = 30) -> Any:
+    """The analysis of a trial as it is now, or an older one."""
+    analysis = await found.get(trial.name, trial.status().hash, seconds)
+    assert analysis is not None
+    return analysis
+
+
 def test_a_state_is_analysed_once(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = _counted(monkeypatch)
 
     async def look() -> None:
         found, trial = Analyses(Trials(store)), Trial("small", store)
-        first = await asyncio.gather(*(found.get("small", trial.status().hash, 30) for _ in range(5)))
+        first = await asyncio.gather(*(newest(found, trial) for _ in range(5)))
         assert len({id(w) for w in first}) == 1
-        await found.get("small", trial.status().hash, 30)
+        await newest(found, trial)
         assert len(calls) == 1
         trial.ask("north")
-        again = await found.get("small", trial.status().hash, 30)
-        assert again is not None
+        again = await newest(found, trial)
         assert again.hash == trial.status().hash
-        assert again.analysis is not None
         assert again.analysis.status.decisions == 1
         assert len(calls) == 2
 
@@ -53,8 +58,7 @@ def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pyt
 
     async def look() -> None:
         found = Analyses(Trials(store))
-        old = await found.get("small", trial.status().hash, 30)
-        assert old is not None
+        old = await newest(found, trial)
 
         def slow(opened: Trial, before: Any) -> Any:
             gate.wait(30)
@@ -62,11 +66,9 @@ def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pyt
 
         monkeypatch.setattr(runtime, "analyse", slow)
         trial.ask("north")
-        assert await found.get("small", trial.status().hash, 0.05) is old
+        assert await newest(found, trial, 0.05) is old
         gate.set()
-        new = await found.get("small", trial.status().hash, 30)
-        assert new is not None
-        assert new.hash == trial.status().hash
+        assert (await newest(found, trial)).hash == trial.status().hash
 
     asyncio.run(look())
 
@@ -77,17 +79,14 @@ def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: 
     async def look() -> None:
         time = [0.0]
         found = Analyses(Trials(store), clock=lambda: time[0])
-        first = await found.get("small", trial.status().hash, 30)
-        assert first is not None, "the first one is always worked out"
+        first = await newest(found, trial)  # the first one is always worked out
         found._paid_until = 60.0  # six seconds of computing at a tenth of a core
         trial.ask("north")
-        assert await found.get("small", trial.status().hash, 30) is first
+        assert await newest(found, trial) is first
         assert len(calls) == 1
         assert found.wait() == 10.0
         time[0] = 10.0
-        second = await found.get("small", trial.status().hash, 30)
-        assert second is not None
-        assert second is not first
+        assert await newest(found, trial) is not first
 
     asyncio.run(look())
 
@@ -99,8 +98,7 @@ def test_an_analysis_that_fails_says_why(store: SqlStore, monkeypatch: pytest.Mo
     monkeypatch.setattr(runtime, "analyse", fails)
 
     async def look() -> None:
-        found = await Analyses(Trials(store)).get("small", Trial("small", store).status().hash, 30)
-        assert found is not None
+        found = await newest(Analyses(Trials(store)), Trial("small", store))
         assert found.failure == "a matrix is singular"
 
     asyncio.run(look())
@@ -123,16 +121,14 @@ def test_large_analyses_are_let_go_when_others_come(store: SqlStore, monkeypatch
 
     async def look() -> None:
         found = Analyses(Trials(store))
-        one = await found.get("small", Trial("small", store).status().hash, 30)
-        assert one is not None
-        assert one.analysis is not None
+        one = await newest(found, Trial("small", store))
         assert one.analysis.size > 0
         monkeypatch.setattr(runtime, "MOST_BYTES", 2.5 * one.analysis.size)
         for i in range(3):
-            await found.get(f"other{i}", Trial(f"other{i}", store).status().hash, 30)
+            await newest(found, Trial(f"other{i}", store))
         assert [name for name in ("small", "other0", "other1", "other2") if found.newest(name)] == ["other1", "other2"]
         monkeypatch.setattr(runtime, "MOST_BYTES", 1)
-        await found.get("small", Trial("small", store).status().hash, 30)
+        await newest(found, Trial("small", store))
         assert [name for name in ("small", "other0", "other1", "other2") if found.newest(name)] == ["small"]
 
     asyncio.run(look())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.errors import ConflictError, InputError, SpecError
+from drimed.errors import ConflictError, SpecError
 from drimed.trial import sheets
 from drimed.trial.export import records
 from drimed.trial.tables import csv_text, read
@@ -60,17 +60,6 @@ def test_a_difference_needs_both_plots_which_may_come_one_after_the_other() -> N
     trial.amend(given.id, {}, control={"cost": 4.0}, reason="typo")
     assert next(trial.decisions()).reward == pytest.approx(1.0 + 0.3)
     verified(trial)
-
-
-def test_a_control_plot_is_refused_where_outcomes_are_absolute() -> None:
-    trial = new()
-    given = trial.ask("north")
-    refused(
-        trial,
-        lambda: trial.tell(given.id, {"yield": 5.0}, control={"yield": 4.0}),
-        InputError,
-        "takes no values of a control plot",
-    )
 
 
 def test_the_control_plots_of_a_trial_stay_comparable_when_a_control_changes() -> None:

@@ -50,11 +50,6 @@ def test_any_value_beyond_an_end_is_unlikely_and_the_ends_are_not(value: float) 
         assert len(unconfirmed(trial, lambda: trial.tell(1, {"yield": value}))) == 1
 
 
-def test_a_metric_without_a_range_is_not_asked_about_while_little_was_recorded() -> None:
-    trial = asked(metrics={"yield": {"range": [0, 10]}, "cost": {}})
-    assert trial.tell(1, {"cost": 1e11}).result == "recorded"
-
-
 @pytest.mark.parametrize("value", [1e29, -1e12, -9999.0, -999.0])
 def test_a_huge_value_or_a_code_for_a_missing_one_is_asked_about_from_the_first_on(value: float) -> None:
     trial = asked(metrics={"yield": {"range": [0, 10]}, "cost": {}})
