@@ -17,7 +17,7 @@ from tests.trial.playing import KNOWN, new, play, verified
 
 def _kind(policy: str) -> str:
     """The model that a policy of the registry comes with."""
-    return policy.removeprefix("dri_") if policy in ("dri_field", "dri_people") else "paper"
+    return {"dri_field": "field", "dri_people": "people", "rebandit": "people"}.get(policy, "paper")
 
 
 OF_THE_PAPER = ("dri_med", "dri_imed", "lin_ts", "oful", "ids", "spanner_igw", "uniform", "clucb", "oplb")
