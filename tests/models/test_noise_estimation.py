@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.errors import InputError
+from drimed.errors import ConfigError, InputError
 from drimed.models import noise_estimation
 from drimed.models.linear_regression import Evidence, Learner
 from drimed.models.noise_estimation import NoiseModel
@@ -17,6 +17,8 @@ from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.policies.registry import make
+from drimed.trial.store import MemoryStore
+from drimed.trial.trial import Trial
 from tests.examples import same
 
 SHAPE = Shape(d=2, K=3, M=3, H=2)
@@ -493,3 +495,43 @@ def test_with_a_discount_older_outcomes_count_less(feedback: str) -> None:
     np.testing.assert_allclose(mine.moments, its.moments, rtol=1e-10, atol=1e-12)
     a, b = (learner.ready(e) for e in (known, late))
     np.testing.assert_allclose(a.ridge.theta, b.ridge.theta, rtol=1e-6)
+
+
+PAPER = {
+    "name": "website",
+    "metrics": {"bought": {"range": [0, 1]}},
+    "arms": {"usual": {}, "new": {}},
+    "users": {"all": {}},
+    "control": "usual",
+    "preference": {"bought": 1},
+    "tolerance": {"absolute": 0.03},
+    "model": {"kind": "paper"},
+}
+
+
+def test_ranges_of_yes_or_no_outcomes_hold_where_an_arm_had_few() -> None:
+    """The new arm had eight outcomes, in a third of the trials no success: its noise is not nothing."""
+    trials, rates, counts = 300, (0.10, 0.13), (100, 8)
+    state = Trial.create(PAPER, MemoryStore()).state()
+    policy, learned = state.policy, state.policy.init(state.problem.shape, (trials,))
+    offer = state.problem.offer([state.profile("all")], [None], [None]).broadcast((trials, 1))
+    rng = np.random.default_rng(0)
+    for arm, (rate, n) in enumerate(zip(rates, counts, strict=True)):
+        for _ in range(n):
+            y = (rng.random((trials, 1, 1)) < rate).astype(float)
+            learned = policy.observe(learned, offer, np.full((trials, 1), arm), Outcome(y[..., 0], y))
+    effects = policy.effects(policy.settle(learned), offer, 0.99)
+    assert effects is not None
+    estimate, half = effects
+    missed = np.abs(estimate - (rates[1] - rates[0])) > half
+    assert missed[:, 0, 1].mean() < 0.03
+
+
+def test_a_pair_is_counted_where_every_outcome_is_an_end_of_its_range() -> None:
+    learner = Learner(weighting="learned", refits="converged", ranges=((0.0, 1.0), (-2.0, 2.0), (-np.inf, np.inf)))
+    one = data(1)[0]
+    for vector, pairs in (((1.0, 2.0, 0.0), (0.5, 8.0, 0.0)), ((0.5, -2.0, 1.0), (0.0, 8.0, 0.0))):
+        evidence = after(learner, [replace(one, outcome=Outcome(one.outcome.reward, np.array([vector])))] * 3)
+        np.testing.assert_allclose(noise_estimation.binary_pairs(noise_of(evidence), learner.ranges), pairs)
+    with pytest.raises(ConfigError, match="ranges must have two ends"):
+        start(replace(learner, ranges=((0.0, 1.0),)))

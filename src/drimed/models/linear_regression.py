@@ -115,6 +115,8 @@ class Learner:
     # Learned noise starts from this variance, relative to (norm_bound |features|)^2, the largest squared mean. Rather
     # too large than too small: the first outcomes correct it, but a small one trusts them too much.
     noise_guess: float = 1.0
+    # Ends of each metric's range, infinite: none; (): of no metric. They tell learned noise what is yes or no.
+    ranges: tuple[tuple[float, float], ...] = ()
     # Learned noise is fitted again on a schedule, one pass at a time (fast), or before each decision until it
     # converges: then decisions do not depend on the order in which outcomes came.
     refits: str = "scheduled"
@@ -149,6 +151,8 @@ class Learner:
     def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Evidence:
         """No evidence; only evidence ages, so that the number of episodes does not matter."""
         del episodes
+        if self.ranges and len(self.ranges) != shape.M:
+            raise ConfigError(f"ranges must have two ends for each of {shape.M} metrics, got {len(self.ranges)}")
         learned = self.weighting == "learned"
         # While the noise is learned V follows from faded sums; V^-1 is then wider than the discounted estimate's own.
         start = ridge.init(shape.d, self.ridge_penalty, batch, discounted=self.discount < 1 and not learned)
@@ -252,7 +256,7 @@ class Learner:
         if model is None:
             return evidence
         model, V, b = noise_estimation.refit(
-            model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self._guess, passes=passes
+            model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self._guess, ranges=self.ranges, passes=passes
         )
         return Evidence(ridge.refresh(replace(state, V=V, b=b), self.ridge_penalty), model)
 

@@ -53,6 +53,8 @@ LOG_WEIGHT_LIMIT = 12.0  # |log scale| beyond this is extrapolation: no context 
 STEP_LIMIT = 1.0  # of the slope in one pass: the first passes start far from the optimum
 GUESS_WEIGHT = 0.5  # observations that the guessed variance counts as, until the data tell noise from signal
 PRIOR_EXCESS = 2.0  # nu0 - m: an arm's covariance is pulled to the pooled variances as by a Wishart prior of nu0
+PAIR = 0.5  # sum of squares of two outcomes that are 1 apart
+ROUND_OFF = 1e-9  # of a sum of products of distances to the ends of a range
 CELL_PULL = 4.0  # kappa: a user's level is pulled to its arm's, and that to the pooled one, as by so many outcomes
 SLOPE_PRECISION = 1.0  # rho: the slope is pulled to 0 as by one observation of unit information
 IDLE, SETTLED = 200, 1e-3  # passes that do not halve a change below the second number: only round-off moves
@@ -191,20 +193,27 @@ def is_due(model: NoiseModel) -> bool:
 
 
 def refit(
-    model: NoiseModel, d: int, *, penalty: float, guess: float, passes: int | None = 1
+    model: NoiseModel,
+    d: int,
+    *,
+    penalty: float,
+    guess: float,
+    ranges: tuple[tuple[float, float], ...] = (),
+    passes: int | None = 1,
 ) -> tuple[NoiseModel, FloatArray, FloatArray]:
     """The model after some passes from the present one, and the V (..., d, d) and b (..., d) that follow from it.
 
     Without a number of `passes`, the model that further ones do not change.
     """
     model = absorb(model)
+    pair = binary_pairs(model, ranges)
     most, tolerance = (MOST_PASSES, CONVERGED) if passes is None else (passes, 0.0)
     maps = np.zeros((model.n.shape[-2], 1, d)) if model.maps is None else model.maps
     settings = np.empty((*model.slope.shape, 6))
     settings[..., 0] = np.nan if model.refitted == 0 else model.slope
     settings[..., 1:] = penalty, guess, most, tolerance, model.maps is not None
     whitening = model.whitening.copy()  # replaced in place
-    V, b, found = _estimate(model.n, model.moments, model.sf, maps, settings, whitening)
+    V, b, found = _estimate(model.n, model.moments, model.sf, maps, pair, settings, whitening)
     if passes is None and np.max(found[..., 4], initial=0) >= most:
         raise NumericalError(
             f"the noise model did not settle in {most} passes, the last moved it by {np.max(found[..., 5]):.2g}; "
@@ -215,6 +224,25 @@ def refit(
         model, whitening=whitening, slope=slope, centre=centre, inflation=inflation(meier, scatter), refitted=model.seen
     )
     return fitted, V, b
+
+
+def binary_pairs(model: NoiseModel, ranges: tuple[tuple[float, float], ...]) -> FloatArray:
+    """Sum of squares of one pair of pseudo-outcomes for each arm, of metrics with two values: (..., m).
+
+    Outcomes of an arm that are all alike leave no residual, but a share of n outcomes is known to about 1 / n only. So
+    each arm counts one pair more, one outcome of either value, as by Laplace's rule: next to nothing once both values
+    are common. Two values are the ends of a range that no outcome lies between: then sum (y - low) (high - y) is 0.
+    """
+    if model.maps is None or not ranges:
+        return np.zeros(model.whitening.shape[-1])
+    ends = np.array(ranges)  # (M, 2)
+    finite = np.isfinite(ends).all(-1)
+    low, high = np.where(finite[:, None], ends, 0.0).T
+    sums = model.moments.sum((-5, -4, -3))  # (..., U, U)
+    n, y, square = sums[..., :1, 0], sums[..., 1:, 0], np.diagonal(sums, axis1=-2, axis2=-1)[..., 1:]
+    between = (low + high) * y - square - low * high * n
+    binary = finite & (np.abs(between) <= ROUND_OFF * n * np.maximum(low**2, high**2))
+    return np.where(binary, PAIR * (high - low) ** 2, 0.0)
 
 
 def inflation(meier: FloatArray, scatter: FloatArray, squared_radius: float = REFERENCE) -> FloatArray:
@@ -306,17 +334,17 @@ def _with_map(model: NoiseModel, rows: Rows) -> tuple[FloatArray | None, BoolArr
 
 
 @kernel(
-    "void(f8[:,:,:], f8[:,:,:,:,:], f8[:], f8[:,:,:], f8[:], f8[:,:,:,:], f8[:,:], f8[:], f8[:])",
-    "(e,k,j),(e,k,j,u,u),(j),(k,m,d),(q),(e,k,m,m)->(d,d),(d),(q)",
+    "void(f8[:,:,:], f8[:,:,:,:,:], f8[:], f8[:,:,:], f8[:], f8[:], f8[:,:,:,:], f8[:,:], f8[:], f8[:])",
+    "(e,k,j),(e,k,j,u,u),(j),(k,m,d),(m),(q),(e,k,m,m)->(d,d),(d),(q)",
     in_place=("whitening",),
 )
-def _estimate(n, moments, sf, maps, settings, whitening, V, b, found):  # type: ignore[no-untyped-def]
+def _estimate(n, moments, sf, maps, pair, settings, whitening, V, b, found):  # type: ignore[no-untyped-def]
     """Passes from (whitening, slope), which are replaced by the new ones; then V and b.
 
-    `settings` are the slope (NaN: start from the guessed variances), the ridge penalty, the guess, the most passes, the
-    tolerance, and whether each arm's map is fixed. Stops when no parameter moves by more than the tolerance, relative
-    to the largest of its group. `found` are the slope, the mean feature, the terms of Meier and Satterthwaite, the
-    number of passes, and how far the last one moved.
+    `pair` is added to each group's squared residuals. `settings` are the slope (NaN: start from the guessed variances),
+    the ridge penalty, the guess, the most passes, the tolerance, and whether each arm's map is fixed. Stops when no
+    parameter moves by more than the tolerance, relative to the largest of its group. `found` are the slope, the mean
+    feature, the terms of Meier and Satterthwaite, the number of passes, and how far the last one moved.
     """
     E, K, J = n.shape
     m, d, U = maps.shape[1], maps.shape[2], moments.shape[3]
@@ -381,7 +409,7 @@ def _estimate(n, moments, sf, maps, settings, whitening, V, b, found):  # type: 
                         expected_squares(A, moments[e, k, j], maps[k], V_inv, fixed, doubt, of_cell[e, k, j])
                         add_matrix(R[e, k], weight[j], of_cell[e, k, j])
                 for s in range(m):
-                    R[e, k, s, s] = max(R[e, k, s, s], of_group[e, k] * least[s])
+                    R[e, k, s, s] = max(R[e, k, s, s], of_group[e, k] * least[s]) + pair[s]
                     pooled[s] += R[e, k, s, s]
         trust = GUESS_WEIGHT * d / (d + m * total)  # of the guess: with more rows than features, it must go
         for s in range(m):

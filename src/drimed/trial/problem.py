@@ -569,7 +569,7 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
         "noise": model.noise,
         "discount": model.discount,
         "seasons": model.seasons,
-        "ranges": tuple((-inf, inf) if m.range is None else tuple(map(float, m.range)) for m in spec.metrics.values()),
+        "ranges": _ranges(spec),
         "spreads": tuple(m.spread or 0.0 for m in spec.metrics.values()),
         "delta": spec.delta,
     }
@@ -580,6 +580,12 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
     except UnknownNameError as error:
         raise own_model if error.name in learner else error from None
     return make(name, **(learner | _implied_settings(spec, plain) | settings))
+
+
+def _ranges(spec: TrialSpec) -> tuple[tuple[float, float], ...]:
+    """The ends of each metric's range in the learner's units."""
+    ranges = [(-inf, inf) if m.range is None else m.range for m in spec.metrics.values()]
+    return tuple((low / spec.size(m), high / spec.size(m)) for m, (low, high) in zip(spec.metrics, ranges, strict=True))
 
 
 def _implied_settings(spec: TrialSpec, plain: Traits) -> dict[str, Any]:
@@ -629,6 +635,7 @@ def _paper_policy(spec: TrialSpec, d: int) -> AnyPolicy:
     implied |= _implied_settings(spec, plain)
     if weighting == "learned":
         implied["refits"] = "converged"  # decisions must not depend on the order in which outcomes came
+        implied["ranges"] = _ranges(spec) if spec.feedback == "absolute" else ()
     if "regularisation" not in plain.settings:  # a published algorithm: its constants are its own
         return make(name, **({"tolerance": spec.tolerance.relative} | settings))
     if coefficients_are_scaled(spec):
