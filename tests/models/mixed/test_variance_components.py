@@ -66,6 +66,16 @@ def test_the_curvature_is_that_of_the_value(model: tuple[Structure, Design]) -> 
     np.testing.assert_allclose(H[b, a], differences, atol=2e-4)
 
 
+def test_the_prior_has_the_slope_of_its_value_and_a_variance_far_above_it_is_pulled_no_harder() -> None:
+    p = made("a crowd")[0].parameters
+    near, far, farther = (p.centre + np.eye(p.size)[0] * spread for spread in (1.0, 8.0, 12.0))
+    for x in (near, far):
+        slopes = [(p.log_prior(x + e)[0] - p.log_prior(x - e)[0]) / 2e-4 for e in 1e-4 * np.eye(p.size)]
+        np.testing.assert_allclose(p.log_prior(x)[1], slopes, atol=1e-6)
+    assert p.log_prior(far)[1][0] > p.log_prior(near)[1][0] > 0
+    np.testing.assert_array_equal(p.log_prior(farther)[1], p.log_prior(far)[1])
+
+
 def test_a_column_that_no_cell_has_keeps_its_prior_and_changes_nothing(model: tuple[Structure, Design]) -> None:
     structure, design = model
     p = structure.parameters

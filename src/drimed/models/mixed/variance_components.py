@@ -97,7 +97,8 @@ def fit(
 def prior(structure: Structure, scale: Scale, batch: tuple[int, ...], *, integrated: bool) -> IntegratedPosterior:
     """The fit before any data."""
     parameters, family = structure.parameters, structure.common.family
-    centre, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, bounded(parameters.precision)))
+    curvature = bounded(parameters.log_prior(parameters.centre)[2])
+    centre, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, curvature))
     laplace = Laplace.around(parameters, centre, H, integrated=integrated)
     variance, residual = parameters.variances(laplace.nodes), parameters.residual(laplace.nodes)
     lead, M, P = variance.shape[:-2], parameters.metrics, len(family)
@@ -181,7 +182,7 @@ def log_posterior_curved(
     value, g = _with_prior(parameters, there, x, pair)
     k, p = parameters.uncertain, parameters.size
     H = np.empty((*x.shape, p))
-    H[..., :k, :k] = parameters.precision[:k, :k] - parameters.curvature(there)
+    H[..., :k, :k] = parameters.log_prior(x)[2][..., :k, :k] - parameters.curvature(there)
     at = np.arange(k - parameters.metrics, k)
     H[..., at, at] += 0.5 * pair * np.exp(-x[..., at])
     if k < p:
@@ -194,9 +195,8 @@ def log_posterior_curved(
 def _with_prior(
     parameters: Parameters, there: Derivatives, x: FloatArray, pair: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    off = x - parameters.centre
-    pull = np.matvec(parameters.precision, off)
-    value, g = -there.value + 0.5 * np.vecdot(off, pull), pull - parameters.gradient(x, there)
+    prior, pull, _ = parameters.log_prior(x)
+    value, g = prior - there.value, pull - parameters.gradient(x, there)
     at = slice(parameters.uncertain - parameters.metrics, parameters.uncertain)
     residual, counts = x[..., at], pair > 0  # a pair has one degree of freedom
     squares = pair * np.exp(-residual)
