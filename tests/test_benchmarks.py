@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import drawn_trials, forecast
+from benchmarks import drawn_trials, forecast, worlds
 from benchmarks.__main__ import PARTS, run
 from docs import draw, pictures
 
+from drimed.trial.store import MemoryStore
+from drimed.trial.trial import Trial
 from tests.trial import torture
 
 
@@ -30,6 +33,29 @@ def test_ranges_of_drawn_trials_are_measured(capsys: pytest.CaptureFixture[str])
 def test_forecasts_are_measured_beside_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
     forecast.main(["--trials", "2", "--simulated", "2", "--middle", "2", "--more", "2"])
     assert "| season 4 |" in capsys.readouterr().out
+
+
+def test_small_worlds_are_played(capsys: pytest.CaptureFixture[str]) -> None:
+    worlds.main(["--trials", "2", "--shorter", "100"])
+    assert capsys.readouterr().out.count("of 2 |") == 7
+
+
+def test_a_live_trial_decides_as_in_the_small_world() -> None:
+    world = replace(worlds.WORLDS["small noise"], decisions=30)
+    y = np.stack([world.outcomes(7)])
+    live = Trial.create(world.spec("people").model_copy(update={"seed": 7}), MemoryStore())
+    for i, p in enumerate(worlds.trial(world, y, [7], "people")[0]):
+        decision = live.ask(f"person {i}")
+        np.testing.assert_allclose([*decision.probabilities.values()], p, atol=1e-9)
+        live.tell(decision.id, {"outcome": float(y[0, i, int(decision.arm.split()[1])])}, confirm=True)
+
+
+def test_outcomes_without_noise_do_not_hide_the_best_arm() -> None:
+    """Where outcomes never scattered, an arm that was not tried was once taken to be like the others."""
+    world, seeds = replace(worlds.WORLDS["no noise"], decisions=150), range(90_005, 90_011)
+    y = np.stack([world.outcomes(seed) for seed in seeds])
+    last = worlds.trial(world, y, seeds, "people")[:, -1]
+    assert (last.argmax(-1) == np.argmax(world.means)).all()
 
 
 def test_processes_are_killed_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:

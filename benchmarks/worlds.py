@@ -1,0 +1,140 @@
+"""Small worlds that anybody would try first, played by trial files as a newcomer would write them.
+
+    python -m benchmarks.worlds [--trials 50] [--world NAME ...] [--shorter 1]
+
+One decision is asked for and its outcome told before the next. The functions that decide are the live ones, for all
+trials at once: a live trial with the same seed and outcomes takes the same decisions. Found: the best arm has the
+largest probability at the end. The promise is broken where the expected reward of a decision is below the control's by
+more than the tolerance. Regret is what was lost by not giving the best arm, in expectation under the probabilities.
+Shapes: S trials, K arms.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from drimed import TrialSpec, streams
+from drimed.models.offer import Outcome
+from drimed.numerics.arrays import FloatArray
+from drimed.trial.events import Created, Draft, chain
+from drimed.trial.spec import User
+from drimed.trial.state import TrialState
+
+ROUND_OFF = 1e-9
+
+
+@dataclass(frozen=True)
+class SmallWorld:
+    """Arms with fixed means; the first one is the control."""
+
+    means: tuple[float, ...]
+    decisions: int
+    tolerance: float
+    sd: float | None = None  # of normal noise; None: outcomes are 0 or 1
+    kinds: tuple[str, ...] = ("people", "field")
+
+    def outcomes(self, seed: int) -> FloatArray:
+        """Of every arm at every decision, whoever decides: (decisions, K)."""
+        rng, size = streams.generator(seed, "outcomes"), (self.decisions, len(self.means))
+        if self.sd is None:
+            return (rng.random(size) < np.array(self.means)).astype(np.float64)
+        return np.asarray(self.means + self.sd * rng.standard_normal(size))
+
+    def spec(self, kind: str) -> TrialSpec:
+        """The trial file: people come once each; a field is one site, asked again and again."""
+        arms: dict[str, dict[str, str]] = {f"arm {k}": {} for k in range(len(self.means))}
+        return TrialSpec.read(
+            {
+                "name": "world",
+                "decisions": "any number",
+                "metrics": {"outcome": {} if self.sd is not None else {"range": [0, 1]}},
+                "arms": arms,
+                "control": next(iter(arms)),
+                "preference": {"outcome": 1},
+                "tolerance": {"relative": 0.0, "absolute": self.tolerance},
+                "model": {"kind": kind},
+                "users": {} if kind == "people" else {"site": {}},
+            }
+        )
+
+
+WORLDS = {
+    "small noise": SmallWorld(means=(4.0, 3.0, 3.5, 5.0, 6.0), decisions=500, tolerance=0.3, sd=0.1),
+    "no noise": SmallWorld(means=(4.0, 3.0, 3.5, 5.0, 6.0), decisions=500, tolerance=0.3, sd=0.0),
+    "website": SmallWorld(means=(0.10, 0.13, 0.08), decisions=3000, tolerance=0.03, kinds=("people", "paper")),
+}
+HEADINGS = ("world", "policy", "best arm found", "regret ± se", "control", "promise broken, of 10,000")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table: means over trials."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=50)
+    parser.add_argument("--first", type=int, default=90_000, help="seed of the first trial")
+    parser.add_argument("--world", choices=WORLDS, nargs="*", default=list(WORLDS))
+    parser.add_argument("--shorter", type=int, default=1, help="divides the number of decisions")
+    options = parser.parse_args(arguments)
+    seeds = range(options.first, options.first + options.trials)
+    print(f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
+    for name in options.world:
+        whole = WORLDS[name]
+        world = replace(whole, decisions=whole.decisions // options.shorter)
+        y = np.stack([world.outcomes(seed) for seed in seeds])  # (S, decisions, K)
+        for policy in (*world.kinds, *(["Beta-Thompson"] if world.sd is None else [])):
+            p = trial(world, y, seeds, policy) if policy in world.kinds else beta_thompson(y, seeds[0])
+            print(f"| {name} | {policy} | {' | '.join(judged(world, p))} |", flush=True)
+
+
+def judged(world: SmallWorld, p: FloatArray) -> list[str]:
+    """Cells of the table, from probabilities (S, decisions, K)."""
+    means = np.array(world.means)
+    expected = p @ means
+    regret = (means.max() - expected).sum(-1)
+    found = np.count_nonzero(p[:, -1].argmax(-1) == means.argmax())
+    broken = 1e4 * np.mean(expected < means[0] - world.tolerance - ROUND_OFF)
+    error = regret.std(ddof=1) / np.sqrt(len(regret))
+    return [f"{found} of {len(p)}", f"{regret.mean():.3g} ± {error:.2g}", f"{p[..., 0].mean():.3f}", f"{broken:.3g}"]
+
+
+def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], kind: str) -> FloatArray:
+    """Probabilities of all decisions by a trial file: (S, decisions, K)."""
+    draft = Draft(Created(world.spec(kind).plain(), 0, np.__version__))
+    (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="worlds")
+    state = TrialState.start(created)
+    names = [f"person {i}" if kind == "people" else "site" for i in range(world.decisions)]
+    state = state.with_users((name, User()) for name in dict.fromkeys(names) if name not in state.users)
+    policy, problem, S = state.policy, state.problem, len(seeds)
+    learned = policy.init(problem.shape, (S,))
+    width = policy.draws_needed(problem.shape)
+    draws = np.stack([streams.uniforms(seed, "policy", 0, world.decisions, width) for seed in seeds])
+    chosen = np.zeros((S, world.decisions, len(world.means)))
+    for i, name in enumerate(names):
+        offer = problem.offer([state.profile(name)], [None], [None]).broadcast((S, 1))
+        learned = policy.begin_episode(learned, offer) if i == 0 else policy.settle(learned)
+        draw = policy.decide(learned, offer, draws[:, i : i + 1])
+        learned = policy.commit(learned, offer, draw)
+        outcome = np.take_along_axis(y[:, i], draw.action, -1)[..., None]  # (S, 1, 1)
+        learned = policy.observe(learned, offer, draw.action, Outcome(outcome[..., 0], outcome))
+        chosen[:, i] = draw.probabilities[:, 0, : len(world.means)]
+    return chosen
+
+
+def beta_thompson(y: FloatArray, seed: int) -> FloatArray:
+    """The arm of the largest draw from Beta posteriors with uniform priors: (S, decisions, K), one-hot."""
+    S, L, K = y.shape
+    successes, failures, chosen = np.ones((S, K)), np.ones((S, K)), np.zeros(y.shape)
+    rng = streams.generator(seed, "beta")
+    for i in range(L):
+        arm = rng.beta(successes, failures).argmax(-1)
+        chosen[np.arange(S), i, arm] = 1.0
+        successes += chosen[:, i] * y[:, i]
+        failures += chosen[:, i] * (1 - y[:, i])
+    return chosen
+
+
+if __name__ == "__main__":
+    main()
