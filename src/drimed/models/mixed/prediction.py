@@ -128,6 +128,7 @@ def as_fit(belief: Belief, pulls: FloatArray, round: int, delta: float) -> Fit:
     """
     size = belief.mean.shape[-2] * belief.mean.shape[-1]
     V_inv, prior = (c.reshape(*c.shape[:-4], size, size) for c in (belief.covariance, belief.prior))
+    V_inv = 0.5 * (V_inv + np.swapaxes(V_inv, -1, -2))  # round-off is not symmetric
     gained = log_determinant(prior, "the prior covariance of the arms' means")
     gained = gained - log_determinant(V_inv, "the posterior covariance of the arms' means")
     radius = np.sqrt(2 * np.log(1 / delta) + np.maximum(gained, 0.0) + chdtri(size, delta))
