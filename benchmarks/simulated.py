@@ -17,7 +17,7 @@ from drimed.simulation.instances import Instance, authors_instance, quantile_con
 from drimed.simulation.runner import simulate
 from drimed.simulation.worlds import Setting, World
 
-LEFT_OUT = ("dri_field", "dri_people")
+LEFT_OUT = ("dri_field", "dri_people", "rebandit")
 FASTER = {"published_dri_med": 4.0, "oful": 12.0}  # times, for each decision
 
 

@@ -34,15 +34,15 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path(drimed.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 CAPS = {  # name in CONTRIBUTING.md -> most
-    "lines of src/": 36_800,
-    "modules of src/": 127,
-    "lines of tests/": 32_900,
+    "lines of src/": 36_000,
+    "modules of src/": 126,
+    "lines of tests/": 31_000,
     "lines of documents": 2_600,
     "`Trial.ask`, files": 30,
     "`Trial.ask`, functions": 150,
-    "a sheet told by the command line, files": 36,
+    "a sheet told by the command line, files": 30,
     "POST ask, files": 36,
-    "the overview page, files": 70,
+    "the overview page, files": 60,
 }
 USERS = ("north", "hill", "river")
 NEAR = 0.1  # relative difference that a number in CONTRIBUTING.md may have to what is measured
