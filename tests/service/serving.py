@@ -127,7 +127,7 @@ def processes(store: str, log: Path, *flags: str) -> Iterator[Processes]:
     finally:
         started.send_signal(signal.SIGTERM)  # none, if it has ended
         try:
-            started.wait(30)
+            started.wait(75)  # running requests have a grace of 30 s, and then everything ends
         except subprocess.TimeoutExpired:
             for pid in [*Processes(address, log, started).workers(), started.pid]:
                 os.kill(pid, signal.SIGKILL)
