@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from typing import Any
 
 import httpx
@@ -104,6 +105,7 @@ def test_expired_revoked_foreign_and_mangled_tokens_are_refused(running: Running
     auth.revoke_token(store, "revoked")
     other = "drimed_" + text.split("_")[1] + "_" + "A" * 43
     before = ok(http.get(T, headers=good))["events"]
+    time.sleep(0.02)  # longer than one of them was to last
     bad = [
         soon["Authorization"],
         revoked["Authorization"],
