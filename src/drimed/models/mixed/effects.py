@@ -238,7 +238,7 @@ class FittedModel:
         return _Sums(layout, total[0], clusters, np.moveaxis(total[2], 0, -3) if own else total[2], total[1])
 
     def _own_effects(self, sums: _Sums) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """What own effects add at each node: rows on theta (..., T, B, M, P), shift and variance (..., T, B)."""
+        """Parts of own effects at each node: rows on theta (..., T, B, M, P), shift and variance (..., T, B)."""
         structure, cells, fitted = self.structure, self.evidence.cells, self.evidence.fitted
         v = fitted.variance[..., structure.own.family]  # (..., B, M, q)
         total: list[Any] = [0.0, 0.0, 0.0]

@@ -36,9 +36,7 @@ class Thompson:
     """
 
     points: int = 256
-    even: float = (
-        0.0  # share of the probability that all allowed arms have alike, to answer questions about each of them
-    )
+    even: float = 0.0  # share of the probability that all allowed arms have alike, to learn about each of them
 
     reference: ClassVar[str] = "Thompson 1933"
     randomisation: ClassVar[Randomisation] = "closed form"
