@@ -51,7 +51,6 @@ SHOWN = {
     "holds.0.99": "{:.3f}",
     "width.0.99": "{:.0f}",
     "held_at_all_times": "{:.3f}",
-    "times_as_wide": "{:.2f}",
 }
 
 

@@ -23,9 +23,9 @@ from drimed.rehearsal.forecast import CHANCES, is_shown, play_on
 from drimed.rehearsal.play import Season, StoppingMonitor, member, play
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.trial_world import TrialWorld
+from drimed.trial.problem import Layers
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import Counts, Episode, TrialState
-from drimed.trial.store import Layers
 
 SPEC: dict[str, Any] = {
     "name": "drawn", "metrics": {"yield": {"spread": 10.0}}, "arms": {"old": {}, "new": {}, "other": {}},

@@ -16,7 +16,7 @@ LARGEST_SHARE = 1 / 3  # of the time that it takes to load everything
 VERBS = ("--help", "--version", "policies", "trial --help", "trial template", "token --help", "serve --help")
 LOAD_ALL = (
     "from drimed.cli.main import VERBS, load; [load(verb) for verb in VERBS]; "
-    "import drimed.trial.trial, drimed.trial.sql_store, drimed.service.app"
+    "import drimed.trial.trial, drimed.trial.store, drimed.service.app"
 )
 
 

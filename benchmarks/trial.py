@@ -24,8 +24,7 @@ from benchmarks.measure import Part, Row, Size, Spread, clock_seconds, compared,
 from drimed.records import Decision, Event, Report
 from drimed.reports.page import write_report
 from drimed.trial import export
-from drimed.trial.sql_store import SqlStore
-from drimed.trial.store import open_store
+from drimed.trial.store import Store, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
@@ -84,7 +83,7 @@ def _pairs(address: str, pairs: int, repeats: int) -> Row:
 
 
 @contextmanager
-def _bare(store: SqlStore) -> Iterator[Callable[[Event], None]]:
+def _bare(store: Store) -> Iterator[Callable[[Event], None]]:
     """Write one event as the store does, in one durable transaction, with nothing before it and nothing around it."""
     with store.create("bare"):
         pass
@@ -173,7 +172,7 @@ def _open(file: Path) -> None:
     store.close()
 
 
-def without_sync(store: SqlStore) -> None:
+def without_sync(store: Store) -> None:
     """Do not wait for the disk."""
 
     @sa.event.listens_for(store._engine, "engine_connect")

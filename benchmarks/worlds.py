@@ -18,13 +18,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from drimed import TrialSpec, streams
+from drimed.models.mixed.effects import FittedModel, effects_of_users
+from drimed.models.mixed.learner import Field
 from drimed.models.offer import Outcome
 from drimed.numerics.arrays import FloatArray
+from drimed.policies.policy import Policy
 from drimed.trial.events import Created, Draft, chain
 from drimed.trial.spec import User
 from drimed.trial.state import TrialState
 
 ROUND_OFF = 1e-9
+AS_NUMBERS = "people, as numbers"  # yes or no as 0 and 1 in the Gaussian model
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,15 @@ class SmallWorld:
             return (rng.random(size) < np.array(self.means)).astype(np.float64)
         return np.asarray(self.means + self.sd * rng.standard_normal(size))
 
-    def spec(self, kind: str) -> TrialSpec:
+    def spec(self, kind: str, *, as_numbers: bool = False) -> TrialSpec:
         """The trial file: people come once each; a field is one site, asked again and again."""
+        binary = {"range": [0, 1]} if as_numbers or kind == "paper" else {"kind": "yes/no"}
         arms: dict[str, dict[str, str]] = {f"arm {k}": {} for k in range(len(self.means))}
         return TrialSpec.read(
             {
                 "name": "world",
                 "decisions": "any number",
-                "metrics": {"outcome": {} if self.sd is not None else {"range": [0, 1]}},
+                "metrics": {"outcome": {} if self.sd is not None else binary},
                 "arms": arms,
                 "control": next(iter(arms)),
                 "preference": {"outcome": 1},
@@ -65,9 +70,24 @@ class SmallWorld:
 WORLDS = {
     "small noise": SmallWorld(means=(4.0, 3.0, 3.5, 5.0, 6.0), decisions=500, tolerance=0.3, sd=0.1),
     "no noise": SmallWorld(means=(4.0, 3.0, 3.5, 5.0, 6.0), decisions=500, tolerance=0.3, sd=0.0),
-    "website": SmallWorld(means=(0.10, 0.13, 0.08), decisions=3000, tolerance=0.03, kinds=("people", "paper")),
+    "clinic": SmallWorld(means=(0.30, 0.30, 0.45), decisions=400, tolerance=0.05, kinds=("people", AS_NUMBERS)),
+    "half": SmallWorld(means=(0.50, 0.40, 0.60), decisions=1000, tolerance=0.05, kinds=("people", AS_NUMBERS)),
+    "hardly any failure": SmallWorld(
+        means=(0.97, 0.60, 0.60), decisions=400, tolerance=0.1, kinds=("people", AS_NUMBERS)
+    ),
+    "website": SmallWorld(
+        means=(0.10, 0.13, 0.08), decisions=3000, tolerance=0.03, kinds=("people", AS_NUMBERS, "paper")
+    ),
 }
-HEADINGS = ("world", "policy", "best arm found", "regret ± se", "control", "promise broken, of 10,000")
+HEADINGS = (
+    "world",
+    "policy",
+    "best arm found",
+    "regret ± se",
+    "control",
+    "promise broken, of 10,000",
+    "95 % ranges hold",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,8 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         world = replace(whole, decisions=whole.decisions // options.shorter)
         y = np.stack([world.outcomes(seed) for seed in seeds])  # (S, decisions, K)
         for policy in (*world.kinds, *(["Beta-Thompson"] if world.sd is None else [])):
-            p = trial(world, y, seeds, policy) if policy in world.kinds else beta_thompson(y, seeds[0])
-            print(f"| {name} | {policy} | {' | '.join(judged(world, p))} |", flush=True)
+            held = ""
+            if policy in world.kinds:
+                p, held = trial(world, y, seeds, policy)
+            else:
+                p = beta_thompson(y, seeds[0])
+            print(f"| {name} | {policy} | {' | '.join(judged(world, p))} | {held} |", flush=True)
 
 
 def judged(world: SmallWorld, p: FloatArray) -> list[str]:
@@ -100,9 +124,10 @@ def judged(world: SmallWorld, p: FloatArray) -> list[str]:
     return [f"{found} of {len(p)}", f"{regret.mean():.3g} ± {error:.2g}", f"{p[..., 0].mean():.3f}", f"{broken:.3g}"]
 
 
-def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], kind: str) -> FloatArray:
-    """Probabilities of all decisions by a trial file: (S, decisions, K)."""
-    draft = Draft(Created(world.spec(kind).plain(), 0, np.__version__))
+def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: str) -> tuple[FloatArray, str]:
+    """Probabilities of all decisions by a trial file: (S, decisions, K); and the share of ranges that hold."""
+    kind = policy_name.split(",")[0]
+    draft = Draft(Created(world.spec(kind, as_numbers=policy_name == AS_NUMBERS).plain(), 0, np.__version__))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="worlds")
     state = TrialState.start(created)
     names = [f"person {i}" if kind == "people" else "site" for i in range(world.decisions)]
@@ -120,7 +145,13 @@ def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], kind: str) -> 
         outcome = np.take_along_axis(y[:, i], draw.action, -1)[..., None]  # (S, 1, 1)
         learned = policy.observe(learned, offer, draw.action, Outcome(outcome[..., 0], outcome))
         chosen[:, i] = draw.probabilities[:, 0, : len(world.means)]
-    return chosen
+    learner = policy.learner if isinstance(policy, Policy) else None
+    if not isinstance(learner, Field):
+        return chosen, ""
+    low, high = effects_of_users(FittedModel.of(learner, policy.settle(learned).evidence), offer).likely
+    true = (np.array(world.means) - world.means[0])[:, None]  # (K, 1)
+    held = ((low <= true) & (true <= high))[:, 0, 1 : len(world.means), :1]
+    return chosen, f"{held.mean():.3f}"
 
 
 def beta_thompson(y: FloatArray, seed: int) -> FloatArray:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import drawn_trials, forecast, worlds
+from benchmarks import doses, drawn_trials, forecast, goals, outcomes, worlds
 from benchmarks.__main__ import PARTS, run
 from docs import draw, pictures
 
@@ -37,14 +37,41 @@ def test_forecasts_are_measured_beside_what_happened(capsys: pytest.CaptureFixtu
 
 def test_small_worlds_are_played(capsys: pytest.CaptureFixture[str]) -> None:
     worlds.main(["--trials", "2", "--shorter", "100"])
-    assert capsys.readouterr().out.count("of 2 |") == 7
+    each = [len(world.kinds) + (world.sd is None) for world in worlds.WORLDS.values()]  # policies
+    assert capsys.readouterr().out.count("of 2 |") == sum(each)
+
+
+def test_worlds_of_outcomes_are_played_by_all_policies() -> None:
+    small = replace(outcomes.WORLDS["sites 30 %"], seasons=2, each=2)
+    for policy in outcomes.POLICIES:
+        result = outcomes.played(small, policy, [0, 1])
+        assert len(outcomes.row(result)) == len(outcomes.HEADINGS) - 3
+        assert ((result.control >= 0) & (result.control <= 1) & (result.lost >= -1e-12)).all()
+
+
+def test_ranges_of_doses_and_a_field_of_them_are_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    doses.main(["ranges", "--trials", "2", "--response", "drawn", "jump"])
+    assert capsys.readouterr().out.count("±") == 2 * 2 * 4
+    plots = [f"1999\t{10 + x}\t{x}\t{topo}\tR{i % 3 + 1}" for topo in doses.TOPOGRAPHY for i, x in enumerate(range(9))]
+    (tmp_path / "plots.txt").write_text("\n".join(["year\tyield\tnitro\ttopo\trep", *plots]))
+    doses.main(["field", "--trials", "2", "--seasons", "2", "--data", str(tmp_path / "plots.txt")])
+    out = capsys.readouterr().out
+    assert out.count("±") == 2 * 2 * 2 * 2
+    assert "hilltop: 10.00, 100.00," in out  # a straight line of 1 for each kilogram
+    doses.main(["report", "--seasons", "1", "--out", str(tmp_path / "report")])
+    assert "dose-chart" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_goals_are_measured_beside_a_balanced_trial(capsys: pytest.CaptureFixture[str]) -> None:
+    goals.main(["--trials", "2", "--seasons", "2"])
+    assert capsys.readouterr().out.count("%") == 2 * 2 * 3 * 3
 
 
 def test_a_live_trial_decides_as_in_the_small_world() -> None:
     world = replace(worlds.WORLDS["small noise"], decisions=30)
     y = np.stack([world.outcomes(7)])
     live = Trial.create(world.spec("people").model_copy(update={"seed": 7}), MemoryStore())
-    for i, p in enumerate(worlds.trial(world, y, [7], "people")[0]):
+    for i, p in enumerate(worlds.trial(world, y, [7], "people")[0][0]):
         decision = live.ask(f"person {i}")
         np.testing.assert_allclose([*decision.probabilities.values()], p, atol=1e-9)
         live.tell(decision.id, {"outcome": float(y[0, i, int(decision.arm.split()[1])])}, confirm=True)
@@ -54,7 +81,7 @@ def test_outcomes_without_noise_do_not_hide_the_best_arm() -> None:
     """Where outcomes never scattered, an arm that was not tried was once taken to be like the others."""
     world, seeds = replace(worlds.WORLDS["no noise"], decisions=150), range(90_005, 90_011)
     y = np.stack([world.outcomes(seed) for seed in seeds])
-    last = worlds.trial(world, y, seeds, "people")[:, -1]
+    last = worlds.trial(world, y, seeds, "people")[0][:, -1]
     assert (last.argmax(-1) == np.argmax(world.means)).all()
 
 

@@ -57,7 +57,7 @@ assert verify(store, trial.name).ok
 # What is done with each extra. Deciding compiles the kernels anew in each environment: that is done with two.
 USE = {
     "": DECIDE + WITHOUT,
-    "sim": "from drimed.simulation import results_page, sweep; import jinja2, joblib, matplotlib",
+    "sim": "from drimed.reports import results_page; from drimed.simulation import sweep; import jinja2, joblib",
     "cluster": "import dask, distributed",
     "trial": TRIAL,
     "postgres": "import psycopg; from drimed import open_store; psycopg.pq.version(); open_store('t.db').close()",
@@ -72,7 +72,7 @@ from drimed.service.app import create_app
 from drimed.service.settings import Settings
 assert create_app(Settings(store="t.db")).routes
 """,
-    "client": "from drimed import AsyncClient, Client; Client('http://127.0.0.1:1', token='t').close()",
+    "client": "from drimed import Client; Client('http://127.0.0.1:1', token='t').close()",
     "excel": "import openpyxl",
     "docs": "import furo, myst_parser, sphinx",
 }

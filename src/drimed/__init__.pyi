@@ -2,7 +2,6 @@
 # `from module import name as name`, or, where the public name is another, `name = _name`.
 
 from drimed import records as records
-from drimed.client import AsyncClient as AsyncClient
 from drimed.client import Client as Client
 from drimed.errors import AccessError as AccessError
 from drimed.errors import BatchError as BatchError
@@ -51,7 +50,6 @@ from drimed.rehearsal.forecast import forecast as forecast
 from drimed.simulation.instances import Instance as Instance
 from drimed.simulation.instances import authors_instance as authors_instance
 from drimed.simulation.instances import draw_instance as draw_instance
-from drimed.simulation.instances import given_control as given_control
 from drimed.simulation.instances import quantile_control as quantile_control
 from drimed.simulation.runner import RunRecord as RunRecord
 from drimed.simulation.runner import simulate as simulate

@@ -1,19 +1,17 @@
-"""The service from Python: `Client`, and `AsyncClient` for asyncio.
+"""A Python client of the HTTP service.
 
-Both have the same methods. A request that fails on the way is made again, which is safe since every write carries an
+A request that fails on the way is made again, which is safe since every write carries an
 Idempotency-Key: its `key`, or one that is made. Writes that can be tried take `dry_run`, and those that refuse unlikely
 values take `confirm`. Refusals of the service are raised as drimed's own errors.
 """
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import math
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +27,7 @@ try:
 except ModuleNotFoundError as error:
     raise errors.MissingExtraError(str(error.name), "client") from error
 
-__all__ = ["AccessError", "AsyncClient", "Client", "ServiceError"]
+__all__ = ["AccessError", "Client", "ServiceError"]
 
 T = TypeVar("T")
 
@@ -218,7 +216,7 @@ class Client:
         return read(records.Head, self._get(trial, "head"))
 
     def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
-        """Write every decision with its outcome to a file: csv, json or xlsx."""
+        """Write every decision with its outcome to a file: csv or xlsx."""
         response = self._send("GET", _address(trial, "export"), params={"format": form}, timeout=None)
         Path(path).write_bytes(response.content)
         return Path(path)
@@ -271,34 +269,6 @@ class Client:
                     raise ServiceError(f"no answer from {request.url}: {error!r}") from error
             wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
             self._sleep(max(wait, min(60.0, float(after))) if after.isdigit() else wait)
-
-
-class AsyncClient:
-    """The methods of `Client`, awaited; each call runs in a thread. Tasks of one loop may share it."""
-
-    def __init__(self, address: str = "http://127.0.0.1:8000", **settings: Any) -> None:
-        self._client = Client(address, **settings)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._client.close()
-
-    async def log(self, trial: str, *, page: int = 500, **search: Any) -> AsyncIterator[Event]:
-        """The events, fetched page by page: of some `kinds`, of a `user`, `newest_first`."""
-        events = self._client.log(trial, page=page, **search)
-        while (event := await asyncio.to_thread(next, events, None)) is not None:
-            yield event
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        method = getattr(self._client, name)
-
-        @functools.wraps(method)
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.to_thread(method, *args, **kwargs)
-
-        return call
 
 
 # Requests

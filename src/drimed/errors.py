@@ -23,18 +23,25 @@ A message names the field, what was expected, what came, and where it helps, wha
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 from drimed.records import Fault, Path
 
-MOST_NAMES = 60  # that a message lists: all policies, but not all users of a large trial
+MOST_NAMES, LONGEST = 60, 100  # that a message lists: all policies, but not all users of a large trial; characters
+MOST_COMPARED = 500  # names in search of one that was probably meant
 
 
 class DrimedError(Exception):
     """Base of everything below: catch this to catch all of drimed's own errors."""
 
     _faults: tuple[Fault, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is, from another process: the arguments of an error are not those that made it."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -77,16 +84,20 @@ class ShapeError(InputError):
 class UnknownNameError(InputError):
     """A name that is not in the list it should be in."""
 
-    def __init__(
-        self, kind: str, name: str, known: Iterable[str], field: Path = (), meant: str | None = None, message: str = ""
-    ) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], field: Path = (), message: str = "") -> None:
         self.kind, self.name = kind, name
+        super().__init__(message or f"unknown {kind} {name[:LONGEST]!r}{self._hint(name, known)}", field)
+
+    @staticmethod
+    def _hint(name: str, known: Iterable[str]) -> str:
+        """The name that was probably meant, and the first ones that are known."""
         names = sorted(known)
-        close = [meant] if meant else difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+        # Similarity is slow: among many names, the one that was meant begins like this one.
+        near = names if len(names) <= MOST_COMPARED else [n for n in names if n[:1] == name[:1]][:MOST_COMPARED]
+        close = difflib.get_close_matches(name[:LONGEST], near, n=1, cutoff=0.4)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        shown = ", ".join(names[:MOST_NAMES]) or "none"
-        super().__init__(message or f"unknown {kind} {name!r}{hint} Known: {shown}{more}", field)
+        return f"{hint} Known: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"
 
 
 class UnknownDecisionError(UnknownNameError):

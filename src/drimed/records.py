@@ -16,13 +16,17 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
 # States of a decision: no outcome yet, some metrics, all, the rest will not come.
 STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
+OPEN, AMENDED = "open", "amended"  # the outcome may still come; it was amended
+SEARCHES = (*STATES, OPEN, AMENDED)
+DEFAULT_STORE = "drimed.db"
 ENOUGH_SEASONS = 2  # with outcomes of an arm and of its control, before the arm is called better or worse
 LONGEST_KEY = 200  # characters of an idempotency key
 
 Path = tuple[str | int, ...]  # from the top of a file or request to a field
 Context = Mapping[str, float | str]
 Plots = Mapping[str, Sequence[str]] | Sequence[str]  # block -> plots, or plots
-Values = Mapping[str, float | None]  # metric -> value
+Told = float | bool | str | None  # a value of a metric as it is told: yes, "7 of 20"; None: none, or taken back
+Values = Mapping[str, Told]  # metric -> value
 T = TypeVar("T")
 
 
@@ -102,24 +106,6 @@ class Report:
     control: Values | None = None  # of the control plot, where feedback is `difference`
 
 
-@dataclass(frozen=True, kw_only=True)
-class TellRequest:
-    """Outcomes to record together, all or none."""
-
-    reports: Sequence[Report]
-    confirm: bool = False  # accept unlikely values
-
-
-@dataclass(frozen=True, kw_only=True)
-class AmendRequest:
-    """A correction of an outcome; None takes a value back."""
-
-    report: Report
-    reason: str
-    saw: Report | None = None  # values that the correction is about; refused if one of them has changed since
-    confirm: bool = False
-
-
 # Decisions and outcomes
 
 
@@ -130,6 +116,11 @@ class Interval:
     estimate: float
     low: float
     high: float
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is of the control itself, which has no effect."""
+        return self.estimate == self.low == self.high == 0
 
 
 @dataclass(frozen=True)
@@ -167,6 +158,36 @@ class Decision(Record):
         """From JSON data."""
         effects = data["effects"] and {arm: read(Interval, e) for arm, e in data["effects"].items()}
         return read(Decision, {**data, "effects": effects})
+
+
+@dataclass(frozen=True)
+class DecisionRow:
+    """One row of the table of decisions, which follows from the log."""
+
+    decision: int
+    seq: int  # of its own event
+    user: str
+    plot: str | None
+    block: str | None
+    arm: str
+    state: str  # pending, partial, complete or missing
+    amended: bool = False
+
+
+@dataclass(frozen=True)
+class Search:
+    """Conditions on decisions; an empty field matches all."""
+
+    user: str = ""
+    arm: str = ""
+    state: str = ""  # one of SEARCHES
+    plot: str = ""
+    block: str = ""
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """States that are searched for; empty: all."""
+        return (PENDING, PARTIAL) if self.state == OPEN else () if self.state in ("", AMENDED) else (self.state,)
 
 
 @dataclass(frozen=True)
@@ -239,6 +260,7 @@ class Member:
     control: str | dict[str, float] | None
     arms: list[str] | None
     group: str | None
+    metrics: list[str] | None = None  # that are measured for it
     cohort: str | None = None
     attributes: dict[str, float | str] | None = None
     blocks: dict[str, list[str]] | None = None  # block -> its plots
@@ -377,10 +399,12 @@ class Claim(Record):
     rule: str
     kind: str  # superiority, non_inferiority, equivalence, futility or harm
     on: str  # "reward" or a metric
+    by: str  # all, group or user
     who: str  # all users, a group or a user
     arm: str
     low: float | None  # None: nothing can be told yet
     high: float | None
+    alpha: float  # the range fails at all looks together at most so often
     margin: float
     distance: float | None  # of the range from where it must be, in the unit of what is measured
     met: bool

@@ -31,7 +31,7 @@ def test_policies_lists_every_policy_with_reference_and_information() -> None:
     assert "published_dri_med" in RUNNER.invoke(app, ["policies"], env={"COLUMNS": "200"}).stdout
 
 
-ARRAYS = ("numpy", "scipy", "numba", "sqlalchemy", "alembic", "fastapi", "uvicorn", "polars", "matplotlib")
+ARRAYS = ("numpy", "scipy", "numba", "sqlalchemy", "alembic", "fastapi", "uvicorn", "polars")
 WITHOUT_ARRAYS = [
     "--help",
     "--version",

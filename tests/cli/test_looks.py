@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from drimed.cli.console import console
+from drimed.reports import wording
+from drimed.trial.events import Draft, Foreseen
 from drimed.trial.store import open_store
+from drimed.trial.trial import Trial
 from tests.cli.commanding import CommandLine
 from tests.trial.forging import NAME
 from tests.trial.test_stopping import SUPERIOR, create, drifting, play
@@ -37,6 +40,20 @@ def test_a_look_is_shown_in_eighty_columns_and_recorded(line: CommandLine) -> No
     assert "rules met: the split dressing is better" in line.ok("log", NAME, "--limit", "2")
     assert "2 looks taken again" in line.ok("verify", NAME)
     assert f"stopping rules that are met: {LONG}" in line.ok("status", NAME)
+
+
+def test_a_look_says_how_much_longer_it_takes_and_which_arms_are_set_aside(
+    line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console.width = 400
+    assert f"How much longer will it take? `drimed trial rehearse {NAME}` makes a forecast." in line.ok("look", NAME)
+    with Trial(NAME, open_store(str(line.folder / "t.db"))).writing("ann") as tx:
+        tx.append([Draft(Foreseen(12, 200, "With 80 % chance an arm is shown to be better by season 19."))])
+    monkeypatch.setattr(wording, "set_aside", lambda analysis: [f"bad is set aside in {analysis.status.name}"])
+    shown = line.ok("look", NAME)
+    assert "by season 19 (forecast from season 12 with 200 rehearsals)." in shown
+    assert f"bad is set aside in {NAME}" in shown
+    assert "set aside" not in line.ok("look", NAME, "--json")
 
 
 def test_a_model_that_is_wrong_is_told_by_the_look_the_status_and_the_why(tmp_path: Path) -> None:

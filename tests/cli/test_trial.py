@@ -48,7 +48,7 @@ def test_a_dry_run_shows_and_writes_nothing(line: CommandLine) -> None:
     line.ok("ask", "maize-nitrogen", sheet, "--user", "north", "--episode", "1")
     before = line.status("maize-nitrogen")["events"]
     assert "Nothing was recorded" in line.ok("ask", "maize-nitrogen", sheet, "--dry-run")
-    outcome = line.write("o.json", json.dumps([{"decision": 1, "yield": 9.0, "leaching": 30.0}]))
+    outcome = line.write("o.csv", "decision,yield,leaching\n1,9.0,30.0\n")
     assert "Nothing was written" in line.ok("tell", "maize-nitrogen", outcome, "--dry-run")
     line.ok("missing", "maize-nitrogen", "--decision", "1", "--reason", "x", "--dry-run")
     assert "Nothing was written" in line.ok("init", str(line.folder / "t.toml"), "--dry-run")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.competitors.losan import LOSAN
+from drimed.competitors.losan import OnlineRegression
 from drimed.errors import ConfigError
 from drimed.models.offer import Outcome, Shape, make_offer
 from drimed.policies.registry import make
@@ -16,7 +16,7 @@ from tests.worlds import SMALL, world
 FIRST = np.zeros(1, np.intp)
 
 
-def after(learner: LOSAN, *outcomes: tuple[list[float], float]) -> Any:
+def after(learner: OnlineRegression, *outcomes: tuple[list[float], float]) -> Any:
     evidence = learner.start(Shape(d=len(outcomes[0][0]), K=1, M=1, H=1))
     for x, y in outcomes:
         offer = make_offer(features=[x], control=[1.0])
@@ -25,7 +25,7 @@ def after(learner: LOSAN, *outcomes: tuple[list[float], float]) -> Any:
 
 
 def test_the_worked_outcomes() -> None:
-    learner = LOSAN()
+    learner = OnlineRegression()
     one, two = after(learner, ([1.0], 2.0)), after(learner, ([1.0], 2.0), ([1.0], 1.0))
     assert one.ridge.theta.tolist() == [1.0]
     assert two.ridge.theta == pytest.approx([1.0])
@@ -36,7 +36,7 @@ def test_the_worked_outcomes() -> None:
 
 def test_an_outcome_from_far_out_weighs_less() -> None:
     """x = 4 from V = 1 has weight 1/4: a row of x = 1 and y = .5."""
-    far = after(LOSAN(), ([4.0], 2.0))
+    far = after(OnlineRegression(), ([4.0], 2.0))
     assert far.ridge.V.tolist() == [[2.0]]
     assert far.ridge.theta.tolist() == [0.25]
     assert far.losses == pytest.approx(0.5 * 0.25 / 2)
@@ -46,7 +46,7 @@ def test_it_is_the_regret_equality() -> None:
     """sum_s (w_s residual_s)^2 (1 - D_s^2) is the minimum of the regularised loss, as in the paper's proof."""
     rng = np.random.default_rng(0)
     learner, data = (
-        LOSAN(noise_bound=0.5),
+        OnlineRegression(noise_bound=0.5),
         [(rng.standard_normal(3).tolist(), rng.standard_normal()) for _ in range(20)],
     )
     V, b, losses, left, weighted = learner.ridge_penalty * np.eye(3), np.zeros(3), 0.0, 0.0, []
@@ -68,7 +68,7 @@ def test_it_is_the_regret_equality() -> None:
 def test_the_set_holds_and_is_narrower_than_that_of_the_bound_where_noise_is_small() -> None:
     """256 runs, each of which may fail with probability .2: more than 67 failures have probability .01."""
     rng = np.random.default_rng(2)
-    learner, runs, d = LOSAN(noise_bound=2.0), 256, 6
+    learner, runs, d = OnlineRegression(noise_bound=2.0), 256, 6
     theta = rng.standard_normal((runs, d))
     theta /= np.linalg.norm(theta, axis=-1, keepdims=True)
     evidence, failed = learner.start(Shape(d=d, K=1, M=1, H=1), (runs,)), np.zeros(runs, bool)
@@ -92,6 +92,6 @@ def test_optimism_with_it_loses_less_than_with_the_bound() -> None:
 
 
 def test_nothing_is_taken_back() -> None:
-    learner = LOSAN()
+    learner = OnlineRegression()
     with pytest.raises(ConfigError, match="simulations only"):
         learner.remove(after(learner, ([1.0], 2.0)), make_offer(features=[[1.0]], control=[1.0]), FIRST, Outcome())

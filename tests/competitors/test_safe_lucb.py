@@ -8,7 +8,7 @@ import numpy as np
 from drimed.competitors.safe_lucb import SafeLUCB
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.policies.guards.base import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRICTED, AskRule
+from drimed.policies.guards.base import CONTROL_ONLY, RESTRICTED, AskRule
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
@@ -28,10 +28,10 @@ def narrow(round: int = 4) -> Fit:
 
 
 def oful(fit: Fit, offer: Any, asked: list[BoolArray | None] | None = None) -> AskRule:
-    def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
+    def ask(mask: BoolArray | None) -> FloatArray:
         if asked is not None:
             asked.append(mask)
-        return OFUL().propose(fit, offer, Ask(mask, penalty))
+        return OFUL().propose(fit, offer, Ask(mask))
 
     return ask
 
@@ -64,24 +64,6 @@ def test_the_control_is_allowed_although_it_is_not_certified() -> None:
     assert not GUARD.safe(fit, mixed).any()
     guarded = GUARD.apply(None, fit, mixed, oful(fit, mixed))
     assert guarded.probabilities.tolist() == [0.0, 0.5, 0.5]
-
-
-def test_the_first_rounds_are_the_control() -> None:
-    guard = SafeLUCB(tolerance=TENTH, control_rounds=4)
-    guarded = guard.apply(None, narrow(round=4), r1_offer(), oful(narrow(), r1_offer()))
-    assert guarded.probabilities.tolist() == E3.tolist()
-    assert int(guarded.reason) == CONTROL_FIRST
-    assert "first rounds" in REASONS[CONTROL_FIRST]
-    later = guard.apply(None, narrow(round=5), r1_offer(), oful(narrow(), r1_offer()))
-    assert later.probabilities.tolist() == E1.tolist()
-
-
-def test_a_horizon_sets_the_number_of_first_rounds() -> None:
-    assert SafeLUCB().first_rounds == 0
-    assert SafeLUCB(horizon=1000).first_rounds == 100
-    assert SafeLUCB(horizon=10_000).first_rounds == 464
-    assert SafeLUCB(horizon=1000, control_rounds=7).first_rounds == 7
-    assert SafeLUCB(horizon=1000, control_rounds=0).first_rounds == 0
 
 
 def test_every_arm_played_keeps_the_promise() -> None:

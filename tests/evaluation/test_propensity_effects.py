@@ -10,7 +10,7 @@ import pytest
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.confidence_sequences import Band
-from drimed.evaluation.effects import (
+from drimed.evaluation.propensity_effects import (
     Scores,
     asymptotic_band,
     effect_scores,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import ndtri
-from scipy.stats import f, kurtosistest, rankdata
+from scipy.stats import f, rankdata
 
 from drimed.errors import ConfigError
 from drimed.evaluation import residual_checks
@@ -48,7 +48,6 @@ def right(seed: int = 0, noise: str = "normal", M: int = 1) -> dict[str, Any]:
         "group": GROUP,
         "season": SEASON,
         "covariates": {"rain": rain, "x": x, "ph": ph},
-        "fitted": rng.standard_normal((K, M))[arm],
     }
 
 
@@ -80,7 +79,7 @@ def wrong(what: str, seed: int, size: float = 1.5) -> dict[str, Any]:
 
 
 def test_a_model_that_is_right_raises_alarms_at_the_stated_rate() -> None:
-    """At 10 % for 26 checks together; 60 runs: above 22 % with a chance of 0.3 %."""
+    """At 10 % for 24 checks together; 60 runs: above 22 % with a chance of 0.3 %."""
     rate = np.mean([bool(alarms(right(i), alpha=0.1)) for i in range(60)])
     assert 0.01 < rate < 0.22
 
@@ -125,13 +124,35 @@ def test_a_line_between_seasons_is_found_where_the_seasons_lie_on_it() -> None:
 def test_spread_that_differs_is_found() -> None:
     given = right(3)
     given["values"][given["arm"] == 1] *= 4
-    assert next(c.name for c in alarms(given)) in ("spread by arm", "spread by fitted mean")
-    given = right(4)
-    given["values"] *= np.exp(2 * given["fitted"])
-    assert "spread by fitted mean" in [c.name for c in alarms(given)] or "spread by arm" in [
-        c.name for c in alarms(given)
-    ]
-    assert not any(c.serious for c in alarms(given) if c.name.startswith("spread"))
+    found = alarms(given)
+    assert found[0].name == "spread by arm"
+    assert not found[0].serious
+
+
+def claimed(seed: int, noise: str = "normal") -> dict[str, Any]:
+    """Outcomes whose noise was claimed, of unit variance, with means by arm that were fitted."""
+    given = right(seed, noise, M=2)
+    given["values"] /= {"normal": 1.0, "skewed": np.sqrt(2)}[noise]
+    return given | {"design": np.repeat((given["arm"][:, None] == np.arange(K)).astype(float)[:, None, :], 2, 1)}
+
+
+def test_the_arm_and_metric_whose_noise_is_not_as_claimed_are_named() -> None:
+    given = claimed(0)
+    given["values"][given["arm"] == 1, 0] *= 2.5
+    found = {c.name: c for c in alarms(given)}
+    assert set(found) == {"noise under 1", "spread by arm"}
+    assert found["noise under 1"].found.startswith("yield: outcomes under 1 scatter more than assumed (")
+    assert not found["noise under 1"].serious
+    given["values"] *= 0.5
+    assert {(c.name, c.metric) for c in alarms(given)} >= {(f"noise under {k}", "cost") for k in range(K)}
+    assert not alarms(right(0) | {"values": 2.5 * right(0)["values"]}), "nothing was claimed"
+
+
+@pytest.mark.parametrize("noise", ["normal", "skewed"])
+def test_noise_that_is_as_claimed_is_rarely_doubted(noise: str) -> None:
+    """At 10 %; 40 runs: 25 % and more with a chance of 0.5 %."""
+    found = [[c for c in alarms(claimed(i, noise), alpha=0.1) if c.name.startswith("noise")] for i in range(40)]
+    assert np.mean([bool(x) for x in found]) < 0.25
 
 
 def test_outcomes_of_a_user_that_follow_each_other_are_found() -> None:
@@ -145,7 +166,7 @@ def test_outcomes_of_a_user_that_follow_each_other_are_found() -> None:
     assert "correlation 0." in found[0].found
 
 
-def test_one_outlier_is_named_by_its_row_and_is_not_called_heavy_tails() -> None:
+def test_one_outlier_is_named_by_its_row() -> None:
     given = right(6)
     given["values"][17] = 12.0
     found = alarms(given)
@@ -155,21 +176,13 @@ def test_one_outlier_is_named_by_its_row_and_is_not_called_heavy_tails() -> None
     assert "decision 118" in named[0].found
 
 
-def test_heavy_tails_are_found_and_do_not_withdraw_a_promise() -> None:
-    found = alarms(right(1, "heavy"))
-    assert "tails" in [c.name for c in found] or "outlier" in [c.name for c in found]
-    assert not any(c.serious for c in found)
-
-
-@pytest.mark.parametrize(("many", "name"), [(2, "two values"), (5, "small counts")])
-def test_outcomes_that_are_not_continuous_are_named(many: int, name: str) -> None:
+@pytest.mark.parametrize("many", [2, 5])
+def test_spread_and_outliers_of_outcomes_with_few_values_are_not_judged(many: int) -> None:
     given = right(7)
-    given["outcomes"] = np.random.default_rng(0).integers(0, many, (N, 1)).astype(float)
-    given["values"] = given["outcomes"] - given["outcomes"].mean()
-    found = alarms(given)
-    assert [c.name for c in found] == [name]
-    continuous = right(7) | {"outcomes": right(7)["values"]}
-    assert not alarms(continuous)
+    given["outcomes"] = (np.random.default_rng(0).random((N, 1)) < 0.02) * float(many - 1)
+    given["values"] = (given["outcomes"] - given["outcomes"].mean()) / given["outcomes"].std()
+    assert not alarms(given)
+    assert alarms(given | {"outcomes": None})
 
 
 def stream(seed: int, group: float = 0.0) -> dict[str, Any]:
@@ -228,12 +241,10 @@ def test_the_f_test_is_that_of_two_regressions() -> None:
     assert p == pytest.approx(f.sf((small - large) / (more - few) / (large / (60 - more)), more - few, 60 - more))
 
 
-def test_tails_and_ranks_are_those_of_scipy() -> None:
+def test_ranks_are_those_of_scipy() -> None:
     """Which is not used, because it takes most of a second to load."""
     n, rng = 30, np.random.default_rng(30)
-    for x in (rng.standard_normal(n), rng.standard_t(3, n), rng.random(n), rng.integers(0, 4, n).astype(float)):
-        expected = kurtosistest(x, alternative="greater").pvalue
-        assert residual_checks._heavy_tails(x)[0] == pytest.approx(expected, rel=1e-9)
+    for x in (rng.standard_normal(n), rng.integers(0, 4, n).astype(float)):
         np.testing.assert_array_equal(residual_checks._normal_scores(x), ndtri((rankdata(x) - 0.5) / n))
 
 
@@ -263,7 +274,6 @@ def test_the_advice_depends_on_what_the_model_has() -> None:
     assert told == 'the model has no season level: use [model] kind = "field", or use control plots'
     assert all(c.advice == "" for c in check_residuals(Residuals(**given)) if not c.alarm)
     assert "does not cover this" in said("season", kind="field", terms={"season"})
-    assert "takes it for chance which season comes first" in said("trend", kind="field", terms={"season"})
 
 
 def test_the_advice_is_what_the_trial_file_lacks() -> None:
@@ -284,7 +294,7 @@ def test_a_covariate_that_lacks_a_role_is_given_it() -> None:
     assert rain("line", "noise").endswith('add "level" to affects under [context.rain]')
     assert rain("arms", "level").endswith('add "effects" to affects under [context.rain]')
     assert "does not cover this" in rain("arms", "level", "effects")
-    assert 'kind = "field", with "level" in affects under [context.rain]' in rain("line", "noise", kind="paper")
+    assert 'kind = "field", and add "level" to affects under [context.rain]' in rain("line", "noise", kind="paper")
     assert "declare rain" in said("rain: line", kind="field")
 
 

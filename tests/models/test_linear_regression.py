@@ -125,19 +125,6 @@ def test_without_weighting_an_offer_is_seen_without_its_noise() -> None:
         assert (not np.array_equal(p[0], p[1])) == differs
 
 
-@pytest.mark.parametrize("feedback", ["reward", "vector"])
-@pytest.mark.parametrize("batch", [2, 3])
-def test_an_offer_shared_by_a_batch_teaches_each_member_the_arm_it_played(feedback: str, batch: int) -> None:
-    """With two arms and a batch of two, the arms of the offer must not be taken for the members of the batch."""
-    policy = learning(Learner(feedback=feedback))
-    action = (np.arange(batch) % 2)[:, None]
-    factor = np.arange(1, batch + 1).astype(np.float64)[:, None]
-    together = policy.observe(policy.init(SHAPE, (batch,)), OFFER, action, Outcome(factor, Y * factor[..., None]))
-    for s in range(batch):
-        alone = policy.observe(policy.init(SHAPE), OFFER, action[s], Outcome(factor[s], Y * factor[s][:, None]))
-        np.testing.assert_allclose(policy.theta(together)[s], policy.theta(alone), rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("weighting", "feedback", "offer", "outcome", "message"),
     [
@@ -179,8 +166,8 @@ def test_an_outcome_that_would_poison_the_sums_is_refused(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"weighting": "knwon"}, r"weighting must be one of .*'known'.*, got 'knwon'"),
-        ({"feedback": "vec"}, r"feedback must be one of .*'vector'.*, got 'vec'"),
+        ({"weighting": "knwon"}, r"weighting must be .*'known'.*, got 'knwon'"),
+        ({"feedback": "vec"}, r"feedback must be .*'vector'.*, got 'vec'"),
         ({"discount": 0.0}, r"discount must be in \(0, 1\], got 0.0"),
         ({"discount": 1.01}, r"discount must be in \(0, 1\], got 1.01"),
         ({"discount": np.nan}, r"discount must be in \(0, 1\], got nan"),
@@ -230,14 +217,14 @@ def equal_states(one: State, other: State, *, rtol: float) -> None:
         np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * max(scale, 1.0), err_msg=name)
 
 
-WHOLE = [(w, f, False) for w in ("none", "known", "learned") for f in ("reward", "vector")]
+WHOLE = [(w, f, False) for w in ("none", "known") for f in ("reward", "vector")] + [("learned", "vector", False)]
 
 
 @pytest.mark.parametrize(
     ("weighting", "feedback", "partial"), [*WHOLE, ("none", "vector", True), ("known", "vector", True)]
 )
 def test_what_was_learned_from_an_outcome_can_be_taken_back(weighting: str, feedback: str, partial: bool) -> None:
-    policy = learning(Learner(weighting=weighting, feedback=feedback, refits="converged"))
+    policy = learning(Learner(weighting=weighting, feedback=feedback))
     rng = np.random.default_rng(4)
     state = policy.init(SHAPE)
     for i in range(12):
@@ -256,9 +243,8 @@ def test_what_was_learned_from_an_outcome_can_be_taken_back(weighting: str, feed
         equal_states(back, state, rtol=1e-9)
 
 
-@pytest.mark.parametrize("feedback", ["reward", "vector"])
-def test_with_converged_refits_the_settled_state_is_a_fixpoint_and_free_of_order(feedback: str) -> None:
-    policy = learning(Learner(weighting="learned", feedback=feedback, refits="converged"))
+def test_with_learned_noise_the_settled_state_is_free_of_order() -> None:
+    policy = learning(Learner(weighting="learned"))
     rng = np.random.default_rng(6)
     seen = []
     for i in range(40):
@@ -274,8 +260,7 @@ def test_with_converged_refits_the_settled_state_is_a_fixpoint_and_free_of_order
         return policy.settle(state)
 
     first = settled(list(range(40)), often=False)
-    again = policy.settle(first)
-    np.testing.assert_allclose(policy.theta(again), policy.theta(first), rtol=1e-6)
+    assert policy.settle(first) is first
     for order, often in ((list(range(39, -1, -1)), False), (list(rng.permutation(40)), True)):
         other = settled(order, often=often)
         np.testing.assert_allclose(policy.theta(other), policy.theta(first), rtol=1e-6)

@@ -139,5 +139,5 @@ def test_a_bad_offer_of_maps_is_refused(change: dict[str, Any], error: type[Drim
 
 @pytest.mark.parametrize("field", ["d", "K", "M", "H"])
 def test_a_shape_without_something_is_refused(field: str) -> None:
-    with pytest.raises(ConfigError, match=f"{field} must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match=f"{field} must be a number from 1"):
         Shape(**({"d": 2, "K": 2, "M": 2, "H": 2} | {field: 0}))

@@ -127,23 +127,3 @@ def test_without_a_place_for_its_cache_it_is_told_that_every_process_compiles(
         exec(BODY, scope)
         total_of(scope["body"])(np.ones(2))
     assert [record.message for record in caplog.records] == [kernels.UNCACHED]
-
-
-def test_the_time_that_a_thread_spends_on_kernels_is_counted_there_and_nowhere_else() -> None:
-    scope: dict[str, Any] = {}
-    exec(BODY, scope)
-    made, before, seen = total_of(scope["body"]), kernels.spent(), list[kernels.Spent]()
-
-    def use() -> None:
-        made(np.ones(2))
-        seen.append(kernels.spent())
-        made(np.ones(3))
-        seen.append(kernels.spent())
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-    assert seen[0].clock > 0
-    assert seen[0].processor > 0
-    assert seen[1] == seen[0], "a kernel that is there costs nothing"
-    assert kernels.spent() == before

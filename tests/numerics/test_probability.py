@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drimed.errors import InputError
 from drimed.numerics import probability
 from drimed.numerics.arrays import FloatArray
 
@@ -56,10 +55,3 @@ def test_sample_returns_the_arm_whose_interval_holds_the_draw(p: FloatArray, u: 
     assert p[arm] > 0
     assert p[:arm].sum() <= u + 1e-14
     assert u < p[: arm + 1].sum() + 1e-14
-
-
-def test_a_mask_without_arms_is_refused() -> None:
-    with pytest.raises(InputError, match="available must leave at least one arm"):
-        probability.check_mask(np.array([[True, False], [False, False]]))
-    mask = np.array([[True, False], [False, True]])
-    assert probability.check_mask(mask) is mask

@@ -65,7 +65,7 @@ def test_the_rule_and_the_policy_run_a_trial(folder: Path, policy: str) -> None:
 
 def test_the_rule_of_the_page_is_right(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
-    rule = load("my_rules:InverseGap", trusted=True)(sharpness=10.0)
+    rule = load("my_rules:InverseGap")(sharpness=10.0)
     del sys.modules["my_rules"]
     # R1: means .5, .1, .38, so that the gaps are .4 and .12: 1 / (3 + 4) = .142857 and 1 / (3 + 1.2) = .238095.
     np.testing.assert_allclose(rule.propose(r1_fit(), r1_offer(), Ask()), [0.619048, 0.142857, 0.238095], atol=5e-7)

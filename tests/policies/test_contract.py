@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import NumericalError
-from drimed.models.linear_regression import Evidence, Learner
 from drimed.models.mixed.learner import Field, FieldEvidence
-from drimed.models.noise_estimation import absorb
 from drimed.models.offer import Offer, Outcome, Shape
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.guards.margin import Tolerance
@@ -32,7 +30,7 @@ POLICIES |= {
     "dri_med, discounted": make("dri_med", discount=0.9),
 }
 # Noise that is learned, from either feedback, with rules that mix, play one arm, or ask for the noise themselves.
-LEARNED = ("dri_med", "dri_imed", "dri_med_reward", "w_oful", "v_ts", "w_ids")
+LEARNED = ("dri_med", "dri_imed", "v_oful", "v_ts")
 POLICIES |= {f"{name}, learned noise": make(name, weighting="learned") for name in LEARNED}
 POLICIES["dri_med, learned noise, forgetting"] = make("dri_med", weighting="learned", discount=0.8)
 POLICIES["dri_med, learned noise, certain"] = make("dri_med", weighting="learned", guard="certain")
@@ -311,9 +309,7 @@ def evidence(state: Any) -> dict[str, Any]:
     """What was learned from outcomes, without what only says when to fit again."""
     if isinstance(getattr(state, "evidence", None), FieldEvidence):
         return {"theta": state.evidence.fitted.theta}
-    if isinstance(known := getattr(state, "evidence", None), Evidence) and known.noise is not None:
-        state = replace(state, evidence=replace(known, noise=absorb(known.noise)))  # rows that wait belong to the sums
-    passing = ("age", "recent", "waiting", "refitted", "seen")
+    passing = ("age", "changes", "fitted")
     return {
         name: array
         for name, array in to_arrays(state).items()
@@ -329,15 +325,9 @@ def assert_same_evidence(one: Any, other: Any, *, rtol: float) -> None:
         np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * max(scale, 1e-3), err_msg=name)
 
 
-def converged(policy: AnyPolicy) -> AnyPolicy:
-    if isinstance(policy, Policy) and isinstance(policy.learner, Learner) and policy.learner.weighting == "learned":
-        return replace(policy, learner=replace(policy.learner, refits="converged"))
-    return policy
-
-
 # Learned noise forgets the order of the data when it is fitted until it stands still, which is to 1e-8 of the model.
 # Rules and guards learn nothing from outcomes: one policy for each learner is enough.
-SETTLING = {policy.traits.learner: converged(policy) for policy in reversed(POLICIES.values())}
+SETTLING = {policy.traits.learner: policy for policy in reversed(POLICIES.values())}
 ONCE = pytest.mark.parametrize("policy", SETTLING.values(), ids=SETTLING)
 
 
@@ -399,7 +389,7 @@ def test_settling_twice_is_settling_once(policy: AnyPolicy) -> None:
         settled = policy.settle(step.after)
         assert_same_evidence(policy.settle(settled), settled, rtol=1e-5)
         learner = getattr(policy, "learner", None)
-        if not isinstance(learner, Field) and getattr(learner, "refits", "") != "converged":
+        if not isinstance(learner, Field) and policy.traits.weighting != "learned":
             assert settled is step.after
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from drimed import streams
-from drimed.competitors.solid import SOLID
-from drimed.errors import ConfigError, InputError, ShapeError
+from drimed.errors import InputError, ShapeError
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Floor, Offer, Outcome, Shape, Unit, make_offer
@@ -21,8 +20,9 @@ from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy, State, evenly
 from drimed.policies.protocol import from_arrays, to_arrays
 from drimed.policies.registry import make
+from drimed.policies.rules.base import Floors, one_of_the_plots, raised
 from drimed.policies.rules.med import MED
-from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld
+from drimed.simulation.trial_world import Deviations, FieldSetting, FieldWorld, maps_by_name
 from tests.worlds import SMALL
 
 # Users with the same offer
@@ -62,6 +62,7 @@ def test_users_who_are_alike_get_what_each_would_get_alone(rule: MED, floors: bo
 
 # Blocks of one, two and three plots, and a site that has two blocks.
 SITE = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3])
+USER = np.array([0, 0, 0, 1, 2, 3, 4, 4, 4, 4, 4])
 BLOCK = np.array([0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1])
 N = len(SITE)
 
@@ -70,26 +71,80 @@ def uniforms(*shape: int) -> np.ndarray:
     return np.random.default_rng(3).random(shape)
 
 
-def test_whatever_the_order_each_number_is_uniform() -> None:
+@pytest.mark.parametrize("alone", [np.zeros(N, bool), np.isin(USER, [0, 4])])
+def test_whatever_the_order_each_number_is_uniform(alone: np.ndarray) -> None:
     """As the first number goes around the circle, so does each of the others, and meets every part of it once."""
     parts = 8 * N
     order = np.broadcast_to(uniforms(20, 1, N, 1), (20, parts, N, 1))
     turn = np.broadcast_to((np.arange(parts) / parts + 1e-6)[:, None, None], order.shape)
-    found = evenly(np.concatenate([turn, order], -1), SITE, BLOCK)
+    found = evenly(np.concatenate([turn, order], -1), SITE, USER, BLOCK, alone)
     met = np.sort(np.round(found * parts).astype(int) % parts, axis=1)
     assert (met == np.arange(parts)[:, None]).all()
 
 
 def test_together_they_are_evenly_spaced() -> None:
-    found = evenly(uniforms(50, N, 2), SITE, BLOCK)
+    found = evenly(uniforms(50, N, 2), SITE, USER, BLOCK)
     assert ((found >= 0) & (found < 1)).all()
     np.testing.assert_allclose(np.diff(np.sort(found, -1), axis=-1), 1 / N)
 
 
 @pytest.mark.parametrize("plots", [2, 3, 4])
 def test_plots_of_a_block_are_as_far_apart_as_they_can_be(plots: int) -> None:
-    found = evenly(uniforms(50, 6 * plots, 2), np.repeat(np.arange(6), plots), 0).reshape(50, 6, plots)
+    site = np.repeat(np.arange(6), plots)
+    found = evenly(uniforms(50, 6 * plots, 2), site, site, 0).reshape(50, 6, plots)
     np.testing.assert_allclose(np.diff(np.sort(found, -1), axis=-1), 1 / plots)
+
+
+def test_plots_of_a_user_are_exactly_as_far_apart_beside_any_others() -> None:
+    own = USER == 4  # five plots in two blocks, of eleven plots in all
+    found = np.sort(evenly(uniforms(50, N, 2), SITE, USER, BLOCK, own)[:, own], -1)
+    np.testing.assert_allclose(np.diff(found, axis=-1, append=found[:, :1] + 1), 1 / 5)
+
+
+def with_plots(arms: int, floor: Floor | None = None, control: int = 1) -> tuple[Policy, State, Offer]:
+    """A field of users with 7, 5 and 3 plots in blocks, that knows nothing yet but the scale of effects."""
+    user = np.repeat([0, 1, 2], [7, 5, 3])
+    maps = maps_by_name(arms, 1)
+    offer = make_offer(maps=maps, preference=np.ones((15, 1)), control=np.eye(arms)[control], user=user)
+    offer = replace(offer, unit=Unit(user=user, group=user, block=np.arange(15) // 2), floor=floor)
+    policy = make("dri_field", guard="off")
+    assert isinstance(policy, Policy)
+    state = policy.init(Shape(d=1 + arms, K=arms, M=1, H=3), (500,))
+    return policy, policy.settle(policy.begin_episode(state, offer)), offer.broadcast((500, 15))
+
+
+def test_a_user_with_as_many_plots_as_arms_has_its_control_on_one_and_every_arm_its_chance() -> None:
+    policy, state, offer = with_plots(arms=5)
+    draw = policy.decide(state, offer, uniforms(500, 15, 2))
+    control = (draw.action == 1).astype(float)
+    per_user = np.add.reduceat(control, [0, 7, 12], -1)
+    assert (per_user[:, :2] >= 1).all()
+    assert (per_user[:, 2] == 0).any(), "three plots have no room for five arms"
+    given = (draw.action[..., None] == np.arange(5)).mean(0)  # (15, 5)
+    p = draw.probabilities[0]
+    assert np.abs(given - p).max() < 4.5 * np.sqrt(p * (1 - p) / 500).max()  # 75 shares: a false alarm in 2,000
+
+
+def test_a_rule_that_never_gives_the_control_is_raised_to_one_plot_of_each_user() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(4), (6, 5))
+    p[..., 2], control = p[..., 2] * rng.choice([0.0, 1.0], (6, 5)), np.eye(4)[2]
+    p /= p.sum(-1, keepdims=True)
+    offer = make_offer(features=np.broadcast_to(np.eye(4), (5, 4, 4)), control=control, user=np.zeros(5, int))
+    least = one_of_the_plots(offer, offer.user)
+    assert least.tolist() == [0.2] * 5
+    given_up = p[..., 2] < 0.05
+    assert (raised(p, offer, None, least)[given_up] == p[given_up]).all(), "the control may hardly be the best"
+    found = raised(p, replace(offer, floor=Floors(plot="always").after(np.zeros(5))), None, least)
+    assert (raised(p, offer, None, least)[~given_up] == found[~given_up]).all()
+    np.testing.assert_allclose(found.sum(-1), 1.0)
+    np.testing.assert_allclose(found[..., 2], np.maximum(p[..., 2], 0.2))
+    others = np.delete(found, 2, -1) * np.delete(p, 2, -1).sum(-1, keepdims=True)
+    np.testing.assert_allclose(others, np.delete(p, 2, -1) * np.delete(found, 2, -1).sum(-1, keepdims=True))
+    none = Floors(plot="never").after(np.zeros(5))
+    assert not one_of_the_plots(replace(offer, floor=none), offer.user).any()
+    lottery = replace(offer, control=np.full((5, 4), 0.25))
+    assert not one_of_the_plots(lottery, offer.user).any()
 
 
 def test_blocks_are_told_apart_by_the_unit_of_an_offer() -> None:
@@ -192,26 +247,6 @@ def test_neither_unit_nor_level_changes_a_decision(unit: float, level: float) ->
     np.testing.assert_array_equal(before, after)
 
 
-def test_an_amended_outcome_of_an_earlier_season_is_as_if_it_had_come_so() -> None:
-    policy = Policy(learner=Field(), rule=MED(), guard=Off())
-    arms = np.array([0, 1, 2, 1])
-
-    def told(first: float, amend: float | None) -> State:
-        state = policy.init(SHAPE)
-        for season in range(3):
-            state = policy.begin_episode(state, one(0))
-            for user in range(4):
-                reward = first if (season, user) == (0, 2) else 50.0 + 3 * user + 5 * season + (user * season) % 3
-                state = policy.observe(state, one(user), arms[[user]], Outcome(reward=np.array([reward])))
-        state = policy.settle(state)
-        if amend is not None:
-            state = policy.forget(state, one(2), arms[[2]], Outcome(reward=np.array([first])), late=2)
-            state = policy.observe(state, one(2), arms[[2]], Outcome(reward=np.array([amend])), late=2)
-        return replace(state, evidence=Field().ready(state.evidence, variances=True))
-
-    np.testing.assert_allclose(policy.theta(told(80.0, 55.0)), policy.theta(told(55.0, None)), atol=1e-7)
-
-
 def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviations() -> None:
     policy = Policy(learner=Field(), rule=MED(), guard=Off())
     state = policy.settle(play(policy, 4)[0])
@@ -227,8 +262,6 @@ def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviat
 
 
 def test_what_it_cannot_do_is_refused() -> None:
-    with pytest.raises(ConfigError, match="keeps sums on features"):
-        Policy(learner=Field(), rule=SOLID(), guard=Off())
     policy = Policy(learner=Field(covariates=1), rule=MED(), guard=Off())
     with pytest.raises(InputError, match="give the offer a unit"):
         policy.observe(policy.init(SHAPE), one(0), np.array([0]), Outcome(reward=np.array([1.0])))

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from drimed.errors import DrimedError, InputError, SpecError
-from drimed.rehearsal import history, scenarios
-from drimed.rehearsal.designs import Goal
+from drimed.rehearsal import scenarios
+from drimed.rehearsal.designs import Plan, parse_goal
+from drimed.rehearsal.page import assumed
+from drimed.rehearsal.past_estimates import Estimates
+from drimed.trial.past import of_rows, read_rows
+from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
 from drimed.trial.tables import Table
 
@@ -41,7 +45,6 @@ def written(tmp_path: Path, more: str) -> Path:
         ("[scenarios.a]\neffects = { newer = { yield = 1 } }\n", 13, "newer"),
         ("[scenarios.a]\nseasons = 4\nnoise = { yeild = 1 }\n", 14, "yeild"),
         ("[scenarios.a]\neffects.old = { yield = 3 }\n", 13, "is the control"),
-        ("[scenarios.a]\ndrift = 1\n", 13, "no context"),
         ("[scenarios.a]\nusers = 10\n", 13, "none join later"),
         ("[scenarios.a]\nseasons = 0\n", 13, "1"),
         ("[scenarios.a]\nsesons = 3\n", 13, "sesons"),
@@ -70,18 +73,16 @@ def test_without_a_range_the_size_of_outcomes_must_be_said() -> None:
         scenarios.usual(spec)
 
 
-def past(tmp_path: Path, text: str) -> history.History:
+def plan_with(tmp_path: Path, text: str) -> Plan:
     path = tmp_path / "past.csv"
     path.write_text(text)
-    return history.load(scenarios.load(written(tmp_path, ""))[0], path)
+    return Plan.of_files(written(tmp_path, ""), path, every_design=False, trials=2, seasons=2, seed=0)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("season,site,arm,yield\n2020,a,old,50\n", "no row for arm 'new'"),
         (PAST + ",a,old,50\n", "row 6: column 'season' is empty"),
-        (PAST + "2022,a,old,\n2022,a,new,NA\n", "row 6: season '2022' is empty"),
         (PAST + "2021,a,new,much\n", "row 6: yield must be a number"),
         ("season,arm,yield\n2020,old,50\n", "no column 'site'"),
         ("season,site,arm\n2020,a,old\n", "no column 'yield'"),
@@ -89,7 +90,16 @@ def past(tmp_path: Path, text: str) -> history.History:
 )
 def test_a_past_that_does_not_fit_is_named_with_its_row(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DrimedError, match=says):
-        past(tmp_path, text)
+        plan_with(tmp_path, text)
+
+
+def test_the_history_that_the_file_names_is_read_as_one_of_the_command_line_is(tmp_path: Path) -> None:
+    given = plan_with(tmp_path, PAST)
+    named = written(tmp_path, '[history]\nfile = "past.csv"\n')
+    plan = Plan.of_files(named, None, every_design=False, trials=2, seasons=2, seed=0)
+    assert plan.history == given.history is not None
+    assert plan.main == "as estimated from the past"
+    assert "begins with past.csv" in " ".join(assumed(plan, plan.main))
 
 
 def test_components_of_variance_are_those_of_the_table() -> None:
@@ -104,14 +114,16 @@ def test_components_of_variance_are_those_of_the_table() -> None:
         for y in range(Y) for g in range(G) for arm in ("old", "new")
     ]  # fmt: skip
     spec = TrialSpec.parse(FILE)
-    found = history.of_table(spec, Table.of(rows))
+    problem = Problem(spec)
+    past = of_rows(problem, read_rows(problem, Table.of(rows)), "past.csv", "0" * 64)
+    found = Estimates.of(spec, past)
     for name, true in sd.items():
         assert found.components[name][0] == pytest.approx(true, rel=0.25)
     assert found.components["season_arm"][0] < 1.5
-    effect = found.scenarios(spec, 4)["as estimated from the past"].effects["new"]["yield"]
+    effect = scenarios.of_past(spec, past, 4)["as estimated from the past"].effects["new"]["yield"]
     assert effect == pytest.approx(7.0, abs=0.5)  # standard error 0.16
 
 
 def test_a_goal_that_is_not_one_is_refused() -> None:
     with pytest.raises(InputError, match=r"power 0\.8"):
-        Goal.parse("certainty")
+        parse_goal("certainty")

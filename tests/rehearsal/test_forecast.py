@@ -19,6 +19,7 @@ from drimed.records import Report
 from drimed.rehearsal.forecast import BETTER, Forecast, OngoingTrials, forecast
 from drimed.rehearsal.results import Number
 from drimed.rehearsal.scenarios import Scenario, residuals_with_source
+from drimed.reports.analysis import analyse
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
@@ -160,7 +161,9 @@ def test_a_running_trial_is_rehearsed_by_its_name(tmp_path: Path) -> None:
     lines = shown.output.strip().splitlines()
     assert lines[0].startswith("assumed:")
     assert "by season 3" in lines[-1] or "already" in lines[-1]
-    refused = CliRunner().invoke(app, [*command, "--find", "seasons"])
+    said = analyse(Trial("t", open_store(store))).forecast
+    assert said == f"{lines[-1].removesuffix('.')} (forecast from season 2 with 2 rehearsals)."
+    refused = CliRunner().invoke(app, [*command, "--for", "power 0.8"])
     assert refused.exit_code != 0
     assert CliRunner().invoke(app, ["trial", "rehearse", "other", "--store", store]).exit_code != 0
 
@@ -168,8 +171,7 @@ def test_a_running_trial_is_rehearsed_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metric", "scenario", "sd", "source"),
     [
-        ({"range": [0, 1]}, {}, 0.5, "yes or no"),
-        ({"range": [0, 1]}, {"level": {"yield": 0.1}}, 0.3, "yes or no"),
+        ({"kind": "yes/no", "typical": 0.1}, {}, 0.3, "as yes/no outcomes scatter"),
         ({"range": [0, 1], "spread": 0.1}, {}, 0.1, "declared"),
         ({"range": [0, 60]}, {}, 6.34, "six deviations"),
         ({"spread": 6.0}, {"noise": {"yield": 2.0}}, 2.0, "scenario"),

@@ -11,10 +11,14 @@ from drimed.models.mixed import effects
 from drimed.records import Report
 from drimed.rehearsal.designs import own
 from drimed.rehearsal.play import Season, play
-from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
+from drimed.rehearsal.scenarios import Scenario, SimulatedTrials, of_past
 from drimed.reports.analysis import analyse
+from drimed.trial.events import HistoryRead
+from drimed.trial.past import of_rows, read_rows
+from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
+from drimed.trial.tables import Table
 from drimed.trial.trial import Trial
 
 SEEDS = (11, 12)
@@ -47,7 +51,7 @@ KNOWN: dict[str, Any] = PAPER | {"noise": {"kind": "known", "sd": {"yield": 16.0
 
 TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sites": ({}, {"effects": {"new": {"yield": 15.0}}}),
-    "two metrics, contexts, guardrail": (TWO, {"effects": {"new": {"yield": 3.0}}, "drift": 0.3}),
+    "two metrics, contexts, guardrail": (TWO, {"effects": {"new": {"yield": 3.0}}}),
     "blocks, floors": (PLOTS | {"floors": {"control": 0.2, "shrink": 0.1}}, {"effects": {"new": {"yield": 9}}}),
     "plots, budget": (PLOTS | {"policy": {"name": "dri_med", "guard": "budget"}}, {"effects": {"new": {"yield": 20}}}),
     "control plots": ({"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
@@ -61,7 +65,15 @@ TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         MIXED | {"model": {"kind": "people", "balanced": True}}, {"effects": {"new": {"yield": 15.0}}},
     ),
     "paper": (PAPER, {"effects": {"new": {"yield": 15.0}}}),
-    "paper, control plots": (PAPER | {"feedback": "difference"}, {"effects": {"new": {"yield": 15.0}}}),
+    "yes or no": (
+        {"metrics": {"yield": {"kind": "yes/no", "typical": 0.4}}, "tolerance": {"absolute": 0.2}},
+        {"effects": {"new": {"yield": 0.3}}},
+    ),
+    "people, counts and scores": (
+        MIXED | {"metrics": {"yield": {"kind": "count", "typical": 2.0}, "pain": {"kind": "score", "range": [0, 10]}},
+                 "preference": {"yield": 1.0, "pain": -0.1}, "tolerance": {"absolute": 0.8}},
+        {"effects": {"new": {"yield": 1.5}}},
+    ),
     "late": ({"floors": {"control": 0.3, "count": "user"}}, {"effects": {"new": {"yield": 15.0}}, "delay": 2}),
     "lost": ({}, {"effects": {"new": {"yield": 15.0}}, "dropout": 0.3}),
     "published": (KNOWN | {"policy": {"name": "published_dri_med"}}, {"effects": {"new": {"yield": 15.0}}}),
@@ -71,14 +83,16 @@ TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "published, contexts": (
         KNOWN | {"context": {"rain": {"typical": 2.0, "spread": 0.3}}, "policy": {"name": "published_dri_med"},
-                 "noise": KNOWN["noise"] | {"scale": "rain"}},
+                 "noise": KNOWN["noise"] | {"scale": "norm"}},
         {"effects": {"new": {"yield": 15.0}}},
     ),
 }  # fmt: skip
 
 
-def rehearsed(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[SimulatedTrials, list[Season]]:
-    world = SimulatedTrials.of(spec, Scenario.model_validate(scenario), SEEDS, seasons)
+def rehearsed(
+    spec: TrialSpec, scenario: dict[str, Any], seasons: int, past: HistoryRead | None = None
+) -> tuple[SimulatedTrials, list[Season]]:
+    world = SimulatedTrials.of(spec, Scenario.model_validate(scenario), SEEDS, seasons, past)
     return world, list(play(world, own(spec)))
 
 
@@ -105,12 +119,14 @@ def reports(spec: TrialSpec, season: Season, s: int, ids: list[int]) -> list[Rep
 def test_a_live_trial_with_the_same_draws_takes_the_rehearsed_decisions(
     more: dict[str, Any], scenario: dict[str, Any]
 ) -> None:
+    assert_as_live(TrialSpec.read(PLAIN | more), scenario)
+
+
+def assert_as_live(spec: TrialSpec, scenario: dict[str, Any], past: HistoryRead | None = None) -> list[Season]:
     """Arms exactly; probabilities to 1e-6: sums over a batch have their own round-off."""
-    seasons = 4
-    spec = TrialSpec.read(PLAIN | more)
-    world, played = rehearsed(spec, scenario, seasons)
+    world, played = rehearsed(spec, scenario, 4, past)
     arms, s = list(spec.arms), len(SEEDS) - 1
-    trial = Trial.create(spec.plain() | {"seed": SEEDS[s]}, MemoryStore())
+    trial = Trial.create(spec.plain() | {"seed": SEEDS[s]}, MemoryStore(), history=past)
     waiting: list[tuple[int, list[Report]]] = []
     for season in played:
         trial.open_episode(contexts(world, season.number, s))
@@ -122,6 +138,45 @@ def test_a_live_trial_with_the_same_draws_takes_the_rehearsed_decisions(
         while waiting and waiting[0][0] <= season.number - world.setting.delay:
             trial.tell_many(waiting.pop(0)[1], confirm=True)
     assert len({a for season in played for a in season.action.ravel().tolist()}) > 1, "not only the control"
+    return played
+
+
+LEVELS = {"north": -20.0, "south": 0.0, "hill": 20.0}
+
+
+def past_of(spec: TrialSpec, column: str) -> HistoryRead:
+    """Three seasons of every arm at three places."""
+    noise = np.random.default_rng(0).normal(0, 4, (3, 3, 3))
+    rows = [
+        {"season": 2020 + y, column: place, "arm": arm, "yield": 50 + level + 5 * y + noise[y, g, k]}
+        for y in range(3) for g, (place, level) in enumerate(LEVELS.items()) for k, arm in enumerate(spec.arms)
+    ]  # fmt: skip
+    return of_rows(Problem(spec), read_rows(Problem(spec), Table.of(rows)), "past.csv", "0" * 64)
+
+
+@pytest.mark.parametrize("arms", ["chosen", "random"])
+@pytest.mark.parametrize("column", ["user", "site", "group"])
+def test_a_rehearsed_trial_begins_with_its_history_as_the_live_one_does(column: str, arms: str) -> None:
+    grouped = {"users": {f"field {i}": {"group": name} for i, name in enumerate(("north", "south", "west"))}}
+    spec = TrialSpec.read(PLAIN | (grouped if column == "group" else {}) | {"history": {"arms": arms}})
+    scenario, past = {"effects": {"new": {"yield": 15.0}}}, past_of(spec, column)
+    first = assert_as_live(spec, scenario, past)[0]
+    assert (first.probabilities[..., 0] < 1).all()  # without it the first season is on the control
+    assert (rehearsed(spec, scenario, 1)[1][0].probabilities[..., 0] == 1).all()
+
+
+def test_places_of_the_past_keep_their_levels_and_others_are_drawn() -> None:
+    spec = TrialSpec.read(PLAIN | {"history": {"arms": "chosen"}})
+    past = past_of(spec, "site")
+    worlds = of_past(spec, past, 2)
+    scenario = worlds["as estimated from the past"]
+    assert scenario.level is not None
+    assert scenario.level["yield"] == pytest.approx(55, abs=3)  # standard error 1.3
+    trials = SimulatedTrials.of(spec, worlds["no difference"], SEEDS, 2, past)
+    north, south, west = np.moveaxis(trials.world.lasting[..., 0, 0] - trials.setting.level[0], 1, 0)
+    assert north == pytest.approx([-20, -20], abs=5)
+    assert south == pytest.approx([0, 0], abs=5)
+    assert west[0] != west[1]
 
 
 @pytest.mark.parametrize(

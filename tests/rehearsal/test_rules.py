@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConflictError
+from drimed.records import Claim
 from drimed.rehearsal import designs
 from drimed.rehearsal.play import Season, StoppingMonitor, play, record
 from drimed.rehearsal.results import Record, measures
@@ -71,7 +72,7 @@ ON_METRICS = {
     "no loss": rule("non_inferiority", metric="loss", margin=10.0),
     "worse": rule("harm", metric="loss", evidence="exact"),
 }
-NOTHING: dict[str, Any] = {"rules": []}
+NOTHING: dict[str, Any] = {"claims": []}
 STOP = rule("superiority", evidence="model", then="stop")
 LESS = {"effects": {"new": {"yield": 4.0, "loss": -30.0}, "other": {"loss": 30.0}}}
 WIDE = {"tolerance": {"relative": 0.0, "absolute": 60.0}}
@@ -139,7 +140,7 @@ def last_look(trial: Trial) -> dict[str, Any]:
 
 def ends(look: dict[str, Any]) -> list[float]:
     """Of all ranges; what cannot be told yet is infinite."""
-    found = [r[end] for said in look["rules"] for c in said["claims"] for r in c["ranges"] for end in ("low", "high")]
+    found = [claim[end] for claim in look["claims"] for end in ("low", "high")]
     return [np.inf if end is None else end for end in found]
 
 
@@ -169,10 +170,14 @@ def test_a_claim_is_false_where_the_world_says_otherwise_of_those_whom_it_is_abo
     rules = {g: rule("superiority", evidence="model", group=g, margin=m) for g, m in (("a", 0.0), ("b", 200.0))}
     spec = TrialSpec.read(PLAIN | GROUPS | {"stopping": {"rules": rules}})
     watch = StoppingMonitor(SimulatedTrials.of(spec, Scenario.model_validate(EFFECTS), SEEDS, 2))
-    own = {"arm": "new", "ranges": [{"arm": "new"}]}
-    assert not watch._is_false(0, "a", own | {"who": "a"})
-    assert watch._is_false(0, "a", {"who": "a", "arm": "other", "ranges": [{"arm": "other"}]})
-    assert watch._is_false(0, "b", own | {"who": "b"})  # it is better, but not by that margin
+
+    def is_false(who: str, arm: str) -> bool:
+        claim = Claim(who, "superiority", "reward", "group", who, arm, 0.0, 1.0, 0.05, 0.0, -1.0, met=True)
+        return watch._is_false(0, claim)
+
+    assert not is_false("a", "new")
+    assert is_false("a", "other")
+    assert is_false("b", "new")  # it is better, but not by that margin
 
 
 @pytest.mark.parametrize("more", [{}, {"delay": 1}, {"dropout": 0.2}], ids=["at once", "late", "lost"])

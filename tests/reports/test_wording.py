@@ -7,21 +7,23 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from drimed.records import Decision, Effect
+from drimed.records import Decision, Effect, Interval
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.charts import components
 from drimed.reports.effects import EVERYBODY, Component, Recommendation
+from drimed.reports.page import report
 from drimed.reports.wording import (
-    MOST_ARMS,
     MOST_NAMED,
     Words,
     _shares,
-    describe_components,
+    set_aside,
+    standing,
     summary,
     undecided,
     upcoming,
     words_of,
 )
+from drimed.trial.events import Draft, Foreseen
 from tests.reports import worlds
 
 
@@ -76,6 +78,49 @@ def test_one_season_is_not_enough_and_two_are() -> None:
     assert "Not judged yet" not in two
 
 
+def test_an_arm_without_an_answer_and_without_a_chance_is_set_aside() -> None:
+    a = worlds.one_season()
+    assert set_aside(a) == []  # every arm is drawn as often as the others
+    seldom = replace(a, next=[replace(d, probabilities={"old": 0.5, "good": 0.499, "bad": 0.001}) for d in a.next])
+    (said,) = set_aside(seldom)
+    assert said.startswith("bad is set aside without an answer: of the next 24 decisions it is expected to get 0.024.")
+    assert "would take outcomes of it and of the control in another season" in said
+    assert said in report(seldom).replace("&#34;", '"')
+    decided = replace(worlds.two_seasons(), next=seldom.next)
+    assert set_aside(decided) == []
+    bad = replace(worlds.everybody(decided, "bad"), estimate=-2.0, low=-9.0, high=5.0, likely_low=-6.0, likely_high=2.0)
+    (said,) = set_aside(replace(decided, effects=[bad]))
+    assert f"about {3 * bad.decisions} more outcomes of it" in said  # half the width needs four times the outcomes
+
+
+def test_a_trial_that_stands_on_its_control_is_told_what_would_free_a_new_one() -> None:
+    a = worlds.one_season()
+    assert standing(a, words_of(a)) == []
+    effects = {"good": Interval(2.0, -40.0, 44.0), "bad": Interval(-3.0, -60.0, 54.0)}
+    chances = {"old": 0.9, "good": 0.06, "bad": 0.04}
+    held = [replace(d, probabilities=chances, share=0.1, effects=effects) for d in a.next]
+    (said,) = standing(stands := replace(a, next=held), words_of(a))
+    assert said.startswith("The trial stands on its control, which gets 90 % of the next decisions: the guard is not")
+    ways = "would be freed by a declared spread of yield and cost, a second season or more plots"
+    assert ways in said
+    assert said.endswith("good would be given freely to s0 with an absolute tolerance of 40.")
+    assert said in summary(stands)
+    wanted = replace(a, next=[replace(d, share=1.0) for d in held])
+    assert standing(wanted, words_of(a)) == [], "the policy itself wants the control"
+
+
+def test_the_last_forecast_is_shown_and_how_to_make_one() -> None:
+    trial = worlds.grown(worlds.CLEAR, 1)
+    assert "`drimed trial rehearse t` makes a forecast" in report(analyse(trial))
+    with trial.writing("ann") as tx:
+        tx.append([Draft(Foreseen(1, 200, "With 80 % chance an arm is shown to be better by season 9."))])
+    shown = "With 80 % chance an arm is shown to be better by season 9 (forecast from season 1 with 200 rehearsals)."
+    assert shown in report(analyse(trial))
+    trial.stop(reason="enough")
+    assert analyse(trial).forecast == ""
+    assert worlds.paper().forecast == ""
+
+
 def test_effects_that_may_be_chance_are_inconclusive() -> None:
     a = worlds.field()
     effects = [effect("s0", 0.2, 2.0, significant=False), effect("s1", -1.0, 2.0, significant=False)]
@@ -101,21 +146,16 @@ def test_components_that_may_be_nothing_or_cannot_be_told_are_said_so() -> None:
     chart = components(some, words, "yield", "dt", "c")
     assert chart is not None
     assert chart.text == (
-        "yield, as standard deviations: sites differ by about 5.2 dt (3 to 12); an arm's effect differs between sites "
-        "by at most 4.6 dt; it cannot be told yet how much seasons differ and how much an arm's effect differs between "
-        "seasons."
+        "yield (dt), as standard deviations: sites differ: 5.21 (3.04 to 11.9); an arm's effect differs between sites: "
+        "at most 4.64; seasons differ: cannot be told yet; an arm's effect differs between seasons: cannot be told yet."
     )
     assert [row[1:] for row in chart.table.rows] == [
         ["5.21", "3.04", "11.9", ""],
         ["", "0", "4.64", ""],
         *[["", "", "", "cannot be told yet"]] * 2,
     ]
-    soil = Component("yield", "category 0 x arm", 0.37, 0.19, 0.86, identifiable=True)
-    explaining = replace(words, categories=("soil",), explained="what rain and soil explain")
-    assert describe_components([soil, some[0]], explaining, "dt") == (
-        ", as standard deviations: an arm's effect differs between levels of soil by about 0.37 dt (0.19 to 0.86); "
-        "beyond what rain and soil explain, sites differ by about 5.2 dt (3 to 12)"
-    )
+    soil = replace(words, categories=("soil",)).component("category 0 x arm")
+    assert soil == "an arm's effect differs between levels of soil by"
 
 
 def test_of_many_arms_the_summary_names_those_given_most() -> None:
@@ -165,12 +205,9 @@ def test_identical_next_decisions_are_one_row() -> None:
     assert unknown == [["north", "not known before the draw", "as proposed"]]
 
 
-def test_of_many_arms_the_likely_ones_have_a_column_and_the_rest_is_added_up() -> None:
+def test_of_many_arms_those_with_a_chance_have_a_column() -> None:
     arms = [f"a{k}" for k in range(50)]
     shares = dict.fromkeys(arms, 0.0) | {"a3": 0.004, "a30": 0.296, "a44": 0.7}
     found = upcoming([decision("north", None, shares)], arms, "season")
-    assert found.columns == ["user", "a30", "a44", "48 other arms", "why"]
-    assert found.rows[0][1:-1] == ["30 %", "70 %", "< 1 %"]
-    many = upcoming([decision("north", None, dict.fromkeys(arms, 0.02))], arms, "season")
-    assert many.columns[-2] == f"{50 - MOST_ARMS} other arms"
-    assert many.rows[0][-2] == f"{2 * (50 - MOST_ARMS)} %"
+    assert found.columns == ["user", "a30", "a44", "why"]
+    assert found.rows[0][1:-1] == ["30 %", "70 %"]

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
 from drimed.service import app, auth
 from drimed.service.settings import Settings
-from drimed.trial.sql_store import tokens as table
 from drimed.trial.store import open_store
+from drimed.trial.store import tokens as table
 from tests.service.conftest import Bearer
 from tests.service.serving import Running, served, wait_until
 from tests.service.test_endpoints import T, ok, problem

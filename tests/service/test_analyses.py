@@ -14,14 +14,13 @@ from drimed.errors import NumericalError
 from drimed.reports.analysis import analyse
 from drimed.service import runtime
 from drimed.service.runtime import Analyses, Trials
-from drimed.trial.sql_store import SqlStore
-from drimed.trial.store import open_store
+from drimed.trial.store import Store, open_store
 from drimed.trial.trial import Trial
 from tests.trial.trials import SMALL
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     opened = open_store(str(tmp_path / "t.db"))
     Trial.create(SMALL, opened)
     yield opened
@@ -35,7 +34,7 @@ async def newest(found: Analyses, trial: Trial, seconds: float = 30) -> Any:
     return analysis
 
 
-def test_a_state_is_analysed_once(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_is_analysed_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = _counted(monkeypatch)
 
     async def look() -> None:
@@ -53,7 +52,7 @@ def test_a_state_is_analysed_once(store: SqlStore, monkeypatch: pytest.MonkeyPat
     asyncio.run(look())
 
 
-def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_analysis_keeps_no_page_waiting(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     trial, gate, whole = Trial("small", store), threading.Event(), analyse
 
     async def look() -> None:
@@ -73,7 +72,7 @@ def test_a_slow_analysis_keeps_no_page_waiting(store: SqlStore, monkeypatch: pyt
     asyncio.run(look())
 
 
-def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_budget_the_old_analysis_is_shown(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, trial = _counted(monkeypatch), Trial("small", store)
 
     async def look() -> None:
@@ -91,7 +90,7 @@ def test_without_budget_the_old_analysis_is_shown(store: SqlStore, monkeypatch: 
     asyncio.run(look())
 
 
-def test_an_analysis_that_fails_says_why(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_analysis_that_fails_says_why(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Trial, __: Any) -> Any:
         raise NumericalError("a matrix is singular")
 
@@ -115,7 +114,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def test_large_analyses_are_let_go_when_others_come(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_analyses_are_let_go_when_others_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(3):
         Trial.create(SMALL | {"name": f"other{i}"}, store)
 

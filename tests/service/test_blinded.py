@@ -90,7 +90,7 @@ FILLED: dict[str, list[str]] = {
 }
 QUERIES = [
     *(f"arm={arm}" for arm in ARMS), "user=site+1", "state=complete", "state=amended", "limit=2", "before=5", "plot=1",
-    "format=csv", "format=json", "order=newest", "kind=decision", "kind=revealed", "cursor=3", "after=site+1",
+    "format=csv", "format=xlsx", "order=newest", "kind=decision", "kind=revealed", "cursor=3", "after=site+1",
     "decision=3", "decisions=1-12", "show=changes", "who=site+1&by=user", "on=yield", "expect=" + "0" * 64,
     "users=1", "page=1", "done=reveal", "recorded=1&again=0&waits=0", "example=1", "next=/", "dry_run=true",
 ]  # fmt: skip

@@ -44,28 +44,6 @@ def every_item(http: httpx.Client, path: str, cursor: str, **params: Any) -> lis
         params |= {cursor: page["next"]}
 
 
-def test_a_season_from_the_first_question_to_the_proof(http: httpx.Client) -> None:
-    given = ok(http.post(f"{T}/ask", json={}))["decisions"]
-    assert [g["user"] for g in given] == ["north", "south"]
-    assert sum(given[0]["probabilities"].values()) == pytest.approx(1)
-    told = ok(http.post(f"{T}/tell", json={"reports": [{"decision": g["id"], "outcome": {"yield": 5}} for g in given]}))
-    assert [(t["result"], t["state"]) for t in told["receipts"]] == [("recorded", "complete")] * 2
-    amended = ok(http.post(f"{T}/decisions/1/amend", json={"outcome": {"yield": 6}, "reason": "typo"}))
-    assert (amended["result"], amended["outcome"]) == ("amended", {"yield": 6.0})
-    assert ok(http.post(f"{T}/episodes", json={"number": 2})) == {"episode": 2}
-    third = ok(http.post(f"{T}/ask", json={"users": ["south"]}))["decisions"][0]
-    own = f"{T}/decisions/{third['id']}"
-    assert ok(http.post(f"{own}/missing", json={"reason": "hail"}))["state"] == "missing"
-    assert ok(http.get(T))["missing"] == 1
-    assert ok(http.post(f"{own}/outcome", json={"outcome": {"yield": 4.5}}))["result"] == "recorded"
-    status = ok(http.get(T))
-    numbers = (status["episode"], status["decisions"], status["complete"], status["pending"], status["amendments"])
-    assert numbers == (2, 3, 3, 0, 1)
-    proof = ok(http.get(f"{T}/verify", params={"expect": status["hash"]}))
-    assert proof["ok"]
-    assert proof["exact"] == 3
-
-
 def test_a_trial_is_changed_while_it_runs(http: httpx.Client) -> None:
     ok(http.post(f"{T}/users", json={"name": "west", "preference": {"yield": 2}, "group": "sand"}))
     ok(http.post(f"{T}/arms", json={"name": "newest", "about": "a third"}))
@@ -166,13 +144,12 @@ def test_exports_hold_every_decision(http: httpx.Client) -> None:
     answer = http.get(f"{T}/export")
     assert answer.headers["content-type"].startswith("text/csv")
     rows = list(csv.DictReader(io.StringIO(answer.text)))
-    data = ok(http.get(f"{T}/export", params={"format": "json"}))
-    assert [int(r["decision"]) for r in rows] == [r["decision"] for r in data] == [1, 2, 3, 4]
+    assert [r["decision"] for r in rows] == ["1", "2", "3", "4"]
     assert [r["probability_late"] == "" for r in rows] == [True, True, False, False]
     book = http.get(f"{T}/export", params={"format": "xlsx"})
     assert book.headers["content-disposition"].endswith('.xlsx"')
     found = [row.cells for row in read(book.content, "log.xlsx").rows]
-    assert found == [{n: v for n, v in record.items() if v not in (None, "")} for record in data]
+    assert [{n: str(v) for n, v in r.items()} for r in found] == [{n: v for n, v in r.items() if v} for r in rows]
     problem(http.get("/v1/trials/nobody/export"), 404)
 
 

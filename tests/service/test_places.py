@@ -31,17 +31,6 @@ def asked(http: httpx.Client, trial: str, **body: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_user_with_plots_has_a_decision_for_each(made: httpx.Client) -> None:
-    given = asked(made, F, contexts=BOTH, episode=1)
-    assert [(d["user"], d["plot"], d["block"]) for d in given] == [
-        ("north", "A1", "A"), ("north", "A2", "A"), ("north", "B1", "B"), ("south", None, None)
-    ]  # fmt: skip
-    assert given[0]["context"] == {"rain": 450.0, "slope": "flat"}
-    assert [d["id"] for d in asked(made, F, users=["north"], plots={"north": ["B1"]})] == [3]
-    for search, ids in ({"plot": "A2"}, [2]), ({"block": "A"}, [2, 1]), ({"block": "A", "user": "south"}, []):
-        assert [d["id"] for d in ok(made.get(f"{F}/decisions", params=search))["items"]] == ids
-
-
 def test_somebody_new_joins_with_the_question(made: httpx.Client) -> None:
     asked(made, P, users=["p1"], enrol={"p1": {"attributes": {"age": 61, "sex": "f"}, "cohort": "ward"}})
     asked(made, P, users=["p2", "p1"], enrol={"p2": {"attributes": {"sex": "m"}, "group": "clinic 2"}})
@@ -77,14 +66,6 @@ def test_a_fault_has_its_path_as_a_list(
     assert said in str(found)
     assert path in [e["path"] for e in found["errors"]]
     assert ok(made.get(trial))["decisions"] == 0
-
-
-def test_a_user_may_be_added_with_attributes_and_plots(made: httpx.Client) -> None:
-    west = {"name": "west", "attributes": {"ph": 5.5, "soil": "peat"}, "blocks": {"W": ["1", "2"]}, "group": "coast"}
-    ok(made.post(f"{F}/users", json=west))
-    (found,) = [m for m in ok(made.get(f"{F}/users"))["items"] if m["name"] == "west"]
-    assert {name: found[name] for name in west} == west
-    assert len(asked(made, F, users=["west"], contexts={"west": DRY})) == 2
 
 
 @pytest.mark.usefixtures("made")

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import json
 import threading
+import zlib
 from typing import Any
 
 import httpx
 import pytest
 
 from drimed.service.runtime import Author, purge_answers
+from drimed.trial.store import requests as kept
 from drimed.trial.verify import verify
 from tests.service.conftest import Bearer
 from tests.service.serving import Running
@@ -137,3 +140,25 @@ def test_the_newest_answers_are_kept_however_old_they_seem(running: Running) -> 
         for key in ("b", "c")
     ]
     assert [answer.headers.get("Idempotency-Replayed") for answer in repeated] == ["true", "true"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "wrong"),
+    [
+        ("busy/ask", {"users": ["site 0"]}, {"arm": "another"}),
+        ("small/tell", {"reports": [{"decision": 1, "outcome": {"yield": 5.0}}]}, {"outcome": {"yield": 6.0}}),
+    ],
+)
+def test_a_kept_answer_that_is_not_what_the_log_has_is_not_given(
+    running: Running, path: str, body: dict[str, Any], wrong: dict[str, Any]
+) -> None:
+    headers = {"Idempotency-Key": "k"}
+    ok(running.http.post(f"{T}/ask", json={"users": ["north"]}))
+    first = ok(running.http.post(f"/v1/trials/{path}", json=body, headers=headers))
+    assert ok(running.http.post(f"/v1/trials/{path}", json=body, headers=headers)) == first
+    (name,) = first
+    changed = {name: [first[name][0] | wrong]}
+    with running.service.store.transaction(write=True) as connection:
+        connection.execute(kept.update().values(answer=zlib.compress(json.dumps(changed).encode())))
+    again = problem(running.http.post(f"/v1/trials/{path}", json=body, headers=headers), 409)
+    assert "is not what the log has" in again["detail"]

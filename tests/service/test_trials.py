@@ -11,7 +11,7 @@ import pytest
 from drimed.errors import UnknownNameError
 from drimed.records import AskRequest, Decision
 from drimed.service import runtime
-from drimed.service.runtime import Author, Reply, Trials
+from drimed.service.runtime import Author, Reply, Request, Trials
 from drimed.trial import ask as asking
 from drimed.trial import state as states
 from drimed.trial.store import open_store
@@ -20,6 +20,23 @@ from drimed.trial.trial import Trial
 from tests.service.serving import Running
 from tests.service.test_endpoints import T, ok
 from tests.trial.trials import SMALL
+
+
+def test_a_trial_begins_with_the_sheet_of_the_past_that_comes_with_its_file(running: Running) -> None:
+    metric, arm = next(iter(SMALL["metrics"])), SMALL["control"]
+    spec = SMALL | {"name": "past", "history": {"sheet": f"season,site,arm,{metric}\n2021,a,{arm},1\n2021,b,{arm},2\n"}}
+    known = "Before the trial: 2 outcomes of 2 units in 1 season (in the trial file)."
+    assert known in " ".join(ok(running.http.post("/v1/trials?dry_run=true", json=spec))["notes"])
+    assert ok(running.http.post("/v1/trials", json=spec), 201)["history"].startswith(known)
+    assert "history" not in ok(running.http.get("/v1/trials/past/spec")).get("history", {})
+    wrong = spec | {"name": "wrong", "history": {"sheet": f"season,site,arm,{metric}\n2021,a,{arm},much\n"}}
+    for query in ("", "?dry_run=true"):
+        answer = running.http.post(f"/v1/trials{query}", json=wrong)
+        assert answer.status_code == 422
+        assert "row 2" in answer.text or '"row":2' in answer.text.replace(" ", "")
+    answer = running.http.post("/v1/trials", json=spec | {"name": "file", "history": {"file": "past.csv"}})
+    assert answer.status_code == 422
+    assert "put the sheet itself into the trial file" in answer.json()["detail"]
 
 
 def test_readers_do_not_wait_for_a_slow_writer(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,11 +81,11 @@ def test_only_so_many_trials_are_kept_in_memory(tmp_path: Path, monkeypatch: pyt
         Trial.create(SMALL | {"name": f"t{i}"}, store)
     for _ in range(2):
         for i in range(4):
-            kept.write(f"t{i}", lambda tx: Reply(200, bytes(len(asking.ask(tx, AskRequest())))), Author("a"))
+            request = Request(lambda tx: Reply(200, bytes(len(asking.ask(tx, AskRequest())))), Author("a"))
+            assert isinstance(kept.write(f"t{i}", [request])[0], Reply)
             assert kept.open(f"t{i}").status().decisions == 2
     assert kept.open.cache_info().currsize == 2
-    with pytest.raises(UnknownNameError):
-        kept.write("nobody", lambda _: Reply(200, b""), Author("a"))
+    assert isinstance(kept.write("nobody", [Request(lambda _: Reply(200, b""), Author("a"))])[0], UnknownNameError)
     store.close()
 
 

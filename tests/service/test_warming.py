@@ -6,15 +6,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from drimed.numerics.compiled import Spent
-from drimed.service import app, runtime
-from drimed.service.runtime import Analyses
+from drimed.service import app
 from drimed.service.settings import Settings
-from tests.service.serving import Running, modules_as_before, served
+from tests.service.serving import modules_as_before, served
 
 # The first questions and analyses of a trial like the template.
 FIRST_USE = """
@@ -25,7 +22,7 @@ from drimed.numerics import compiled as kernel
 from drimed.service import app
 from drimed.trial import template
 app.warm_up()
-before = kernel.spent()
+kernel.Kernel._compile = None  # whatever is compiled or loaded from here on fails
 trial = Trial.create(tomllib.loads(template()), MemoryStore())
 for season in range(3):
     rain = {user: {"rain": 400.0 + season} for user in trial.state().users}
@@ -33,13 +30,12 @@ for season in range(3):
     for d in given:
         trial.tell(d.id, {"yield": 8.0 + d.id % 3, "leaching": 30.0 + d.id % 5})
 analyse(trial)
-print(kernel.spent().since(before).clock)
 """
 
 
 def test_after_it_a_trial_like_the_template_finds_all_its_kernels() -> None:
-    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=True)
-    assert float(done.stdout) == 0.0
+    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_it_begins_with_the_worker_and_the_service_is_ready_before_it_ends(
@@ -66,11 +62,3 @@ def test_a_failure_is_logged_and_stops_nothing(
     monkeypatch.setattr(app, "analyse", lambda _: 1 / 0)
     app.warm_up()
     assert "could not be prepared" in caplog.text
-
-
-def test_compiling_is_not_taken_from_the_budget_of_analyses(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, spent = iter([5.0, 65.5]), iter([Spent(), Spent(80.0, 60.0)])
-    monkeypatch.setattr(runtime, "time", SimpleNamespace(thread_time=lambda: next(clock)))
-    monkeypatch.setattr(runtime, "kernel", SimpleNamespace(spent=lambda: next(spent)))
-    _, seconds = Analyses(running.service.trials, clock=lambda: 0.0)._analyse("busy", "")
-    assert seconds == pytest.approx(0.5)

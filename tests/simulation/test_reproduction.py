@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from drimed.cli.main import app
 from drimed.cli.simulate import reproduce as command
-from drimed.errors import ConfigError, UnknownNameError
+from drimed.errors import ConfigError
+from drimed.reports.results_page import reproduce
 from drimed.simulation.reproduction import DRIFTS, JUDGES, MAIN, PARTS, Reproduction
-from drimed.simulation.results_page import reproduce
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +35,7 @@ def test_every_part_has_its_numbers(small: tuple[Path, dict[str, Any]]) -> None:
             for metric in ("regret", "regret_as_published"):
                 assert numbers[metric]["q05"] <= numbers[metric]["median"] <= numbers[metric]["q95"]
             assert 0 <= numbers["violation_rate"] <= 1
-            assert 0 <= numbers["estimated_violation_rate"] <= 1
-        # Thompson sampling has no propensities.
-        assert [rows[p]["expected_violation_rate"] is None for p in ("lin_ts", "lin_med")] == [True, False]
+            assert 0 <= numbers["estimated_violation_rate_as_published"] <= 1
     assert set(told["ablations"]["quantile"]) == {"0.25", "0.5", "0.75"}
     assert set(told["ablations"]["tolerance"]) == {"0.05", "0.1", "0.2", "0.3", "0.5"}
     for shares in told["allocation"]["share"].values():
@@ -55,30 +52,10 @@ def test_each_claim_has_id_text_verdict_and_evidence(small: tuple[Path, dict[str
         assert claim["evidence"]
 
 
-def test_figures_come_as_png_and_pdf_and_stand_inside_the_page(small: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = small
-    names = [*(f"results_{d}" for d in DRIFTS), "ablation", "arm_allocation", "final_regret", "random_instances"]
-    for name in names:
-        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    page = (out / "index.html").read_text()
-    assert page.count("data:image/png;base64,") == len(names)
-    assert not re.search(r"(src|href)=\"(?!data:|#)", page), "the page must not load anything from elsewhere"
-
-
-def test_a_second_run_repeats_nothing_and_says_the_same(
-    small: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, before = small
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # drawing takes longest; the first run's stay there
-    stored: list[bool] = []
-    small_again = Reproduction(seeds=4, episodes=20)
-    reproduce(small_again, out, jobs=1, on_done=lambda done: stored.append(done.stored))
-    assert stored == [True] * len({b.key() for run in small_again.plan().values() for b in run.blocks()})
-    after = json.loads((out / "results.json").read_text())
-    before["meta"].pop("seconds of this run")
-    after["meta"].pop("seconds of this run")
-    assert after == before
+def test_figures_stand_inside_the_page(small: tuple[Path, dict[str, Any]]) -> None:
+    page = (small[0] / "index.html").read_text()
+    assert page.count('<figure class="card"') == 3 + 2 * len(DRIFTS)
+    assert not re.search(r'(src|href)="(?!#)', page), "the page must not load anything from elsewhere"
 
 
 def test_a_part_alone_leaves_other_claims_unjudged(tmp_path: Path) -> None:
@@ -91,9 +68,9 @@ def test_a_part_alone_leaves_other_claims_unjudged(tmp_path: Path) -> None:
 
 
 def test_plans_refuse_what_they_cannot_run() -> None:
-    with pytest.raises(ConfigError, match="seeds must be at least 1"):
+    with pytest.raises(ConfigError, match="seeds must be a number from 1"):
         Reproduction(seeds=0)
-    with pytest.raises(UnknownNameError, match="did you mean 'printed'"):
+    with pytest.raises(ConfigError, match="reading must be 'printed' or 'code', got 'print'"):
         Reproduction(reading="print")
 
 

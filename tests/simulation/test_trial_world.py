@@ -34,10 +34,10 @@ def test_a_field_belongs_to_its_seed() -> None:
 
 
 def test_an_outcome_is_mean_season_and_noise() -> None:
-    world = FieldWorld(FieldSetting(metrics=2, advantage=100.0, trend=2.0), [1])
+    world = FieldWorld(FieldSetting(metrics=2, advantage=100.0), [1])
     truth, plain = world.truth, FieldWorld(FieldSetting(metrics=2), [1])
     level, by_arm = truth.season_effects
-    expected = truth.lasting[0, :, 4] + 6.0 + level[0, 3] + by_arm[0, 3, 4] + truth.block_effects[0, 3, 0]
+    expected = truth.lasting[0, :, 4] + level[0, 3] + by_arm[0, 3, 4] + truth.block_effects[0, 3, 0]
     y = world.respond(3, np.full((1, 12), 4))
     np.testing.assert_allclose(y[0] - truth.noise(3)[0][0], np.repeat(expected, 2, 0))
     np.testing.assert_allclose(world.rewards - plain.rewards, np.eye(5)[4] * 100.0 * np.ones((1, 6, 5)))
@@ -80,11 +80,9 @@ def test_the_control_keeps_its_floor_in_every_decision() -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="sites must be at least 1"):
+    with pytest.raises(ConfigError, match="sites must be a number from 1"):
         FieldSetting(sites=0)
     with pytest.raises(ConfigError, match=r"floor must be in \[0, 1\), got 1"):
         FieldSetting(floor=1.0)
-    with pytest.raises(ConfigError, match="block must be a standard deviation"):
-        Deviations(block=-1.0)
-    with pytest.raises(ConfigError, match="setting must be one of"):
+    with pytest.raises(ConfigError, match="kind must be 'homogeneous' or"):
         HealthSetting(kind="other")

@@ -10,13 +10,13 @@ from typing import Any
 from unittest.mock import patch
 
 from drimed.errors import DrimedError
-from drimed.records import Event
+from drimed.records import DecisionRow, Event
 from drimed.trial import events as kinds
 from drimed.trial import transaction as opened_trials
-from drimed.trial.events import START, Draft, SnapshotTaken, hash_after, to_json
+from drimed.trial.events import START, Draft, Foreseen, SnapshotTaken, hash_after, to_json
 from drimed.trial.look_history import look_hash
 from drimed.trial.state import RecordedDecision, TrialState, grouped
-from drimed.trial.store import DecisionRow, MemoryStore, Store
+from drimed.trial.store import MemoryStore, Store
 from drimed.trial.trial import Trial
 from tests.trial.seasons import KNOWN, RAIN, SPEC
 from tests.trial.trials import outcome
@@ -54,6 +54,8 @@ def recorded(store: Store, spec: dict[str, Any] = WHOLE) -> Log:
     trial.change_preference("north", {"yield": 3.0, "cost": -1.0}, reason="prices")
     trial.change_control("south", "new", reason="a new practice")
     trial.look()
+    with trial.writing("ann") as tx:
+        tx.append([Draft(Foreseen(1, 200, "An arm is shown already."))])
     trial.change_rules(RULES | {"seasons": 9}, reason="the money ends")
     trial.open_episode(dict.fromkeys(trial.state().users, rain))
     second = trial.ask("east", key="east-2")
@@ -100,7 +102,7 @@ def shifted(events: Sequence[Event], place: int, by: int) -> Log:
     return found
 
 
-def stored(events: Sequence[Event]) -> MemoryStore:
+def stored(events: Sequence[Event]) -> Store:
     """A store that has this log."""
     store = MemoryStore()
     with store.create(NAME) as ledger:
@@ -248,6 +250,9 @@ def _call(trial: Trial, events: Log) -> None:
             trial.stop(reason=body["reason"], actor=actor)
         case kinds.REVEALED:
             trial.reveal(body.get("decision"), reason=body["reason"], actor=actor)
+        case kinds.FORECAST:
+            with trial.writing(actor) as tx:
+                tx.append([Draft(Foreseen(**body))])
         case kinds.SNAPSHOT:
             with trial.writing(actor) as tx:
                 tx.append([Draft(SnapshotTaken(tx.state.seq, body["hash"]))])

@@ -108,7 +108,6 @@ BY_MODEL = {"kind": "superiority", "evidence": "model"}
     [
         ({"policy": {"name": "uniform"}}, "does not protect users"),
         ({"policy": {"name": "v_med"}}, "does not protect users"),
-        ({"policy": {"name": "dri_med", "guard": "penalty"}}, "only discourages decisions below the control"),
         ({"policy": {"name": "published_dri_med"}, "noise": KNOWN}, "only discourages decisions below the control"),
         ({"tolerance": {"relative": 0.1}}, "the tolerance has no absolute part"),
         ({"users": {}}, "there are no users yet"),

@@ -11,6 +11,7 @@ from drimed.policies.guards.base import FAILED, REASONS
 from drimed.policies.policy import Policy
 from drimed.trial import queries
 from drimed.trial.verify import verify
+from tests.trial import extremes
 from tests.trial.playing import new
 
 
@@ -43,3 +44,8 @@ def test_a_failure_is_replayed_where_the_model_fails_again(monkeypatch: pytest.M
         assert trial.ask(user).reason == REASONS[FAILED]
     proof = verify(trial.store, trial.name)
     assert (proof.ok, proof.exact) == (True, 2)
+
+
+@pytest.mark.parametrize("n", range(extremes.WORLDS))
+def test_whatever_the_outcomes_a_trial_decides_records_and_can_be_verified(n: int) -> None:
+    extremes.check(n)

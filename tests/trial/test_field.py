@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drimed.errors import ConflictError
 from drimed.records import Decision
-from drimed.trial import snapshots
+from drimed.trial import sheets, snapshots
 from drimed.trial import transaction as opened_trials
-from drimed.trial.sql_store import SqlStore
-from drimed.trial.store import open_store
+from drimed.trial.export import records
+from drimed.trial.store import Store, open_store
+from drimed.trial.tables import csv_text, read
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.playing import new, play, spec_of, verified
+from tests.trial.playing import new, play, refused, spec_of, verified
 from tests.trial.states import contents
 
 KINDS = pytest.mark.parametrize("kind", ["field", "people"])
@@ -35,7 +37,7 @@ SPEC = spec_of(
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlStore]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """SQLite, with a snapshot after every few events."""
     monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 15)
     opened = open_store(str(tmp_path / "trials.db"))
@@ -59,7 +61,7 @@ def harvest(given: Decision, rng: np.random.Generator) -> dict[str, float]:
 
 
 @KINDS
-def test_a_whole_life_is_proven_to_the_last_bit_with_snapshots(store: SqlStore, kind: str) -> None:
+def test_a_whole_life_is_proven_to_the_last_bit_with_snapshots(store: Store, kind: str) -> None:
     """Late, partial, amended and missing outcomes; an arm that joins, one that is retired; people who join."""
     trial = Trial.create(SPEC | {"model": {"kind": kind}}, store)
     rng = np.random.default_rng(0)
@@ -97,7 +99,7 @@ def test_a_whole_life_is_proven_to_the_last_bit_with_snapshots(store: SqlStore, 
 
 
 def test_a_fit_that_comes_right_after_a_snapshot_is_in_the_next_one_soon(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", 1000)
     monkeypatch.setattr(opened_trials, "FEWEST_BETWEEN", 20)
@@ -159,6 +161,7 @@ def test_both_plots_are_learned_from_as_they_are_and_the_reward_is_their_differe
     assert (outcome.observed.tolist(), outcome.control_observed) == ([[True, False]], None)
     trial.tell(given.id, {"cost": 1.0})
     assert next(trial.decisions()).reward == pytest.approx(1.0 - 0.1 * -2.0)
+    refused(trial, lambda: trial.tell(given.id, {}, control={"cost": 4.0}), ConflictError, "already has cost = 3.0")
     trial.amend(given.id, {}, control={"cost": 4.0}, reason="typed wrongly")
     assert next(trial.decisions()).reward == pytest.approx(1.0 + 0.3)
     verified(trial)
@@ -178,3 +181,16 @@ def test_sites_with_control_plots_may_have_different_controls() -> None:
     assert last["south"].effects is not None
     assert last["south"].effects["old"].estimate < 0  # its control is the better arm
     verified(trial)
+
+
+def test_the_control_plots_columns_have_one_name_in_sheets_and_exports() -> None:
+    trial = paired()
+    given = trial.ask("north")
+    (row,) = sheets.decision_rows(trial.state(), [given])
+    wanted = ["control.yield", "control.cost"]
+    assert [name for name in row if name.startswith("control")] == wanted
+    filled = row | {"yield": 5.0, "cost": 1.0, "control.yield": 4.0, "control.cost": 3.0}
+    with trial.writing() as tx:
+        sheets.tell_sheet(tx, read(csv_text([filled]).encode(), "sheet.csv"))
+    (told,) = records(trial)
+    assert [told[name] for name in wanted] == [4.0, 3.0]

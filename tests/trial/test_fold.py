@@ -26,10 +26,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "field with accounts": {"policy": {"name": "dri_med", "guard": "budget"}},
     "learned": PAPER,
     "known": {"noise": KNOWN},
-    "learned reward": PAPER | {"policy": {"name": "dri_med_reward"}},
+    "reward": PAPER | {"policy": {"name": "dri_med_reward"}, "noise": KNOWN},
     "budget": PAPER | {"policy": {"name": "dri_med", "guard": "budget"}},
     "discounted": PAPER | {"policy": {"name": "d_lin_ucb"}},
-    "remembering rule": PAPER | {"policy": {"name": "w_solid"}},
     "published": {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
 }
 EACH = pytest.mark.parametrize("kind", KINDS)

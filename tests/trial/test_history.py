@@ -12,7 +12,6 @@ import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError, SpecError
 from drimed.records import Decision
-from drimed.rehearsal import history as rehearsed
 from drimed.reports.analysis import analyse
 from drimed.trial import estimates, past, sheets, snapshots, tables
 from drimed.trial.events import Draft, HistoryRead
@@ -237,13 +236,10 @@ def test_reports_name_the_seasons_of_the_history_and_what_rests_on_it() -> None:
 
 
 @pytest.mark.parametrize("unit", ["user", "site", "group", "Site"])
-def test_the_column_of_units_may_have_any_of_its_names_for_trials_and_rehearsals_alike(unit: str) -> None:
-    spec, table = TrialSpec.read(SPEC), rows(ARMS)
+def test_the_column_of_units_may_have_any_of_its_names(unit: str) -> None:
+    table = rows(ARMS)
     renamed = [{unit if name == "user" else name: value for name, value in row.items()} for row in table]
     assert event(SPEC, renamed) == event(SPEC, table)
-    one, other = (rehearsed.of_table(spec, Table.of(some)) for some in (renamed, table))
-    assert one.sites == other.sites
-    assert one.mean == pytest.approx(other.mean)
 
 
 def test_a_unit_may_be_a_user_or_a_group_of_the_trial_or_neither() -> None:
@@ -278,6 +274,12 @@ def test_people_of_a_group_are_others_each_time() -> None:
         (FIELD, {"ph": "sour"}, "row 2: ph must be a number"),
         (FIELD, {"ph": 3.0}, "row 2: ph of 'north' is 3 here and 6.1 in the trial file"),
         (FIELD, {"group": "hills"}, "row 2: group of 'north' is 'hills' here and 'coast' in the trial file"),
+        (FIELD, {"rain": 41000.0}, "row 2: rain 41000 is far from .*, which is typical by the trial file"),
+        (
+            SPEC,
+            {"yield (kg/ha)": 5.0, "yield": None},
+            "is in kg/ha, and yield of the trial in t/ha",
+        ),
         (FIELD, {"slope": "stepe"}, "row 2: .*did you mean 'steep'"),
     ],
 )
@@ -306,7 +308,7 @@ def test_a_history_comes_before_everything_else_and_only_where_the_model_can_lea
         tx.append([Draft(event(SPEC, rows(["usual"])))])
     with pytest.raises(SpecError, match="paper's model has no place"):
         TrialSpec.read(SPEC | RANDOM | {"model": {"kind": "paper"}})
-    with pytest.raises(InputError, match="whose file must come with it"):
+    with pytest.raises(InputError, match="whose sheet must come with it"):
         Trial.create(SPEC | RANDOM, MemoryStore())
 
 
@@ -323,6 +325,21 @@ def test_a_history_comes_before_everything_else_and_only_where_the_model_can_lea
 def test_an_event_that_no_file_could_have_made_is_refused(change: Callable[[Any], Any]) -> None:
     with pytest.raises(DrimedError):
         Trial.create(SPEC, MemoryStore(), history=change(event(SPEC, rows(["usual"]))))
+
+
+def test_a_sheet_in_the_trial_file_is_read_as_one_beside_it_and_is_not_kept_twice(tmp_path: Path) -> None:
+    text = "season;site;arm;yield\n2021;farm 0;usual;8,4\n2022;farm 0;ploughd;8,1\n"
+    (tmp_path / "past.csv").write_text(text)
+    beside = past.of_trial(TrialSpec.read(SPEC | {"history": {"file": "past.csv"}}), tmp_path / "t.toml")
+    within = SPEC | {"history": {"file": "past.csv", "sheet": text}}
+    assert past.of_trial(TrialSpec.read(within)) == beside
+    trial = Trial.create(within, MemoryStore())
+    assert trial.state().history == beside
+    assert trial.state().spec.plain()["history"] == {"file": "past.csv"}
+    assert trial.status().history.endswith("Not offered by the trial: ploughd.")
+    assert verify(trial.store, "t").ok
+    with pytest.raises(InputError, match=r"'past\.csv' did not come with the trial file: put the sheet itself"):
+        Trial.create(SPEC | {"history": {"file": "past.csv"}}, MemoryStore())
 
 
 def test_a_file_is_known_by_its_hash(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ import pytest
 from drimed.errors import StoreError
 from drimed.trial import export, queries
 from drimed.trial.export import Export
-from drimed.trial.sql_store import SqlStore
 from drimed.trial.state import recorded_decisions
-from drimed.trial.store import MemoryStore, open_store
+from drimed.trial.store import MemoryStore, Store, open_store
 from drimed.trial.trial import Trial
 from tests.trial import many
 
@@ -24,7 +23,7 @@ MOST_GROWTH = 1.3  # of the memory, from a trial to one four times as long
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     opened = open_store(str(tmp_path / "t.db"))
     yield opened
     opened.close()
@@ -43,10 +42,9 @@ def consumed(made: Iterator[Any]) -> int:
     return sum(1 for _ in made)
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_the_memory_of_an_export_does_not_grow_with_the_trial(store: SqlStore, tmp_path: Path, form: str) -> None:
+def test_the_memory_of_an_export_does_not_grow_with_the_trial(store: Store, tmp_path: Path) -> None:
     trial = many.made(store, 10, own=True)
-    file = tmp_path / f"all.{form}"
+    file = tmp_path / "all.csv"
     export.write(trial, file, force=True)  # what is loaded once
     short = peak(lambda: export.write(trial, file, force=True))
     many.grow(trial, 30)
@@ -54,7 +52,7 @@ def test_the_memory_of_an_export_does_not_grow_with_the_trial(store: SqlStore, t
 
 
 def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Export.of(many.made(store, 8))
     read: list[int] = []
@@ -64,7 +62,7 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
         return recorded_decisions(ledger, state, numbers)
 
     monkeypatch.setattr(queries, "recorded_decisions", counted)
-    pieces = made.pieces(".csv")
+    pieces = made.pieces()
     header, rows = next(pieces)
     assert (read, rows) == ([], 0)
     assert header.startswith(b"decision,episode,user,")
@@ -73,10 +71,10 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
     assert sum(rows for _, rows in pieces) == 8 * many.USERS - export.AT_ONCE
 
 
-def test_an_export_shows_one_moment_while_the_trial_goes_on(store: SqlStore) -> None:
+def test_an_export_shows_one_moment_while_the_trial_goes_on(store: Store) -> None:
     trial = many.made(store, 6)
     before = list(export.records(trial))
-    pieces = Export.of(trial).pieces(".csv")
+    pieces = Export.of(trial).pieces()
     text = [next(pieces)[0], next(pieces)[0]]
     many.grow(trial, 1)
     trial.tell(10, {"yield": 5.0, "cost": 2.0})
@@ -88,7 +86,7 @@ def test_an_export_shows_one_moment_while_the_trial_goes_on(store: SqlStore) -> 
 
 def test_an_export_of_a_trial_that_was_set_back_says_so() -> None:
     trial = many.made(MemoryStore(), 6)
-    pieces = Export.of(trial).pieces(".csv")
+    pieces = Export.of(trial).pieces()
     next(pieces)
     trial.store = MemoryStore()
     many.made(trial.store, 1)
@@ -110,7 +108,7 @@ def test_the_columns_are_the_same_before_and_after_anything_happened(tmp_path: P
         assert next(csv.reader(file)) == first
 
 
-def test_first_sight_of_what_is_pending_reads_no_decision(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_sight_of_what_is_pending_reads_no_decision(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial.create(many.spec(), store)
     given = trial.ask_many()
     trial.tell(given[0].id, {"yield": 5.0, "cost": 2.0})

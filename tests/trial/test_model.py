@@ -8,6 +8,7 @@ import pytest
 
 from drimed.errors import SpecError
 from drimed.trial.problem import Covariates, UnitIndex
+from drimed.trial.queries import notes
 from drimed.trial.spec import TrialSpec
 from tests.trial.trials import SMALL
 
@@ -31,7 +32,40 @@ def fault_of(**changes: Any) -> tuple[str, str]:
 def test_a_field_trial_with_control_plots_may_have_a_relative_tolerance_and_several_controls() -> None:
     spec = spec_of(feedback="difference", tolerance={"relative": 0.1}, users={"a": {}, "b": {"control": "new"}})
     assert spec.tolerance.absolute == 0.0
-    assert fault_of(feedback="difference", tolerance={"relative": 0.1}, model=PAPER)[0] == "tolerance"
+    assert fault_of(feedback="difference", model=PAPER)[0] == "feedback"
+
+
+@pytest.mark.parametrize(
+    ("spread", "says"),
+    [
+        (0, "must be above 0, got 0"),
+        (-1.5, "must be above 0, got -1.5"),
+        (float("nan"), "must be a finite number, got nan"),
+        (float("inf"), "must be a finite number, got inf"),
+        ("0.6 t/ha", "must be a number, got '0.6 t/ha'"),
+        ("0.6", "must be a number, got '0.6'"),
+        (True, "must be a number, got True"),
+        ([0.6], "must be a number, got [0.6]"),
+        (
+            600,
+            "cannot have a spread of 600: it is at most half of that width; give it in the unit of the metric",
+        ),
+        (5.1, "outcomes between 0 and 10 cannot have a spread of 5.1"),
+    ],
+)
+def test_a_spread_that_cannot_be_is_refused(spread: Any, says: str) -> None:
+    at, message = fault_of(metrics={"yield": {"range": [0, 10], "spread": spread}})
+    assert at == "metrics.yield.spread"
+    assert says in message
+    assert spec_of(metrics={"yield": {"range": [0, 10], "spread": 5.0}}).metrics["yield"].spread == 5.0
+
+
+def test_a_field_of_one_season_is_told_that_nothing_can_be_told_from_it() -> None:
+    one = {"stopping": {"seasons": 1}}
+    said = [any("all outcomes will be of one season" in note for note in notes(spec_of(**more))) for more in (
+        {}, one, one | {"model": {"seasons": False}}, one | {"model": {"kind": "people"}}, one | {"model": PAPER}
+    )]  # fmt: skip
+    assert said == [False, True, False, False, False]
 
 
 # Attributes and context fields
@@ -93,7 +127,6 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"noise": {"kind": "known", "sd": {"yield": 1.0}}}, "noise.kind", "learns the noise"),
     ({"policy": {"name": "dri_med", "weighting": "none"}}, "policy.weighting", "finds it out by itself"),
     ({"policy": {"name": "published_dri_med"}}, "policy", "comes with a model of its own"),
-    ({"policy": {"name": "solid"}}, "policy", "keeps sums on features"),
     # Fields that a model has no place for.
     ({"model": {"kind": "paper", "seasons": False}}, "model.seasons", "no place for it"),
     ({"model": {"kind": "paper", "discount": 0.9}}, "model.discount", "give it under [policy]"),

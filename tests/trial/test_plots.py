@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from drimed.errors import ConflictError, DrimedError, InputError, UnknownNameError
-from drimed.records import Decision
+from drimed.records import Decision, Search
 from drimed.trial.queries import search
-from drimed.trial.store import Search
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, refused, verified
 
@@ -119,9 +118,9 @@ def test_a_search_finds_plots_and_blocks() -> None:
     trial = planted()
     trial.ask_many()
     with trial.reading() as (ledger, state):
-        found = search(ledger, state, Search(user="north", block="B")).decisions
+        found = search(ledger, state, Search(user="north", block="B")).items
         assert [d.plot for d in found] == ["4", "3"]
-        assert [d.user for d in search(ledger, state, Search(plot="2")).decisions] == ["south", "north"]
+        assert [d.user for d in search(ledger, state, Search(plot="2")).items] == ["south", "north"]
 
 
 def test_a_guard_that_keeps_an_account_of_each_user_charges_it_for_every_plot() -> None:

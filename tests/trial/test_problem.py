@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.models.offer import Offer, make_offer
+from drimed.models.offer import Offer
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.trial.problem import DEPARTURE, Problem, Profile
 from drimed.trial.spec import TrialSpec, User
@@ -84,29 +84,6 @@ def test_ranges_scale_the_learner_and_leave_rewards_in_the_users_unit() -> None:
     np.testing.assert_allclose(scaled.sigma, plain.sigma)  # of the reward, which has the same unit
 
 
-def test_differences_subtract_the_controls_map_and_add_its_noise() -> None:
-    arm_noise = {"new": {"covariance": [[1.0, 0.0], [0.0, 2.0]]}}
-    users = {"north": {}, "south": {"control": "new"}}
-    noise = known(arms=arm_noise)
-    tolerance = {"absolute": 1.0}
-    absolute = spec_of(noise=noise, users=users, tolerance=tolerance)
-    difference = spec_of(noise=noise, users=users, tolerance=tolerance, feedback="difference")
-    maps = offered(absolute).maps
-    both = np.array([COVARIANCE, arm_noise["new"]["covariance"], COVARIANCE])
-    for user, control in (("north", 0), ("south", 1)):
-        plain: Any = make_offer(
-            maps=maps - maps[control],
-            preference=[1.0, -0.5],
-            covariance=both + both[control],
-            control=np.eye(3)[control],
-        )
-        mine = offered(difference, user)
-        np.testing.assert_array_equal(mine.maps, maps - maps[control])
-        np.testing.assert_allclose(mine.features, plain.features[0], atol=1e-15)
-        np.testing.assert_allclose(mine.sigma, plain.sigma)
-        assert not mine.control_features.any()
-
-
 def test_the_context_is_seen_as_departures_from_the_typical_and_kept_as_given() -> None:
     spec = spec_of(context={"rain": {"typical": 400, "spread": 200}, "heat": {"typical": -5}})
     problem = Problem(spec)
@@ -124,8 +101,6 @@ def test_the_context_is_seen_as_departures_from_the_typical_and_kept_as_given() 
         ({"level": 0.25}, 0.25),
         ({"scale": "norm"}, 1 + np.hypot(0.5, 3.0)),
         ({"scale": "norm", "level": 0.1}, 0.1 * (1 + np.hypot(0.5, 3.0))),
-        ({"scale": "rain"}, 500.0),  # the field's own value, not its departure from the typical
-        ({"scale": "heat", "level": 2.0}, 6.0),
     ],
 )
 def test_the_noise_is_scaled_as_the_file_says(noise: dict[str, Any], factor: float) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from drimed.records import AskRequest, Report, TellRequest
+from drimed.records import AskRequest, Report
 from drimed.trial import ask, queries, tell, transaction
-from drimed.trial.sql_store import SqlStore
 from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import MemoryStore, Store, open_store
 from drimed.trial.trial import Trial
@@ -67,7 +66,7 @@ def test_a_reader_never_waits_for_a_writer(store: Store, shared: bool) -> None:
     reader = trial if shared else Trial.open("small", store)
     before = contents(trial.state())
     with trial.writing() as tx:
-        tell.tell(tx, TellRequest(reports=[Report(1, {"yield": 5.0})]))
+        tell.tell(tx, [Report(1, {"yield": 5.0})])
         ask.open_episode(tx)
         ask.ask(tx, AskRequest())
         assert elsewhere(lambda: contents(reader.state())) == before
@@ -88,7 +87,7 @@ def test_what_a_failed_transaction_did_was_never_there(store: Store) -> None:
 
     def fail() -> None:
         with trial.writing() as tx:
-            tell.tell(tx, TellRequest(reports=[Report(1, {"yield": 5.0})]))
+            tell.tell(tx, [Report(1, {"yield": 5.0})])
             assert tx.state.counts.complete == 1
             raise RuntimeError
 
@@ -133,7 +132,7 @@ def test_two_threads_that_write_through_one_object_lose_nothing(store: Store) ->
 # A store that was set back
 
 
-def set_back(store: SqlStore, name: str, seq: int) -> None:
+def set_back(store: Store, name: str, seq: int) -> None:
     """As a backup that ended with event `seq` brings a store back; what was told later had no outcome before."""
     with store._engine.begin() as connection:
         trial = "(SELECT id FROM drimed_trials WHERE name = :name)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -44,8 +45,8 @@ def records(text: str) -> list[Record]:
         ([{"user": "north", "rain": 10**400}], "row 2: rain must be finite, got 1000.*[.]{3};"),
         ([{"user": "north", "rain": 16**5000}], "row 2: rain must be finite"),
         ([{"user": "north", "rain": "9" * 5000}], "row 2: rain must be finite, got '999.*[.]{3};"),
-        (records('[{"user": "north", "rain": ' + "[" * 300 + "]" * 300 + "}]"), "rain must be a number"),
-        (records('[{"user": [1], "rain": 1}]'), "row 2: unknown user"),
+        ([{"user": "north", "rain": [1]}], "rain must be a number"),
+        ([{"user": [1], "rain": 1}], "row 2: unknown user"),
     ],
 )
 def test_contexts_are_refused_with_their_row(trial: Trial, rows: list[Record], said: str) -> None:
@@ -58,10 +59,7 @@ def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Tri
     with pytest.raises(InputError) as error:
         sheets.read_ask_sheet(trial.state(), Table.of(rows))
     there = "the sheet has no columns 'user', 'rain'; it has 'Farm', 'RAIN (sum)'"
-    assert str(error.value) == f"{there}; call 'Farm' 'user' if that is meant"
-    with pytest.raises(InputError) as error:
-        sheets.read_ask_sheet(trial.state(), Table.of([{"who": "north", "rain": "4"}]))
-    assert str(error.value) == "the sheet has no column 'user'; it has 'who', 'rain'"
+    assert str(error.value) == f"{there}: rename one, or add it"
 
 
 def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
@@ -79,7 +77,6 @@ def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
         ({"user": "south"}, "row 2: decision 1 is for user 'north', the sheet says 'south'"),
         ({"yield": "abc"}, "row 2: yield must be a number"),
         ({"yeild": "3"}, "unknown column 'yeild'; did you mean 'yield'"),
-        ({"Farm": "north"}, "unknown column 'Farm'; did you mean 'user'"),
         ({"decision": "99"}, "row 2: decision: trial 'small' has no decision 99"),
         ({"decision": "1.5"}, "row 2: decision must be a whole number"),
         ({"decision": ""}, "row 2: column 'decision' is missing"),
@@ -111,3 +108,36 @@ def test_a_decision_that_comes_twice_is_told_with_both_of_its_rows(trial: Trial)
         tell(trial, rows)
     assert str(refused.value) == "row 5: decision 2 has an outcome in row 2 too; tell each once"
     assert trial.status().events == before
+
+
+def test_a_wrong_sheet_is_refused_without_the_lock(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial.ask_many()
+    monkeypatch.setattr(trial.store, "writing", lambda _: pytest.fail("the lock was taken"))
+    for act in (
+        lambda tx: sheets.tell_sheet(tx, read("decision,yield\n1,8.7x\n")),
+        lambda tx: sheets.ask_sheet(tx, read("user,rain\nnobody,4\n")),
+    ):
+        with pytest.raises(BatchError):
+            trial.decide(act, large=True)
+
+
+def test_only_the_first_faults_say_what_was_probably_meant(trial: Trial) -> None:
+    with pytest.raises(BatchError) as error:
+        sheets.read_ask_sheet(trial.state(), Table.of({"user": f"nrth{i}", "rain": 1} for i in range(100)))
+    messages = [fault.message for fault in error.value.faults]
+    assert ["did you mean 'north'" in message for message in messages] == [i < sheets.MOST_HINTS for i in range(100)]
+
+
+def test_doubts_about_a_sheet_take_time_by_its_length_only() -> None:
+    """20,000 rows that may each be one number with a decimal comma: 10 s before."""
+    two = {"metrics": {"yield": {}, "leaching": {}}, "preference": {"yield": 1.0, "leaching": -1.0}}
+    trial = Trial.create(SMALL | two, MemoryStore())
+    for decision in trial.ask_many():
+        trial.tell(decision.id, {"yield": 8.25, "leaching": 7.5})
+    state = trial.state()
+    table = read("decision,yield,leaching\n" + "".join(f"{n},8,7\n" for n in range(1, 20_001)))
+    sheet = sheets.Sheet(sheets.Columns.of(state.problem), table, {sheets.Column("metric", "yield")}, ())
+    reports = {row: sheets.report_of(state.spec.metrics, cells, sheet.marks) for row, cells in sheet.rows.items()}
+    start = time.process_time()
+    assert len(list(sheets._split_decimals(state, sheet, reports, {}))) == 20_000
+    assert time.process_time() - start < 2

@@ -13,7 +13,7 @@ from drimed.records import Decision, Report
 from drimed.simulation.runner import BlockLog, play
 from drimed.simulation.worlds import Block, World
 from drimed.trial.problem import FEWEST_USERS
-from drimed.trial.store import MemoryStore
+from drimed.trial.store import MemoryStore, Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.worlds import world
@@ -31,12 +31,7 @@ POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "w_oful": ({"name": "w_oful"}, {}),
     "d_lin_ucb": ({"name": "d_lin_ucb"}, {}),
     "lin_ts": ({"name": "lin_ts"}, {}),
-    "w_solid": ({"name": "w_solid"}, {}),
     "dri_med, learned": ({"name": "dri_med", "weighting": "learned"}, SETTINGS | {"weighting": "learned"}),
-    "dri_med_reward, learned": (
-        {"name": "dri_med_reward", "weighting": "learned"},
-        SETTINGS | {"weighting": "learned"},
-    ),
 }  # fmt: skip
 POLICIES |= {"published_dri_med": ({"name": "published_dri_med"}, {"tolerance": 0.1})}
 
@@ -47,8 +42,6 @@ def small_world() -> World:
 
 
 def simulated(policy: dict[str, Any], settings: dict[str, Any], it: World, *, at_once: bool) -> BlockLog:
-    if settings.get("weighting") == "learned":
-        settings = settings | {"refits": "converged"}
     (block,) = it.blocks()
     known = make(policy["name"], **settings).traits.settings
     settings = settings | {k: v for k, v in {"ties": "shared", "simultaneous": True}.items() if k in known}
@@ -57,7 +50,7 @@ def simulated(policy: dict[str, Any], settings: dict[str, Any], it: World, *, at
     return log
 
 
-def live(policy: dict[str, Any], it: World, store: MemoryStore) -> Trial:
+def live(policy: dict[str, Any], it: World, store: Store) -> Trial:
     instance, control = it.instances[0], it.control[:, 0]
     M, K = it.shape.M, it.shape.K
     metrics, arms = [f"m{i}" for i in range(M)], [f"a{k}" for k in range(K)]

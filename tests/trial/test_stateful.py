@@ -23,12 +23,12 @@ from drimed.errors import (
     UnconfirmedError,
     UnknownNameError,
 )
-from drimed.records import STATES, Receipt, Report
+from drimed.records import AMENDED, OPEN, SEARCHES, STATES, Receipt, Report, Search
 from drimed.trial import queries
 from drimed.trial import state as trial_state
 from drimed.trial.export import records
 from drimed.trial.spec import TrialSpec
-from drimed.trial.store import AMENDED, OPEN, SEARCHES, MemoryStore, Search
+from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.model import METRICS, RANGE, Decided, Values, present
@@ -52,9 +52,8 @@ KINDS: list[dict[str, Any]] = [
     PAPER | {"noise": KNOWN},
     PAPER | {"policy": {"name": "dri_med", "guard": "budget"}},
     PAPER | {"policy": {"name": "d_lin_ucb", "discount": 0.8}},
-    PAPER | {"policy": {"name": "dri_med_reward"}},
+    PAPER | {"policy": {"name": "dri_med_reward"}, "noise": KNOWN},
     PAPER | {"policy": {"name": "published_dri_med"}, "noise": KNOWN},
-    PAPER | {"feedback": "difference", "noise": KNOWN},
 ]
 
 
@@ -360,10 +359,10 @@ class Life(RuleBasedStateMachine):
                 found, before = [], None
                 while True:
                     page = queries.search(ledger, state, Search(state=wanted), before=before, limit=3)
-                    found += [d.id for d in page.decisions]
-                    if page.before is None:
+                    found += [d.id for d in page.items]
+                    if page.next is None:
                         break
-                    before = page.before
+                    before = int(page.next)
                 fits = {
                     n
                     for n, it in enumerate(self.decided, 1)

@@ -46,7 +46,7 @@ def test_encodings_are_told_apart_and_what_was_assumed_is_said(data: bytes, assu
     assert ([r.cells["user"] for r in found.rows], found.assumed) == (["Müller"], assumed)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".json", ".xlsx"])
+@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
 def test_what_is_written_is_read_again(suffix: str) -> None:
     rows = [
         {"decision": 1, "user": "a, b", "yield": 0.1, "group": "=1+1"},
@@ -75,19 +75,11 @@ def test_what_is_written_is_read_again(suffix: str) -> None:
         ('a,b\n1,x"y,z"\n', "", "row 2: expected 2 cells, got 3"),
         ("a;b,c\n1;2,3\n", "", "are cells separated by commas or semicolons"),
         ("sep=|\na|b\n", "", "separated by '|'"),
-        ("{", "s.json", "line 1: not JSON"),
-        ('{"a": 1}', "s.json", "list of records"),
-        ("[1]", "s.json", "list of records"),
-        ('[{"decision": 1}]', "s.csv", "looks like JSON"),
+        ('[{"decision": 1}]', "s.json", "is JSON"),
         ("<html>", "s.csv", "a web page"),
         ("a,b\n1,2\n3," + "x" * 140_000, "", "row 3: the cells cannot be told apart"),
         ("x" * 140_000 + ",y\n", "", "row 1: the cells cannot be told apart"),
         ("a\n\ud800\n", "", "a character that is not valid Unicode"),
-        ("[" * 100_000, "s.json", "nested too deeply"),
-        ('[{"a": ' + "9" * 5000 + "}]", "s.json", "too many digits"),
-        ('[{"a": 1}, {"a": "\\ud800"}]', "s.json", "row 3: a text has a character that is not valid Unicode"),
-        ('[{"\\ud800": 1}]', "s.json", "row 2: a text has a character that is not valid Unicode"),
-        ('[{"a": 1, "b": 2, "a": 3}]', "s.json", "row 2: two fields have the name 'a'"),
     ],
 )
 def test_a_sheet_that_is_none_or_leaves_a_doubt_is_refused(text: str, name: str, said: str) -> None:
@@ -99,7 +91,7 @@ def test_a_sheet_that_is_none_or_leaves_a_doubt_is_refused(text: str, name: str,
     ("data", "said"),
     [
         (b"%PDF-1.7 ...", "is a PDF"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1", "old spreadsheet"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1", "is not a text"),
         (b"PK\x03\x04 not a zip", "is damaged"),
         (b"SQLite format 3\x00....", "is not a text"),
         (b"a,b\n\x00\x01", "is not a text"),
@@ -214,15 +206,16 @@ def test_an_archive_that_is_no_workbook_or_is_damaged_is_refused() -> None:
         read(book([["a"], [1]])[:200], "s.xlsx")
 
 
-def test_without_openpyxl_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workbooks_are_read_without_openpyxl_and_writing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     data = book([["a"], [1]])
 
     def missing(name: str) -> Any:
         raise ImportError(name)
 
     monkeypatch.setattr(tables, "import_module", missing)
+    assert read(data, "s.xlsx").rows[0].cells == {"a": 1}
     with pytest.raises(MissingExtraError, match=r"pip install 'drimed\[excel\]'"):
-        read(data, "s.xlsx")
+        sheet([{"a": 1}], ".xlsx")
 
 
 def test_a_table_is_shown_with_every_row_in_its_place() -> None:

@@ -141,12 +141,6 @@ def test_an_outcome_that_cannot_be_used_is_refused(do: Do, values: Any, error: t
     refused(trial, lambda: do(trial, values), error, match)
 
 
-@pytest.mark.parametrize("values", [{}, {"yield": None}])
-def test_an_outcome_without_a_value_is_none(values: Any) -> None:
-    trial = asked()
-    refused(trial, lambda: trial.tell(1, values), InputError, "needs at least one value; or mark it missing")
-
-
 @pytest.mark.parametrize(
     ("decision", "match"),
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
+from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
@@ -34,10 +34,3 @@ def test_what_is_no_store_is_refused_with_how_to_get_one() -> None:
     ):
         with pytest.raises(InputError, match=r"expected a store, such as open_store\('trials.db'\) .* got 'trials.db'"):
             do()
-
-
-def test_a_file_with_faults_creates_nothing() -> None:
-    store = MemoryStore()
-    with pytest.raises(ConfigError, match="control: unknown arm 'odl'"):
-        Trial.create(spec_of(control="odl"), store)
-    assert store.names() == []

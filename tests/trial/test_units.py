@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from drimed.errors import InputError
-from drimed.rehearsal import history
 from drimed.trial import sheets
+from drimed.trial.past import read_rows
+from drimed.trial.problem import Problem
 from drimed.trial.sheets import Column, Columns
 from drimed.trial.spec import CONTEXT, CONTROL, METRIC, TrialSpec
 from drimed.trial.store import MemoryStore
@@ -73,13 +74,13 @@ def test_what_asking_does_not_look_at_may_have_any_unit(trial: Trial) -> None:
 
 
 def test_a_table_of_the_past_may_have_units_in_its_headings() -> None:
-    spec = TrialSpec.read(FARM)
-    rows = [(s, f, a, 8 + len(a), 11) for s in ("2024", "2025") for f in ("north", "south") for a in spec.arms]
+    problem = Problem(TrialSpec.read(FARM))
+    rows = [(s, f, a, 8 + len(a), 11) for s in ("2024", "2025") for f in ("north", "south") for a in problem.arms]
     text = "".join(f"{','.join(map(str, row))}\n" for row in rows)
-    found = history.of_table(spec, read(f"season,site,arm,Yield (t/ha),Protein (%)\n{text}"))
-    assert found.metrics == ("yield", "protein")
+    found = read_rows(problem, read(f"season,site,arm,Yield (t/ha),Protein (%)\n{text}"))
+    assert all(set(row.metrics) == {"yield", "protein"} for row in found)
     with pytest.raises(InputError, match="is in kg/ha"):
-        history.of_table(spec, read(f"season,site,arm,Yield (kg/ha),Protein (%)\n{text}"))
+        read_rows(problem, read(f"season,site,arm,Yield (kg/ha),Protein (%)\n{text}"))
 
 
 def test_a_column_is_known_by_its_short_and_its_long_name_in_any_case() -> None:

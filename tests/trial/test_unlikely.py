@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from drimed.errors import UnconfirmedError
-from drimed.records import Fault, Receipt
-from drimed.trial import sheets
-from drimed.trial.tables import read
+from drimed.records import Fault
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, nothing_written, verified
 
@@ -90,21 +88,4 @@ def test_a_typing_error_that_was_amended_does_not_hide_the_next_one() -> None:
         trial.tell(trial.ask("north").id, {"cost": 10.0 + trial.status().decisions % 3})
     number = trial.ask("north").id
     assert len(unconfirmed(trial, lambda: trial.tell(number, {"cost": 1e12}))) == 1
-    verified(trial)
-
-
-def test_a_sheet_names_the_rows() -> None:
-    trial = asked()
-    rows = read("decision,yield,cost\n1,5,9\n\n2,50,9\n4,,\n3,5,-1\n")  # a row that is empty, and one without values
-
-    def tell(**words: Any) -> list[Receipt]:
-        with trial.writing() as tx:
-            return sheets.tell_sheet(tx, rows, **words)
-
-    found = unconfirmed(trial, tell)
-    assert [(f.row, f.path) for f in found] == [(4, ("outcome", "yield")), (6, ("outcome", "cost"))]
-    assert str(found[0]).startswith("row 4: outcome.yield: decision 2: yield 50 is outside 0 to 10")
-    assert [r.result for r in tell(confirm=True)] == ["recorded"] * 3
-    with nothing_written(trial):
-        assert [r.result for r in tell()] == ["already recorded"] * 3
     verified(trial)

@@ -7,10 +7,10 @@ import pytest
 from drimed.errors import StoreError
 from drimed.trial import transaction as opened_trials
 from drimed.trial.problem import FEWEST_USERS
-from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import Ledger, MemoryStore, Store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
+from tests.trial import forging
 from tests.trial.seasons import NAME, SPEC, VARIANTS, play, proven
 from tests.trial.states import same
 from tests.trial.trials import SMALL, outcome
@@ -27,26 +27,9 @@ def test_an_arm_or_many_users_that_join_later_change_nothing_about_the_past(stor
     proven(trial)
 
 
-@pytest.mark.parametrize("variant", ["guard budget", "clucb", "noise that is known"])
+@pytest.mark.parametrize("variant", ["guard budget", "noise that is known"])
 def test_nor_where_the_guard_remembers_every_user(variant: str) -> None:
     proven(play(SPEC | VARIANTS[variant], MemoryStore(), crowd=2 * FEWEST_USERS))
-
-
-@pytest.mark.parametrize("every", [1, 7])
-@pytest.mark.parametrize("variant", ["field", "noise that is learned", "guard budget", "published_dri_med", "w_solid"])
-def test_a_snapshot_and_what_came_after_it_are_the_whole_log(
-    every: int, variant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opened_trials, "SNAPSHOT_EVERY", every)
-    trial = play(SPEC | VARIANTS[variant], MemoryStore(), crowd=FEWEST_USERS)
-    with trial.store.reading(NAME) as ledger:
-        snapshot = ledger.snapshot()
-        whole = catch_up(start_of(ledger), ledger)
-    assert snapshot is not None
-    assert snapshot.seq > 1
-    assert same(trial.state(), whole)
-    assert same(Trial.open(NAME, trial.store).state(), whole)
-    proven(trial)
 
 
 def test_every_process_along_the_way_knows_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,3 +83,14 @@ def test_a_snapshot_that_was_rolled_back_with_its_transaction_is_taken_again(mon
     trial.open_episode()
     assert (trial.state().seq, trial.state().snapshot) == (3, (2, 0))
     assert same(Trial.open("small", store).state(), trial.state())
+
+
+def test_a_decision_that_is_reproduced_to_round_off_only_is_named_and_not_proved() -> None:
+    log = forging.recorded(MemoryStore())
+    (at, event) = next((i, e) for i, e in enumerate(log) if e.kind == "decision")
+    half = [h * (1 + 1e-7) for h in event.body["half"]]
+    log[at] = forging.with_body(event, event.body | {"half": half})
+    found = verify(forging.stored(forging.chained(log)), forging.NAME)
+    assert (found.ok, found.faults, found.rounded) == (False, [], 1)
+    assert found.unchecked is not None
+    assert f"1 of {found.decisions} decisions ({event.decision}) are reproduced to round-off only" in found.unchecked

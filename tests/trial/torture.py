@@ -1,4 +1,4 @@
-"""Processes that are killed at random moments while they ask and tell: `python -m tests.trial.torture`.
+"""Random sheets, extreme numbers, and processes that are killed at random moments: `python -m tests.trial.torture`.
 
 Each process writes what it was given to a side file, synced to disk, before it acts on it: what the side files say was
 given out must be in the log, once, whatever happened afterwards. A process that starts again reads its own side file
@@ -30,7 +30,7 @@ from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import Store, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial import servers, troubles, workers
+from tests.trial import extremes, servers, test_sheet_fuzz, troubles, workers
 from tests.trial.states import same
 from tests.trial.trials import BUSY
 
@@ -254,8 +254,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--store", choices=("sqlite", "postgresql", "both"), default="both", help="(%(default)s)")
     parser.add_argument("--workers", type=int, default=3, help="processes at work at once (%(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="of the moments; they are never quite the same again")
+    parser.add_argument("--sheets", type=int, default=10_000, help="random ones of each kind (%(default)s)")
+    parser.add_argument("--worlds", type=int, default=200, help="trials in extreme numbers (%(default)s)")
     options = parser.parse_args(arguments)
     rng = random.Random(options.seed)
+    for draw in test_sheet_fuzz.DRAWS:
+        test_sheet_fuzz.check(draw, options.sheets)
+        print(f"{draw.__name__}: of {options.sheets} none was read wrong", flush=True)
+    for n in range(options.worlds):
+        extremes.check(n)
+    print(f"extreme numbers: all of {options.worlds} trials decided, recorded and were verified", flush=True)
     for kind in ("sqlite", "postgresql") if options.store == "both" else (options.store,):
         with tempfile.TemporaryDirectory(prefix="drimed-torture-") as folder, _address(kind, Path(folder)) as address:
             campaign = Campaign(address, Path(folder), team=options.workers, rng=rng)

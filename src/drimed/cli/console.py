@@ -23,6 +23,7 @@ from drimed.formatting import visible
 
 if TYPE_CHECKING:
     from drimed.trial import tables
+    from drimed.trial.store import Store
 
 T = TypeVar("T")
 console = Console(highlight=False)
@@ -44,6 +45,13 @@ Out = Annotated[Path | None, typer.Option("--out", help="A .csv, .xlsx or .json 
 Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Number = Annotated[int, typer.Option("--decision", help="Which decision.")]
+
+
+def open_store(address: str, *, create: bool = False) -> Store:
+    """The store at an address; help and small verbs do not load a database."""
+    from drimed.trial import store
+
+    return store.open_store(address, create=create)
 
 
 def say(text: str, style: str = "", *, mark: str = "") -> None:
@@ -190,10 +198,15 @@ def texts(pairs: Sequence[str] | None, example: str = "ph=6.1", *, empty: bool =
     return split
 
 
-def values(pairs: Sequence[str] | None) -> dict[str, float | None]:
-    """metric=number pairs; nothing after the sign means no value."""
+def values(pairs: Sequence[str] | None) -> dict[str, float | str | None]:
+    """metric=value pairs, words as they are; nothing after the sign means no value."""
     from drimed.trial.tables import number, typed_marks
 
     cells = texts(pairs, "yield=5.2", empty=True)
     marks = typed_marks(cells.values())
-    return {name: number(name, text, marks) if text else None for name, text in cells.items()}
+    told: dict[str, float | str | None] = {}
+    for name, text in cells.items():
+        told[name] = text or None
+        if text and not text[:1].isalpha() and " " not in text:  # no word such as yes, and not 7 of 20
+            told[name] = number(name, text, marks)
+    return told

@@ -15,10 +15,9 @@ from rich.text import Text
 from drimed.cli import console as common
 from drimed.formatting import moment
 from drimed.trial.events import now
-from drimed.trial.store import open_store
 
 if TYPE_CHECKING:
-    from drimed.trial.sql_store import SqlStore
+    from drimed.trial.store import Store
 
 token = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
 errors = Console(stderr=True)
@@ -33,13 +32,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; others than 127.0.0.1 need tokens.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads for reads, and for writes, in each process.")] = None,
-    largest_body: Annotated[int | None, typer.Option(help="Largest request, in bytes.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second per token and process; 0: no limit.")] = None,
-    burst: Annotated[int | None, typer.Option(help="Requests that a token may make in one burst.")] = None,
-    keep_answers: Annotated[float | None, typer.Option(help="Hours for which idempotency keys are remembered.")] = None,
-    connections: Annotated[int | None, typer.Option(help="Connections at once, in each process.")] = None,
-    connections_per_address: Annotated[int | None, typer.Option(help="Of these, from one address.")] = None,
     proxies: Annotated[
         str | None, typer.Option(help="Addresses of reverse proxies, with commas; they say who asks.")
     ] = None,
@@ -51,7 +44,7 @@ def serve(
 ) -> None:
     """Serve trials over HTTP.
 
-    Every setting can also come from the environment (DRIMED_STORE, DRIMED_PORT, ...) or from the file.
+    Every setting, also of limits, can come from the environment (DRIMED_STORE, DRIMED_BURST, ...) or from the file.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
     from drimed.service import app, auth  # a second that help does not need
@@ -61,7 +54,7 @@ def serve(
     settings = Settings.resolve(flags, os.environ, config)
     guarded = app.check_access(settings)
     if demo:
-        with closing(open_store(settings.store)) as opened:
+        with closing(common.open_store(settings.store, create=True)) as opened:
             errors.print(Text(show(opened, settings.store)), soft_wrap=True)
     if not guarded:
         open_to_all = "there are no tokens, so every program on this machine may do everything, as 'local'"
@@ -125,8 +118,8 @@ def revoke(
     common.say(f"token {revoked.label!r} ({revoked.id}) is revoked")
 
 
-def _opened(store: str | None, config: Path | None, *, create: bool = False) -> closing[SqlStore]:
+def _opened(store: str | None, config: Path | None, *, create: bool = False) -> closing[Store]:
     """The store that `drimed serve` would serve here."""
     from drimed.service.settings import Settings
 
-    return closing(open_store(Settings.resolve({"store": store}, os.environ, config).store, create=create))
+    return closing(common.open_store(Settings.resolve({"store": store}, os.environ, config).store, create=create))

@@ -25,11 +25,9 @@ Jobs = Annotated[int, typer.Option(help="Processes; -1 for all cores. Does not c
 
 def policies(as_json: AsJson = False) -> None:
     """List the policies, with their source and the information each one uses."""
-    from drimed.policies.registry import REGISTRY, offered
+    from drimed.policies.registry import REGISTRY
 
     rows = [{"name": e.name, "about": e.about, "reference": e.reference, "uses": e.uses} for e in REGISTRY.values()]
-    # Policies of other packages are not imported for a list.
-    rows += [{"name": n, "about": f"installed: {place}", "reference": "", "uses": ""} for n, place in offered().items()]
     if as_json:
         say_json(rows, indent=1)
         return
@@ -41,7 +39,7 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="Seeds of the main comparison; other parts scale with it.")] = 128,
     only: Annotated[str | None, typer.Option(help="Of main, ablations, allocation, discount, random.")] = None,
     jobs: Jobs = -1,
-    out: Annotated[Path, typer.Option(help="Where figures, results.json and index.html go.")] = Path("out/reproduce"),
+    out: Annotated[Path, typer.Option(help="Where results.json and index.html go.")] = Path("out/reproduce"),
     reading: Annotated[str, typer.Option(help="code: what the authors ran. printed: what the paper says.")] = "code",
     episodes: Annotated[int, typer.Option(help="Episodes of each run; the paper has 1000.")] = 1000,
 ) -> None:
@@ -58,7 +56,7 @@ def reproduce(
             raise UnknownNameError("part", part, PARTS)
     parts = tuple(part for part in PARTS if part in wanted)
     reproduction = Reproduction(seeds=seeds, reading=reading, parts=parts, episodes=episodes)
-    from drimed.simulation.results_page import reproduce as measure
+    from drimed.reports.results_page import reproduce as measure
 
     results, last = _measured(out, partial(measure, reproduction, out, jobs=jobs))
     marks = {True: "yes", False: "no", None: "not measured"}
@@ -72,8 +70,6 @@ def bench(
     instances: Annotated[int | None, typer.Option(help="Instances. Default: the suite's.")] = None,
     instance_seed: Annotated[int, typer.Option(help="The first instance's seed.")] = FRESH_SEED,
     episodes: Annotated[int | None, typer.Option("--episodes", "--seasons", help="Default: the suite's.")] = None,
-    sites: Annotated[int | None, typer.Option(help="Sites of a field. Default: the suite's.")] = None,
-    floor: Annotated[float | None, typer.Option(help="Least chance of the control in a field; 0: none.")] = None,
     drifts: Annotated[str | None, typer.Option("--drifts", "--cells", help="Drifts or cells, with commas.")] = None,
     policies: Annotated[str | None, typer.Option(help="With commas: med,dri_med:guard=certain+absolute=0.1.")] = None,
     relative: Annotated[float | None, typer.Option(help="Relative part of the tolerated shortfall.")] = None,
@@ -96,21 +92,19 @@ def bench(
         return
     chosen = suite(name)
     tolerance = {"relative": relative, "absolute": absolute}
-    changes = {"sites": sites, "floor": floor}
     benchmark = Benchmark(
         suite=chosen,
         specs=parse_list(policies or chosen.policies),
-        drifts=chosen.drifts if drifts is None else tuple(names("--drifts", drifts)),
+        drifts=tuple(chosen.cells) if drifts is None else tuple(names("--drifts", drifts)),
         instance_seed=instance_seed,
         tolerance=replace(chosen.tolerance, **{k: v for k, v in tolerance.items() if v is not None}),
-        changes={name: value for name, value in changes.items() if value is not None},
         instances=chosen.instances if instances is None else instances,
         episodes=chosen.episodes if episodes is None else episodes,
     )
     for spec in benchmark.specs:
         if spec.note():
             note(f"{spec.text}: {spec.note()}")
-    from drimed.simulation.results_page import bench as measure
+    from drimed.reports.results_page import bench as measure
 
     target = out or Path("out/bench") / chosen.id
     results, last = _measured(target, partial(measure, benchmark, target, jobs=jobs, cluster=cluster))

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from drimed import outputs
+from drimed import outputs, records
 from drimed.cli import console as ui
 from drimed.cli.console import AsJson, Dry, Force, Why, Yes, note, say
 from drimed.errors import InputError, UnknownNameError
 from drimed.formatting import NOT_KNOWN, amount, counted, listed, short
-from drimed.records import PARTIAL, PENDING, STATES, AskRequest, Head, Report, TellRequest
-from drimed.trial.store import DEFAULT, Search, open_store
+from drimed.records import DEFAULT_STORE, PARTIAL, PENDING, SEARCHES, STATES, Search
 
 if TYPE_CHECKING:
     from drimed.records import Claim, Decision, Event, Receipt
@@ -50,7 +49,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     parameters = [
         Parameter("name", keyword, annotation=ui.Name),
         *(p.replace(kind=keyword, annotation=hints[p.name]) for p in own),
-        Parameter("store", keyword, default=DEFAULT, annotation=ui.Address),
+        Parameter("store", keyword, default=DEFAULT_STORE, annotation=ui.Address),
         Parameter("actor", keyword, default=None, annotation=ui.Who),
     ]
 
@@ -59,7 +58,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         from drimed.trial.trial import Trial
 
         anchors = Path(file) if (file := os.environ.get("DRIMED_ANCHORS")) else None
-        opened = Trial(name, open_store(store, create=False), actor=ui.actor_name(actor), anchors=anchors)
+        opened = Trial(name, ui.open_store(store), actor=ui.actor_name(actor), anchors=anchors)
         function(opened, **options)
 
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -92,20 +91,18 @@ def rehearse(
     file: Annotated[
         Path, typer.Argument(metavar="FILE|NAME", help="The trial file, .toml or .json, or a trial that is running.")
     ],
-    scenarios: Annotated[Path | None, typer.Option(help="A file with scenarios, instead.")] = None,
     history: History = None,
     trials: Annotated[int | None, typer.Option(min=2, help="Simulated; default: 1000, 200 of a running one.")] = None,
     seasons: Annotated[int | None, typer.Option(min=1, help="Seasons (to come), whatever scenarios say.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
     quick: Annotated[bool, typer.Option(help=f"{QUICK} trials, and few other designs.")] = False,
-    find: Annotated[str | None, typer.Option(help="The smallest of: seasons, tolerance, floor.")] = None,
-    goal: Annotated[str | None, typer.Option("--for", help='What it must reach: "power 0.8".')] = None,
-    scenario: Annotated[str | None, typer.Option(help="Of --find. Default: the first with an effect.")] = None,
+    goal: Annotated[str | None, typer.Option("--for", help='Find the seasons that reach it: "power 0.8".')] = None,
+    scenario: Annotated[str | None, typer.Option(help="Of --for. Default: the first with an effect.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
     cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
     out: Annotated[Path | None, typer.Option(help="A folder; default: out/rehearsal/TRIAL, written over.")] = None,
     force: Force = False,
-    store: ui.Address = DEFAULT,
+    store: ui.Address = DEFAULT_STORE,
 ) -> None:
     """Simulate a trial many times: what it finds, whom it harms, and how long it stays on the control.
 
@@ -116,17 +113,15 @@ def rehearse(
     from drimed.rehearsal.page import Results, assumed, write
 
     if not file.is_file() and file.suffix not in (".toml", ".json"):
-        for option, value in {"--scenarios": scenarios, "--history": history, "--find": find, "--for": goal,
-                              "--scenario": scenario, "--cluster": cluster, "--out": out}.items():  # fmt: skip
+        for option, value in {"--history": history, "--for": goal, "--scenario": scenario, "--cluster": cluster,
+                              "--out": out}.items():  # fmt: skip
             if value is not None:
                 raise InputError(f"{option} is for a trial file; {str(file)!r} is a running trial, played on as it is")
         _play_on(str(file), store, seasons=seasons, trials=trials or (QUICK if quick else None), seed=seed)
         return
-    if (find is None) != (goal is None):
-        raise InputError('--find and --for belong together, such as --find seasons --for "power 0.8"')
     most = trials or MOST
     size = {"trials": min(most, QUICK) if quick else most, "seasons": seasons, "seed": seed}
-    plan = designs.Plan.of_files(file, scenarios, history, every_design=not quick, **size)
+    plan = designs.Plan.of_files(file, history, every_design=not quick, **size)
     wanted = scenario or plan.main
     if wanted not in plan.scenarios:
         raise InputError(f"no scenario {wanted!r}; there are {', '.join(plan.scenarios)}")
@@ -137,8 +132,8 @@ def rehearse(
     with ui.progress("simulated trials", place / "blocks") as move:
         how: dict[str, Any] = {"jobs": jobs, "cluster": cluster}
         how["on_done"] = lambda done: move(done.finished, done.seeds)
-        if find is not None and goal is not None:
-            answer = designs.find(find, designs.Goal.parse(goal), plan, wanted, place / "blocks", **how)
+        if goal is not None:
+            answer = designs.find(designs.parse_goal(goal), plan, wanted, place / "blocks", **how)
             say(answer.text())
         records = plan.run(place / "blocks", **how)
     results = Results(plan, records, answer)
@@ -150,15 +145,16 @@ def rehearse(
 
 def _play_on(name: str, store: str, **sizes: int | None) -> None:
     """Say how much longer a running trial takes."""
-    from drimed.rehearsal.forecast import forecast
+    from drimed.rehearsal.forecast import forecast, keep
     from drimed.trial.trial import Trial
 
-    opened = Trial(name, open_store(store, create=False))
+    opened = Trial(name, ui.open_store(store))
     with ui.progress("simulated trials") as move:
         foreseen = forecast(opened, on_done=move, **{k: v for k, v in sizes.items() if v is not None})
     for line in foreseen.assumed():
         say(f"assumed: {line}")
     ui.show(foreseen.rows())
+    keep(opened, foreseen, actor=ui.actor_name(None))
     say(foreseen.text())
 
 
@@ -167,7 +163,7 @@ def init(
     file: Annotated[Path, typer.Argument(help="The trial file, .toml or .json.")],
     history: History = None,
     rehearse: Annotated[bool, typer.Option(help="Simulate it for a second or two first.")] = True,
-    store: ui.Address = DEFAULT,
+    store: ui.Address = DEFAULT_STORE,
     actor: ui.Who = None,
     dry_run: Dry = False,
 ) -> None:
@@ -179,10 +175,8 @@ def init(
     from drimed.trial.trial import Trial
 
     spec, worlds = rehearsal_scenarios.load(file)
-    if history is None and spec.history is not None and spec.history.file is not None:
-        history = file.parent / spec.history.file
-    known = None if history is None else past.load(spec, history)
-    seen, said = quick(spec, worlds) if rehearse else (None, [])
+    known = past.of_trial(spec, file, history)
+    seen, said = quick(spec, worlds, known) if rehearse else (None, [])
     for text in [*notes(spec), *said]:
         note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"
@@ -191,7 +185,7 @@ def init(
     if dry_run:
         say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
-    Trial.create(spec, open_store(store), actor=ui.actor_name(actor), rehearsal=seen, history=known)
+    Trial.create(spec, ui.open_store(store, create=True), actor=ui.actor_name(actor), rehearsal=seen, history=known)
     say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
 
 
@@ -248,10 +242,12 @@ def ask(
             fields["enrol"] = {one: {"attributes": attributes, "cohort": cohort}}
         if plot:
             fields["plots"] = {one: {block: plot} if block else plot}
-        request = AskRequest(users=user, **fields)
+        request = records.AskRequest(users=user, **fields)
         return trial_ask.ask(tx, request) if table is None else sheets.ask_sheet(tx, table, request, ignore or ())
 
-    made = ui.confirming(lambda sure: opened.decide(lambda tx: act(tx, sure), dry_run=dry_run), yes)
+    made = ui.confirming(
+        lambda sure: opened.decide(lambda tx: act(tx, sure), dry_run=dry_run, large=table is not None), yes
+    )
     state, called = opened.state(), when(made[0])
     rows = sheets.decision_rows(state, made, fill_in=out is not None and not dry_run)
     if dry_run:  # how likely each arm is, and not which one will be drawn
@@ -295,14 +291,14 @@ def tell(
 
     table = ui.read_sheet(sheet) if sheet is not None else None
 
-    def record(confirm: bool) -> list[Receipt]:
-        with opened.writing(dry_run=dry_run) as tx:
-            if table is not None:
-                return sheets.tell_sheet(tx, table, ignore or (), confirm=confirm)
-            report = Report(int(decision or 0), ui.values(value), ui.values(control) or None)
-            return trial_tell.tell(tx, TellRequest(reports=[report], confirm=confirm))
+    def record(tx: Transaction, confirm: bool) -> list[Receipt]:
+        if table is not None:
+            return sheets.tell_sheet(tx, table, ignore or (), confirm=confirm)
+        report = records.Report(int(decision or 0), ui.values(value), ui.values(control) or None)
+        return trial_tell.tell(tx, [report], confirm=confirm)
 
-    receipts = ui.confirming(record, yes)
+    large = table is not None
+    receipts = ui.confirming(lambda sure: opened.decide(lambda tx: record(tx, sure), dry_run=dry_run, large=large), yes)
     results = Counter(_result(r, dry_run) for r in receipts)
     say(", ".join(f"{n} {result}" for result, n in results.items()) + (NOTHING_WRITTEN if dry_run else ""))
     if waits := [r for r in receipts if r.waits_for]:
@@ -484,14 +480,10 @@ def rules(
 
 
 @command
-def look(
-    opened: Trial,
-    ahead: Annotated[bool, typer.Option("--ahead", help="How much longer? Simulated; takes a while.")] = False,
-    dry_run: Dry = False,
-    as_json: AsJson = False,
-) -> None:
+def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Evaluate the stopping rules: what each says, and how far it is from being met. The look is recorded."""
-    from drimed.reports.analysis import then_of, until
+    from drimed.reports.analysis import analyse, then_of, until
+    from drimed.reports.wording import set_aside
     from drimed.trial.seasons import calendar
 
     taken = opened.look(dry_run=dry_run)
@@ -517,10 +509,9 @@ def look(
         say(f"the floor ends for {who}")
     if taken.demands is not None:
         say(f"the trial is {taken.demands}: {taken.reason}", "bold")
-    elif ahead:
-        from drimed.rehearsal.forecast import forecast
-
-        say(forecast(opened).text())
+    analysis = analyse(opened)
+    for sentence in [*set_aside(analysis), *filter(None, [analysis.forecast])]:
+        say(sentence)
     if dry_run:
         say("Nothing was written.")
 
@@ -540,12 +531,12 @@ def _claim_row(claim: Claim, unit: str) -> dict[str, Any]:
 
 
 @trial.command()
-def status(name: ui.AnyName = None, as_json: AsJson = False, store: ui.Address = DEFAULT) -> None:
+def status(name: ui.AnyName = None, as_json: AsJson = False, store: ui.Address = DEFAULT_STORE) -> None:
     """The state of a trial, or of all trials, at a glance."""
-    from drimed.reports.checks import withdrawn
+    from drimed.reports.assumption_checks import withdrawn
     from drimed.trial.trial import Trial
 
-    opened = open_store(store, create=False)
+    opened = ui.open_store(store)
     trials = [Trial.open(n, opened) for n in ([name] if name else opened.names())]
     statuses = [one.status() for one in trials]
     if as_json:
@@ -598,14 +589,13 @@ def decisions(
     if blinded and arm:
         raise InputError("--blinded shows no arms: leave out --arm")
     from drimed.trial import blinding, queries, sheets
-    from drimed.trial.store import SEARCHES
 
     if state and state not in SEARCHES:
         raise UnknownNameError("state", state, SEARCHES)
     with opened.reading() as (ledger, known):
         most = queries.PAGE if out is None else max(1, known.counts.decisions)
         page = queries.search(ledger, known, Search(user, arm, state, plot, block), before=before, limit=limit or most)
-    shown = [blinding.blinded_decision(known, d) for d in page.decisions] if blinded else page.decisions
+    shown = [blinding.blinded_decision(known, d) for d in page.items] if blinded else page.items
     if out is None:
         names = ("user", "plot", "block", "arm", "code", "state", "reward")
         rows = [{"decision": d.id, "season": d.season or d.episode} | {n: getattr(d, n) for n in names} for d in shown]
@@ -616,8 +606,8 @@ def decisions(
         ui.put(sheets.decision_rows(known, shown), out, [d.plain() for d in shown], columns, force=force)
     if not shown:
         say("no such decisions")
-    if page.before is not None:
-        say(f"older decisions: --before {page.before}")
+    if page.next is not None:
+        say(f"older decisions: --before {page.next}")
 
 
 @command
@@ -625,7 +615,7 @@ def why(
     opened: Trial, decision: Annotated[int, typer.Argument(metavar="DECISION", help="The number of the decision.")]
 ) -> None:
     """Why this arm: what it was estimated to bring, how likely it was, and what the guard did."""
-    from drimed.reports.checks import no_promise, withdrawn
+    from drimed.reports.assumption_checks import no_promise, withdrawn
     from drimed.trial import queries
     from drimed.trial.explain import explain
     from drimed.trial.seasons import when
@@ -694,7 +684,7 @@ def summary(event: Event) -> str:
         case "episode":
             parts += [f"season {body.get('name') or body['episode']}", body.get("date")]
         case "look":
-            met = [rule["rule"] for rule in body["rules"] if any(claim["met"] for claim in rule["claims"])]
+            met = dict.fromkeys(claim["rule"] for claim in body["claims"] if claim["met"])
             parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")
             parts.append(body["demands"] and f"the trial is {body['demands']['kind']}")
         case "rules":
@@ -706,7 +696,7 @@ def summary(event: Event) -> str:
 @command
 def export(
     opened: Trial,
-    out: Annotated[Path, typer.Option(help="A .csv, .xlsx, .json or .parquet file.")],
+    out: Annotated[Path, typer.Option(help="A .csv or .xlsx file.")],
     force: Force = False,
     whole: Annotated[bool, typer.Option("--whole", help="Only decisions whose reward is known.")] = False,
 ) -> None:
@@ -736,7 +726,7 @@ def report(
 def anchor(
     name: ui.AnyName = None,
     to: Annotated[Path | None, typer.Option(help="A file to add to; default: print the lines.")] = None,
-    store: ui.Address = DEFAULT,
+    store: ui.Address = DEFAULT_STORE,
 ) -> None:
     """Keep the hash of the log on another disk or machine: `verify --anchors` then finds every change before it.
 
@@ -746,12 +736,12 @@ def anchor(
     from drimed.trial import anchors
     from drimed.trial.events import now
 
-    opened = open_store(store, create=False)
+    opened = ui.open_store(store)
     known = anchors.load(to) if to is not None and to.exists() else []
-    new = list[Head]()
+    new = list[records.Head]()
     for one in [name] if name else opened.names():
         with opened.reading(one) as ledger:
-            last = Head(ledger.name, ledger.seq, ledger.hash, now())
+            last = records.Head(ledger.name, ledger.seq, ledger.hash, now())
             new += [last] if to is None else anchors.missing(ledger, known, now())
     if to is None:
         typer.echo("\n".join(map(anchors.line, new)))
@@ -765,15 +755,16 @@ def verify(
     name: ui.Name,
     expect: Annotated[str | None, typer.Option(help="A hash shown earlier: it must still be in the log.")] = None,
     anchored: Annotated[Path | None, typer.Option("--anchors", help="A file of `drimed trial anchor`.")] = None,
-    store: ui.Address = DEFAULT,
+    store: ui.Address = DEFAULT_STORE,
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
     there, and every decision must be reproduced."""
     from drimed.trial import anchors
     from drimed.trial.verify import verify as check
 
-    opened = open_store(store, create=False)
-    kept = [] if anchored is None else [head for head in anchors.load(anchored) if head.trial == name]
+    opened = ui.open_store(store)
+    heads = [] if anchored is None else anchors.load(anchored)
+    kept = [head for head in heads if head.trial == name]
     if anchored is not None and not kept:
         raise InputError(f"{anchored} has no anchor of trial {name!r}")
     with ui.progress("events") as move:
@@ -782,10 +773,12 @@ def verify(
         say(f"fault: {fault}", "bold red")
     replayed = f"{proof.exact} of {proof.decisions} decisions reproduced to the last bit"
     if proof.rounded:
-        replayed += f", {proof.rounded} to round-off (another machine or library)"
+        replayed += f", {proof.rounded} to round-off"
     if proof.looks:
         replayed += f"; {counted(proof.looks, 'look')} taken again"
     say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
+    others = f", {counted(len(heads) - len(kept), 'anchor')} of other trials" if len(heads) > len(kept) else ""
+    say(f"not looked at: tokens, answers that are kept for repeated requests{others}")
     if proof.faults:
         raise typer.Exit(1)
     if proof.unchecked is not None:

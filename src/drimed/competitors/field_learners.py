@@ -1,7 +1,5 @@
 """Learners that only benchmarks use: what others would do with the same information, and what cannot be beaten.
 
-    ALONE    the paper's model, as in a live trial of its own for each site
-    SITES    one regression on arms, sites and arms at sites, told the noise that it does not model
     KNOWN    the field model, told every variance of the fields of `drimed bench field`
     OWN      a regression of its own for each person ("Standard" of Huch et al. 2024)
     BUMPS    the model of people, with bumps as covariates of the level
@@ -13,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
+from operator import itemgetter
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from drimed.errors import ConfigError, InputError
-from drimed.models.linear_regression import AnyLearner, Evidence, Learner
+from drimed.models.linear_regression import Evidence, Learner
 from drimed.models.mixed import variance_components
 from drimed.models.mixed.learner import PEOPLE, Field, FieldEvidence
 from drimed.models.mixed.observations import make_design, measure
@@ -26,13 +26,10 @@ from drimed.models.mixed.prediction import Belief
 from drimed.models.mixed.terms import Parameters
 from drimed.models.offer import Offer, Outcome, Seen, Shape, Unit
 from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.simulation.trial_world import DEPARTURE, RANGE, Deviations
+from drimed.simulation.trial_world import RANGE, Deviations
 
 GRID, BUMP_WIDTH = 5, 0.4  # bumps along each axis of the square, and how wide they are
 LEAST_VARIANCE = 1e-12  # relative to the residual's: a family of variance 0 on a log scale
-PLOT_NOISE = 24.0  # of a plot around its site's mean: residual, block and season together, as the fields have it
-LEVELS = 3.0  # bound on all coefficients together
-PRIOR = 0.5  # deviation of a coefficient before any data, in units of the range: as in a live trial
 
 # Names of a field's deviations, by the family of the model that has them.
 DEVIATIONS = {
@@ -46,7 +43,7 @@ DEVIATIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wrapper:
+class Wrapper:
     """A learner that passes everything on to the one inside, but for what it changes."""
 
     inner: Any  # AnyLearner
@@ -69,7 +66,7 @@ class _Wrapper:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Apart(_Wrapper):
+class Apart(Wrapper):
     """A regression of its own for each user (or site): users are one more batch axis of the evidence."""
 
     inner: Learner
@@ -88,84 +85,48 @@ class Apart(_Wrapper):
             at = np.flatnonzero(turn == t)
             own = replace(offer.take(at).expand(), user=np.zeros(1, np.intp))
             reward, vector = (None if y is None else y[:, at, None] for y in (outcome.reward, outcome.vector))
-            theirs = _take(evidence, users[at])
+            theirs = _mapped(itemgetter((slice(None), users[at])), evidence)
             more = self.inner.add(theirs, own, action[:, at, None], Outcome(reward, vector), late)
-            evidence = _put(evidence, users[at], more)
+            evidence = _mapped(partial(_with_columns, users[at]), evidence, more)
         return evidence
 
     def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
-        theirs = _take(evidence, np.asarray(offer.user))
+        theirs = _mapped(itemgetter((slice(None), np.asarray(offer.user))), evidence)
         alone = self.inner.view(theirs, replace(offer, user=np.zeros(1, np.intp)).expand())
         sigma = None if alone.sigma is None else alone.sigma[..., 0, :]
         view = replace(offer, sigma=sigma, whitening=None, scale=None, unit=None, attributes=None)
         return Seen(self.inner.fit(theirs, pulls[..., None, :], round), view, view)
 
 
-def _take(evidence: Any, users: IntArray) -> Any:
-    """The evidence of some users, which are the second batch axis."""
-    parts = {f.name: getattr(evidence, f.name) for f in fields(evidence)}
-    for name, value in parts.items():
-        if is_dataclass(value):
-            parts[name] = _take(value, users)
-        elif isinstance(value, np.ndarray):
-            parts[name] = value[:, users]
-    return replace(evidence, **parts)
+def _mapped(change: Callable[..., Any], *evidence: Any) -> Any:
+    """Evidence with each array changed, given the arrays in this place of all of `evidence`; else as the last one."""
+    if not is_dataclass(evidence[-1]):
+        return change(*evidence) if isinstance(evidence[-1], np.ndarray) else evidence[-1]
+    made: Any = type(evidence[-1])
+    return made(**{f.name: _mapped(change, *(getattr(e, f.name) for e in evidence)) for f in fields(made)})
 
 
-def _put(evidence: Any, users: IntArray, theirs: Any) -> Any:
-    """The evidence with that of some users replaced."""
-    parts = {f.name: getattr(theirs, f.name) for f in fields(evidence)}
-    for name, new in parts.items():
-        old = getattr(evidence, name)
-        if is_dataclass(old):
-            parts[name] = _put(old, users, new)
-        elif isinstance(old, np.ndarray):
-            parts[name] = old.copy()
-            parts[name][:, users] = new
-    return replace(evidence, **parts)
+def _with_columns(columns: IntArray, old: FloatArray, new: FloatArray) -> FloatArray:
+    changed = old.copy()
+    changed[:, columns] = new
+    return changed
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Described(_Wrapper):
-    """A learner that is told of offers in other words: other features, more covariates."""
-
-    inner: AnyLearner
-    words: Callable[[Offer, int], Offer]  # of an offer, for a regression on so many features
-    size: Callable[[Shape], int]  # the number of features
-
-    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
-        return self.inner.start(replace(shape, d=self.size(shape)), batch, episodes)
+class Bumps(Wrapper):
+    """The model of people, with a grid of bumps over the square beside its two covariates."""
 
     def add(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
-        return self.inner.add(evidence, self._described(evidence, offer), action, outcome, late)
+        return self.inner.add(evidence, with_bumps(offer), action, outcome, late)
 
     def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int) -> Seen:
-        return self.inner.see(evidence, self._described(evidence, offer), pulls, round)
-
-    def coefficients(self, shape: Shape) -> int:
-        return self.inner.coefficients(replace(shape, d=self.size(shape)))
-
-    def _described(self, evidence: Any, offer: Offer) -> Offer:
-        return self.words(offer, evidence.ridge.theta.shape[-1] if isinstance(evidence, Evidence) else 0)
+        return self.inner.see(evidence, with_bumps(offer), pulls, round)
 
 
-def by_site(offer: Offer, d: int) -> Offer:
-    """A level, levels of sites, arms, and arms at sites as features, in units of the metrics' range."""
-    K = offer.control.shape[-1]
-    sites = d // (1 + K) - 1
-    site = np.asarray(_unit(offer).group)
-    where = np.eye(1 + sites)[0] + np.eye(1 + sites)[1 + site]  # (n, 1 + I)
-    arms = np.concatenate([np.ones((K, 1)), DEPARTURE * np.eye(K)], -1)  # (K, 1 + K)
-    x = RANGE * arms[:, :, None] * where[..., None, None, :]  # (n, K, 1 + K, 1 + I)
-    features = np.broadcast_to(x.reshape(*x.shape[:-2], d), (*offer.control.shape, d))
-    return replace(offer, features=features, maps=None, preference=None)
-
-
-def with_bumps(offer: Offer, d: int) -> Offer:
-    """A grid of bumps over the square beside its two covariates."""
-    del d
-    unit = _unit(offer)
+def with_bumps(offer: Offer) -> Offer:
+    if (unit := offer.unit) is None:
+        raise InputError("offers of a benchmark say where they are made; this one has no unit")
     s = np.zeros((*offer.control.shape[:-1], 2)) if unit.covariates is None else unit.covariates
     grid = np.linspace(-1, 1, GRID)
     centres = np.stack(np.meshgrid(grid, grid), -1).reshape(-1, 2)
@@ -173,15 +134,9 @@ def with_bumps(offer: Offer, d: int) -> Offer:
     return replace(offer, unit=Unit(user=unit.user, group=unit.group, covariates=np.concatenate([s, bumps], -1)))
 
 
-def _unit(offer: Offer) -> Unit:
-    if offer.unit is None:
-        raise InputError("offers of a benchmark say where they are made; this one has no unit")
-    return offer.unit
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
-class Known(_Wrapper):
+class Known(Wrapper):
     """The field model told every variance: what learning them costs is measured against it."""
 
     inner: Field = field(default_factory=Field)
@@ -211,13 +166,13 @@ class Known(_Wrapper):
     def _fitted(self, evidence: FieldEvidence) -> FieldEvidence:
         structure = self.inner.structure(replace(evidence, sizes=evidence.seen))
         held = evidence.cells.compact(structure.cluster_place)
-        scale = measure(held, structure.covariates, structure.ranges)
+        scale = measure(held, structure)
         unit = np.full(scale.unit.shape, self.deviations.residual / RANGE)
         told_now = np.ones(scale.known.shape) if self.from_start or held.used else scale.known
         scale = replace(scale, unit=unit, known=told_now)
         known = structure.parameters
         x = np.broadcast_to(self.parameters(known), (*held.batch, known.size))
-        laplace = variance_components.Laplace(x, np.zeros(x.shape), x[..., None, :])
+        laplace = x, np.zeros(x.shape), x[..., None, :]
         fitted = variance_components.integrate(structure, make_design(structure, held, scale), scale, laplace)
         n = held.used
         return replace(evidence, cells=held, fitted=fitted, sizes=evidence.seen, fitted_count=n, included=n)
@@ -233,23 +188,9 @@ class Known(_Wrapper):
         return np.concatenate([*[logs] * M, 2 * np.log(sds), root[below] / sds[below[0]]])
 
 
-SITES = Described(
-    inner=Learner(
-        weighting="none", feedback="reward", noise_bound=PLOT_NOISE, regularisation=(PLOT_NOISE / PRIOR) ** 2
-    ),
-    what="by site",
-    words=by_site,
-    size=lambda shape: (1 + shape.K) * (1 + shape.H),
-)
-BUMPS = Described(
+BUMPS = Bumps(
     inner=replace(PEOPLE, covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
     what="bumps",
-    words=with_bumps,
-    size=lambda shape: shape.d,
-)
-ALONE = Apart(
-    inner=Learner(weighting="learned", norm_bound=LEVELS, regularisation=PRIOR**-2, refits="converged"),
-    what="each site alone",
 )
 OWN = Apart(
     inner=Learner(weighting="none", feedback="reward", noise_bound=1.0, regularisation=0.1), what="each person alone"

@@ -17,16 +17,16 @@ use `oful:learner=drimed.competitors.losan:LOSAN`. Departure: their algorithm be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError
-from drimed.models.linear_regression import for_each_user, rewarded, ridge_lost, whitened_rows
+from drimed.competitors.field_learners import Wrapper
+from drimed.models.linear_regression import Learner, for_each_user, whitened_rows
 from drimed.models.offer import Fit, Offer, Outcome, Seen, Shape
 from drimed.numerics import ridge
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings
+from drimed.numerics.arrays import FloatArray, IntArray, check_settings
 from drimed.numerics.quadratic_forms import leverages
 from drimed.numerics.ridge import Ridge
 
@@ -37,26 +37,24 @@ class OnlineEvidence:
 
     ridge: Ridge
     losses: FloatArray  # (...), sum_s D_s^2 w_s^2 (y_s - <x_s, theta_{s-1}>)^2 / 2
+    noise: None = None
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class LOSAN:
+class OnlineRegression(Wrapper):
     """Regression on rewards with a radius from its own one-step prediction errors.
 
     One feature, sigma_0 = S = 1, x = 1, y = 2, then y = 1: w = 1, V = 1, 2, 3; theta = 0, 1, 1; D^2 = 1/2, 1/3; the
     losses are 1/2 * 4 / 2 = 1, then 1/3 * 0 / 2 = 0. Of x = 4 from the start, w = 1/4.
     """
 
+    inner: Learner = field(default_factory=lambda: Learner(weighting="none", feedback="reward"))
+    what: str = "noise-adaptive radius"
     noise_bound: float = 1.0  # sigma_0
     norm_bound: float = 1.0  # S
     delta: float = 0.2
 
-    feedback: ClassVar[str] = "reward"
-    weighting: ClassVar[str] = "none"
-    discount: ClassVar[float] = 1.0
-    about: ClassVar[str] = "reward, noise-adaptive radius"
-    balances: ClassVar[bool] = False
     keeps_features: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -90,13 +88,6 @@ class LOSAN:
             evidence = OnlineEvidence(more, evidence.losses + loss[..., 0])
         return evidence
 
-    def remove(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
-        del evidence, offer, action, outcome, late
-        raise ConfigError("this learner takes no outcome back; use it in simulations only")
-
-    def ready(self, evidence: OnlineEvidence) -> OnlineEvidence:
-        return evidence
-
     def see(self, evidence: OnlineEvidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         state = evidence.ridge
         fit = Fit(state.theta, state.V_inv, self.radius(evidence), None, pulls, round, self.noise_bound)
@@ -108,14 +99,5 @@ class LOSAN:
         prior = self.ridge_penalty * self.norm_bound**2 / 2
         return np.sqrt(2 * (prior + self.noise_bound**2 * np.log(1 / self.delta) + evidence.losses))
 
-    def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        return rewarded(observed, preference)
 
-    def lost_digits(self, before: OnlineEvidence, after: OnlineEvidence) -> bool:
-        return ridge_lost(before.ridge, after.ridge)
-
-    def theta(self, evidence: OnlineEvidence) -> FloatArray:
-        return evidence.ridge.theta
-
-    def coefficients(self, shape: Shape) -> int:
-        return shape.d
+LOSAN = OnlineRegression()

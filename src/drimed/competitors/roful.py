@@ -1,4 +1,4 @@
-"""ROFUL: optimistic about the direction, pessimistic about how far to go in it.
+"""ROFUL's learner and rule: optimism about the direction, caution about how far to go in it.
 
 Source: Hutchinson, Turan and Alizadeh (2024), arXiv 2308.15006, and their code (`roful` of safe_linear_bandit.py at
 github.com/shutch1/Directional-Optimism-for-Safe-Linear-Bandits). Their actions are scaled directions with a cost
@@ -48,7 +48,6 @@ class ROFUL:
     norm_bound: float = 1.0  # S
     width_squared: float | None = None  # None: the learner's radius
 
-    reference: ClassVar[str] = "Hutchinson et al. 2024"
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
@@ -60,8 +59,6 @@ class ROFUL:
         x0 = offer.control_features
         w = offer.features - x0[..., None, :]
         value = fit.mean(w) + widths(fit, w, self.width_squared)
-        if ask.penalty is not None:
-            value = value - ask.penalty
         arm = best(value, ask.mask)
         share = np.where(pick(value, arm) > 0, self.share(fit, pick_shared(w, arm, 2), x0), 0.0)
         allowed = offer.control if ask.mask is None else np.where(ask.mask, offer.control, 0.0)

@@ -19,7 +19,7 @@ Shapes: n decisions, K arms.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast, final
@@ -83,36 +83,6 @@ class TargetPolicy:
         how = f"read it with columns=Columns(targets=({prefix!r},))"
         needs = f"the log has no target probabilities under {prefix!r}; {how}"
         return cls(f"columns={prefix}", lambda log: _needed(log.targets.get(prefix), needs))
-
-    @classmethod
-    def fixed(cls, name: str, pmf: Any) -> TargetPolicy:
-        """The same lottery (K,) at every decision, or one row (n, K) for each decision of the whole log."""
-        p = arrays.probabilities("pmf", arrays.finite("pmf", pmf))
-
-        def probabilities(log: Log) -> FloatArray:
-            end = log.start + len(log)
-            if p.shape[-1] != log.K:
-                raise InputError(f"target {name!r} has {p.shape[-1]} arms, the log has {log.K}")
-            if p.ndim > 1 and end > len(p):
-                raise InputError(f"target {name!r} has {len(p)} rows, the log has at least {end} decisions")
-            return p if p.ndim == 1 else p[log.start : end]
-
-        return cls(name, probabilities)
-
-    @classmethod
-    def by_user(cls, name: str, pmfs: Mapping[Any, Any]) -> TargetPolicy:
-        """A lottery for each user, such as a recommendation: user -> (K,)."""
-        table = {user: arrays.probabilities(f"pmf of {user}", arrays.finite("pmf", p)) for user, p in pmfs.items()}
-
-        def probabilities(log: Log) -> FloatArray:
-            users = _needed(log.user, f"target {name!r} depends on the user, and the log has no users")
-            labels, index = np.unique(users, return_inverse=True)
-            missing = [label for label in labels.tolist() if label not in table]
-            if missing:
-                raise InputError(f"target {name!r} says nothing about user {missing[0]!r}")
-            return np.stack([table[label] for label in labels.tolist()])[index]
-
-        return cls(name, probabilities)
 
     @classmethod
     def parse(cls, text: str, *, control: str | None = None) -> TargetPolicy:
@@ -273,27 +243,32 @@ def missing_support(log: Log, target: FloatArray) -> str | None:
 
 @final
 @dataclass
-class Weights:
-    """Sums over the weights of some decisions."""
+class Overlap:
+    """Information of a log about one target, summed over its pieces."""
 
+    arms: tuple[str, ...] = ()
     count: int = 0
-    total: float = 0.0
+    total: float = 0.0  # of the weights
     squares: float = 0.0
     largest: float = 0.0
+    logged: FloatArray = field(default_factory=lambda: np.zeros(1))  # (K,), how often each arm was played
+    wanted: FloatArray = field(default_factory=lambda: np.zeros(1))  # (K,), how often the target would play it
 
-    def add(self, weight: FloatArray) -> Weights:
-        """Add the weights of more decisions: (n,)."""
+    def add(self, log: Log, target: FloatArray, weight: FloatArray) -> None:
+        """Add one piece of a log."""
+        self.arms = log.arms
         self.count += len(weight)
         self.total += float(weight.sum())
         self.squares += float((weight**2).sum())
         self.largest = max(self.largest, float(weight.max(initial=0.0)))
-        return self
+        self.logged = self.logged + np.bincount(log.action, minlength=log.K)
+        self.wanted = self.wanted + np.broadcast_to(target, (len(log), log.K)).sum(0)
 
     @property
     def effective(self) -> float:
         """Kish's effective sample size: how many decisions of the target itself would be as informative.
 
-        >>> Weights().add(np.array([1.0, 1.0, 2.0, 0.0])).effective
+        >>> Overlap(total=4.0, squares=6.0).effective
         2.6666666666666665
         """
         return self.total**2 / self.squares if self.squares else 0.0
@@ -303,38 +278,9 @@ class Weights:
         """Near 1 if the propensities are right and support is complete."""
         return self.total / self.count if self.count else np.nan
 
-    def as_dict(self) -> dict[str, float]:
-        """For JSON."""
-        names = {"decisions": self.count, "effective_sample_size": self.effective}
-        return names | {"largest_weight": self.largest, "mean_weight": self.mean}
-
-
-@final
-@dataclass
-class Overlap:
-    """Information of a log about one target, summed over its pieces."""
-
-    arms: tuple[str, ...] = ()
-    weights: Weights = field(default_factory=Weights)
-    logged: FloatArray = field(default_factory=lambda: np.zeros(1))  # (K,), how often each arm was played
-    wanted: FloatArray = field(default_factory=lambda: np.zeros(1))  # (K,), how often the target would play it
-    by_user: dict[Any, Weights] = field(default_factory=dict)
-
-    def add(self, log: Log, target: FloatArray, weight: FloatArray, *, by_user: bool = False) -> None:
-        """Add one piece of a log."""
-        self.arms = log.arms
-        self.weights.add(weight)
-        self.logged = self.logged + np.bincount(log.action, minlength=log.K)
-        self.wanted = self.wanted + np.broadcast_to(target, (len(log), log.K)).sum(0)
-        if by_user and log.user is not None:
-            labels, index = np.unique(log.user, return_inverse=True)
-            parts = np.split(weight[np.argsort(index, kind="stable")], np.cumsum(np.bincount(index))[:-1])
-            for label, own in zip(labels.tolist(), parts, strict=True):
-                self.by_user.setdefault(label, Weights()).add(own)
-
     def missing(self) -> str | None:
         """The reason why weighting cannot answer: arms that the target plays and the log never did."""
-        never = (self.wanted > SUM_TOLERANCE * self.weights.count) & (self.logged == 0)
+        never = (self.wanted > SUM_TOLERANCE * self.count) & (self.logged == 0)
         if not never.any():
             return None
         names = ", ".join(repr(self.arms[k]) for k in np.flatnonzero(never))
@@ -344,7 +290,7 @@ class Overlap:
 
     def warnings(self) -> list[str]:
         """Reasons to distrust the estimates."""
-        texts, w = [], self.weights
+        texts, w = [], self
         variance = max(w.squares / w.count - w.mean**2, 0.0) / w.count if w.count > 1 else 0.0
         errors = float((w.mean - 1) / np.sqrt(variance)) if variance > 0 else 0.0
         if abs(errors) > SUSPECT:
@@ -358,17 +304,17 @@ class Overlap:
                 f"only {w.effective:.0f} of {w.count} decisions count effectively{unequal}: normal intervals are too "
                 "narrow; give the reward's range (--reward-range) for one that holds with few decisions too"
             )
-        without = [user for user, each in self.by_user.items() if not each.total]
-        if without:
-            texts.append(f"the target's arms were never logged for {len(without)} users, {without[0]!r} among them")
         return texts
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return self.weights.as_dict() | {
+        return {
+            "decisions": self.count,
+            "effective_sample_size": self.effective,
+            "largest_weight": self.largest,
+            "mean_weight": self.mean,
             "logged": dict(zip(self.arms, self.logged.tolist(), strict=True)),
             "wanted": dict(zip(self.arms, self.wanted.tolist(), strict=True)),
-            "by_user": {str(user): w.as_dict() for user, w in self.by_user.items()},
         }
 
 
@@ -437,7 +383,6 @@ class EvaluationPlan:
     estimators: Sequence[str] = ("ips", "snips")
     level: float = 0.95
     reward_range: tuple[float, float] | None = None  # with it, IPS gets an interval that holds at all times
-    by_user: bool = False  # overlap for each user
     against: str | None = None  # the target that the others are compared with, decision by decision
 
     def __post_init__(self) -> None:
@@ -501,7 +446,7 @@ class Evaluator:
         sums.unsupported = sums.unsupported or missing_support(piece, target)
         weighs = not (self._unknown or sums.unsupported)
         if weighs:
-            sums.overlap.add(piece, target, weight, by_user=plan.by_user)
+            sums.overlap.add(piece, target, weight)
         if weighs and plan.reward_range is not None:
             least, most = plan.reward_range
             if len(piece) and (piece.reward.min() < least or piece.reward.max() > most):

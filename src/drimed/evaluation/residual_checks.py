@@ -3,10 +3,11 @@
 Input are standardised residuals: independent and standard normal if the model is right. A regression hands over its
 columns as well (`design`), and outcomes over their noise: its coefficients are taken out here, and the degrees of
 freedom that they cost are counted. Residuals are tested by season, group, user and arm and by pairs of these, over
-time, along each covariate and by each category, by their spread, their order and their tails. Tests of levels and
-lines go forward: the clearest finding is taken out before the others are tested again, so that one cause gives one
-alarm. An alarm needs p < alpha divided by the number of tests, over all metrics (Bonferroni): a model that is right
-raises any alarm with probability alpha at most, at one look.
+time, along each covariate and by each category, by their spread, their order and single outliers, and where a design
+is given, so that the noise was claimed, by their variance under each arm. Tests of levels and lines go forward: the
+clearest finding is taken out before the others are tested again, so that one cause gives one alarm. An alarm needs
+p < alpha divided by the number of tests, over all metrics (Bonferroni): a model that is right raises any alarm with
+probability alpha at most, at one look.
 
 Levels and lines are tested by F twice, on the residuals and on the normal scores of their ranks, and the larger
 p-value counts. Heavy tails do not raise the second. Ties do not raise the first: of outcomes that take few values,
@@ -26,42 +27,43 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 from scipy import sparse
-from scipy.special import fdtrc, ndtr, ndtri, stdtr
+from scipy.special import chdtr, chdtrc, fdtrc, ndtr, ndtri, stdtr
 
 from drimed.numerics import arrays
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
-FEWEST = 20  # rows of a metric below which nothing is said
+FEWEST = 20  # rows of a metric, and of an arm for its variance, below which nothing is said
 FEWEST_UNITS = 5  # seasons, groups or users: with fewer, a line cannot be told from levels
-LEVERAGE = 0.75  # rows that the findings fit more closely than this say little about spread and tails
+LEVERAGE = 0.75  # rows that the findings fit more closely than this say little about spread and outliers
+MOST_TIED = 10  # different outcomes: with no more, as of counts and of yes or no, spread follows the mean
 DENSE = 60  # levels up to which a factor beside the finest, which is taken out by its means, is written as columns
 ROWS = 10_000  # that are worked on together
 LEFT = 3  # degrees of freedom that must remain for the noise
 LOST = 1e-6  # columns of which less than this share of their squares is left within levels are the same within them
 RANK = 1e-9  # eigenvalues below this share of the largest belong to columns that say nothing new
 MOST_OUTLIERS = 10  # that are drawn in
+TINY = 1e-150  # keeps 0 / 0 from arising, and its square too
 SHORTEST = 4  # rows of a user: with fewer, the sum of products around the circle is the same in every order
 
 PAIRS = (("season", "arm"), ("group", "arm"), ("user", "arm"), ("season", "group"))
 MOVING = ("arm", "trend", "season x arm", "serial")  # a discount is for these: with one, they are not tested
 CONTROL_PLOTS = {"season", "group", "user", "season x group", "trend"}  # a control plot shares these levels
 OUTLIER = "outlier"
-NOT_SERIOUS = ("spread by ", OUTLIER, "tails", "two values", "small counts")
+NOISE = "noise under "  # begins the name of a check of one arm
+NOT_SERIOUS = ("spread by ", NOISE, OUTLIER)
 UNITS = ("season", "group", "user")
 FINDINGS = {  # of a check by its name; {size} is what it measures
     **{unit: f"outcomes differ between {unit}s" for unit in UNITS},
     **{f"{unit} x arm": f"effects of arms differ between {unit}s" for unit in UNITS},
-    **{f"spread by {unit}": f"outcomes scatter more in some {unit}s than in others" for unit in ("season", "group")},
+    **{
+        f"spread by {unit}": f"outcomes scatter more in some {unit}s than in others"
+        for unit in ("season", "group", "arm")
+    },
     "arm": "arms differ from what the model says of them",
     "season x group": "groups shift against each other from season to season",
     "trend": "outcomes follow a trend over time",
-    "spread by arm": "outcomes scatter more under some arms than under others",
-    "spread by fitted mean": "the larger outcomes are, the more (or the less) they scatter",
     "serial": "an outcome of a user resembles the one before (correlation {size:.2f})",
     OUTLIER: "one outcome lies far from all others ({place})",
-    "tails": "more outcomes lie far off than a normal distribution has",
-    "two values": "outcomes take two values only",
-    "small counts": "outcomes are small whole numbers",
 }
 COVARIATE_FINDINGS = {  # of a check by the part of its name after the covariate
     "line": "outcomes follow {}",
@@ -74,12 +76,6 @@ TERMS = {  # of the model that would explain a finding
     **{f"{unit} x arm": f"effects that vary by {unit}" for unit in UNITS},
     "season x group": "level for each group and season (a block)",
     "trend": "season level",
-}
-ADVICE = {
-    OUTLIER: "check whether it was typed and measured correctly, and amend it if not",
-    "tails": "look for outcomes of another kind among them; ranges hold in large samples only",
-    "two values": "effects are differences of shares; ranges hold in large samples only",
-    "small counts": "the noise grows with the mean: use the square root or a rate, or read ranges as approximate",
 }
 
 
@@ -125,7 +121,6 @@ class Residuals:
     covariates: Mapping[str, FloatArray] = field(default_factory=dict)  # (n,) each, numbers
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # (n,) each, labels
     design: FloatArray | None = None  # (n, M, d), over the noise like the values; None: nothing was fitted to these
-    fitted: FloatArray | None = None  # (n, M), the model's means
     outcomes: FloatArray | None = None  # (n, M), in their own units
     decision: IntArray | None = None  # (n,), numbers in the order of time; None: as they stand, named by their rows
 
@@ -175,6 +170,9 @@ def check_residuals(
 
 
 def _finding(name: str, size: float, decision: IntArray | None) -> str:
+    if name.startswith(NOISE):
+        way = "more" if size > 1 else "less"
+        return f"outcomes under {name[len(NOISE) :]} scatter {way} than assumed ({size:.2g} times the variance)"
     if name not in FINDINGS:
         covariate, form = name.rsplit(": ", 1)
         return COVARIATE_FINDINGS[form].format(covariate)
@@ -431,18 +429,18 @@ class _MetricTests:
         self.levels = [c for c in tests if c.name not in skipped]
         by = [name for name in ("arm", "group", "season") if name in factors]
         self.spread = [_by_level(f"spread by {name}", Space((factors[name],))) for name in by]
-        if r.fitted is not None and np.ptp(r.fitted[there, m]) > 0:
-            self.spread.append(_by_level("spread by fitted mean", Space((), (_column(r.fitted[there, m]),))))
         X = None if r.design is None else r.design[there, m]
         self.model = NOTHING if X is None else Space((), (X[:, X.any(0)],))  # the columns that were fitted
         self.user = factors["user"]  # (n,)
-        self.few_values = None if r.outcomes is None else _few_values(r.outcomes[there, m])
+        arms = np.asarray(r.arm)[there]
+        self.noise = {} if X is None else {f"{NOISE}{arm}": arms == arm for arm in np.unique(arms)}
+        self.tied = r.outcomes is not None and len(np.unique(r.outcomes[there, m])) <= MOST_TIED
         self.serial = "serial" not in skipped  # whether the order of a user's rows is tested
 
     @property
     def count(self) -> int:
-        """Number of tests, with order, outliers and tails; 0: too few rows."""
-        return len(self.levels) + len(self.spread) + 3 if self.levels else 0
+        """Number of tests, with order and outliers; 0: too few rows."""
+        return len(self.levels) + len(self.spread) + len(self.noise) + 2 if self.levels else 0
 
     def run(self, threshold: float) -> dict[str, tuple[float, float]]:
         """p-value and size of every test; those of levels one after the other."""
@@ -458,16 +456,15 @@ class _MetricTests:
             return results
         if self.serial:
             results["serial"] = _serial(rest, codes(self.user[kept]), self.time[kept])
-        if self.few_values is not None:
-            return results | {self.few_values: (0.0, 0.0)}
+        results |= {name: _variance(rest[mine[kept]]) for name, mine in self.noise.items()}
+        if self.tied:
+            return results
         sizes = np.abs(_tamed(rest, threshold)), _normal_scores(np.abs(rest))
         spread = _forward(self.spread, sizes, threshold, NOTHING)[1] if kept.all() else {}
         results |= spread
-        if any(p < threshold for p, _ in spread.values()):  # a mixture has heavy tails
-            return results
-        p, row = _outlier(rest)
-        results[OUTLIER] = p, float(self.where[kept][row])
-        results["tails"] = _heavy_tails(np.delete(rest, row) if p < threshold else rest)
+        if not any(p < threshold for p, _ in spread.values()):  # a mixture has heavy tails
+            p, row = _outlier(rest)
+            results[OUTLIER] = p, float(self.where[kept][row])
         return results
 
 
@@ -517,6 +514,16 @@ def _serial(rest: FloatArray, user: IntArray, order: FloatArray) -> tuple[float,
     return float(2 * ndtr(-abs(off) / spread)), off / float(s2.sum())
 
 
+def _variance(rest: FloatArray) -> tuple[float, float]:
+    """p-value of a variance of one, and the variance; heavy tails alone do not look like a wrong one."""
+    if len(rest) < FEWEST:
+        return np.nan, np.nan
+    off, variance = rest - rest.mean(), float((rest**2).mean())
+    excess = (off**4).mean() / max((off**2).mean(), TINY) ** 2 - 3
+    freedom = 2 * len(rest) / (2 + max(excess, 0.0))  # Var(e^2) is 2 + excess for unit variance
+    return float(2 * min(chdtr(freedom, freedom * variance), chdtrc(freedom, freedom * variance))), variance
+
+
 def _outlier(rest: FloatArray) -> tuple[float, int]:
     """p-value of the largest residual being one of normal noise (Grubbs's bound), and its row."""
     n = len(rest)
@@ -527,71 +534,43 @@ def _outlier(rest: FloatArray) -> tuple[float, int]:
     return min(1.0, float(2 * n * stdtr(n - 2, -t))), row
 
 
-def _heavy_tails(rest: FloatArray) -> tuple[float, float]:
-    """p-value of tails being heavier than the normal's, and the excess kurtosis. Anscombe and Glynn (1983)."""
-    n, off = len(rest), rest - rest.mean()
-    b2 = float((off**4).mean() / (off**2).mean() ** 2)
-    variance = 24 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
-    x = (b2 - 3 * (n - 1) / (n + 1)) / np.sqrt(variance)
-    skew = 6 * (n**2 - 5 * n + 2) / ((n + 7) * (n + 9)) * np.sqrt(6 * (n + 3) * (n + 5) / (n * (n - 2) * (n - 3)))
-    A = 6 + 8 / skew * (2 / skew + np.sqrt(1 + 4 / skew**2))  # degrees of freedom of a chi-square of that skewness
-    z = (1 - 2 / (9 * A) - np.cbrt((1 - 2 / A) / (1 + x * np.sqrt(2 / (A - 4))))) / np.sqrt(2 / (9 * A))
-    return float(ndtr(-z)), b2 - 3
-
-
-def _few_values(outcomes: FloatArray) -> str | None:
-    """Whether outcomes take two values only, or are small counts."""
-    values = np.unique(outcomes)
-    if len(values) == 2:
-        return "two values"
-    counts = values.min() >= 0 and values.max() <= 20 and bool((values == np.round(values)).all())
-    return "small counts" if counts and len(values) > 1 else None
-
-
 def advice(name: str, model: ModelDescription) -> str:
     """Advice on a finding, without a capital or a full stop."""
-    if name in ADVICE:
-        return ADVICE[name]
-    if name in TERMS:
-        return _about_terms(name, model)
+    if name.startswith(NOISE):
+        return "ranges are as much too narrow or too wide: correct the noise in the trial file, or have it learned"
     if ": " in name:
         covariate, form = name.rsplit(": ", 1)
         return _about_covariate(covariate, form, model)
-    if name == "arm":
-        if model.arm_attributes and "arm" not in model.terms:
-            return "give the arms effects of their own instead of attributes, or add the attribute that is missing"
-        return "look for an arm that has changed in the course of the trial, or that was noted for another"
-    if name == "serial":
-        way = 'use [model] kind = "field", where users have levels, or ask less often'
-        if model.family("user") in model.terms:
-            way = "the model has a user level that stays the same, so ask less often, or look for one that drifts"
-        return f"outcomes of a user are not independent and ranges are too narrow: {way}"
+    if name in TERMS:
+        return _about_terms(name, model)
+    others = {
+        "arm": "look for an arm that has changed in the course of the trial, or that was noted for another",
+        "serial": "outcomes of a user are not independent and ranges are too narrow: "
+        + (
+            "ask less often" if model.family("user") in model.terms else 'use [model] kind = "field", or ask less often'
+        ),
+        OUTLIER: "check whether it was typed and measured correctly, and amend it if not",
+    }
+    if name == "arm" and model.arm_attributes and "arm" not in model.terms:
+        return "give the arms effects of their own instead of attributes, or add the attribute that is missing"
     way = 'declare what scales it as a context field with affects = ["noise"]'
     if name == "spread by arm" and not model.arm_noise:
         way = "have the noise learned for each arm" if model.kind == "paper" else 'set noise = "arm" in [model]'
-    return f"{way}, or use the logarithm"
+    return others.get(name, f"{way}, or use the logarithm")
 
 
 def _about_terms(name: str, model: ModelDescription) -> str:
     family, term = model.family(name), TERMS[name]
-    if family in model.terms and name == "trend":
-        first = "the model takes it for chance which season comes first"
-        return f"{first}: look at recent seasons alone, or add time as a covariate"
     if family in model.terms:
-        a_term = term if term.startswith("effects") else f"a {term}"
-        lasts = family.startswith(("user", "group"))
-        more = "the same in all seasons: look for one that has changed" if lasts else "and it does not cover this"
-        return f"the model has {a_term}, {more}"
-    season, people = family.startswith("season"), model.kind == "people"
-    ways = {
-        'use [model] kind = "field"': model.kind == "paper",
-        "remove seasons = false from [model]": season and not model.seasons,
-        "begin a new episode from time to time, and each will have one": people and family == "season",
-        'that of people has none; [model] kind = "field" has': people and season,
-        "look at the outcomes behind it": True,
-    }
-    way = next(text for text, applies in ways.items() if applies)
-    plots = name in CONTROL_PLOTS and not people and not model.difference
+        return f"the model has a term for it ({term}), which does not cover this: look for one that has changed"
+    season, way = family.startswith("season"), "look at the outcomes behind it"
+    if model.kind == "people" and family == "season":
+        way = "begin a new episode from time to time, and each will have one"
+    elif model.kind != "field":
+        way = 'use [model] kind = "field"'
+    elif season and not model.seasons:
+        way = "remove seasons = false from [model]"
+    plots = name in CONTROL_PLOTS and model.kind != "people" and not model.difference
     return f"the model has no {term}: {way}" + (", or use control plots" if plots else "")
 
 
@@ -601,10 +580,8 @@ def _about_covariate(covariate: str, form: str, model: ModelDescription) -> str:
     if declared is None:
         return f"the model leaves it out: declare {covariate} as a context field that affects the {role}"
     if role not in declared.affects or model.kind == "paper":
-        how, end = ('use [model] kind = "field", with', "in") if model.kind == "paper" else ("add", "to")
-        return f'the model leaves it out: {how} "{role}" {end} affects under [{declared.table}]'
+        field_model = 'use [model] kind = "field", and ' if model.kind == "paper" else ""
+        return f'the model leaves it out: {field_model}add "{role}" to affects under [{declared.table}]'
     if form == "curve":
         return f"the model has a straight line in {covariate}: add its square or logarithm as a field of its own"
-    if "effects" not in declared.affects:
-        return f'the model has {covariate} for all arms alike: add "effects" to affects under [{declared.table}]'
     return f"the model has {covariate}, and it does not cover this: look at the outcomes behind it"

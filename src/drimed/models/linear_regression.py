@@ -8,6 +8,7 @@ Shapes: leading `...` is any batch; n users, K arms, M metrics, d features, m ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, final
@@ -24,7 +25,6 @@ from drimed.numerics.ridge import Ridge
 
 WEIGHTINGS = ("none", "known", "learned")
 FEEDBACKS = ("reward", "vector")
-REFITS = ("scheduled", "converged")
 # A sum that keeps less than this share of itself when something is taken out has lost its digits: what is left of a
 # mistyped 1e12 among fives is round-off.
 LOST_SHARE = 1e-6
@@ -48,8 +48,7 @@ class AnyLearner(Protocol):
     def discount(self) -> float: ...
 
     @property
-    def about(self) -> str:
-        """In a few words."""
+    def about(self) -> str: ...
 
     @property
     def balances(self) -> bool:
@@ -62,8 +61,7 @@ class AnyLearner(Protocol):
     def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
         """No evidence, after so many episodes."""
 
-    def age(self, evidence: Any) -> Any:
-        """A new episode begins."""
+    def age(self, evidence: Any) -> Any: ...
 
     def add(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any: ...
 
@@ -112,39 +110,27 @@ class Learner:
     norm_bound: float = 1.0  # S: bound on |theta|
     regularisation: float | None = None  # lambda; None: R^2 / S^2
     delta: float = 0.01  # the radius may fail with this probability: over all time, or per episode when discounting
-    # Learned noise starts from this variance, relative to (norm_bound |features|)^2, the largest squared mean. Rather
-    # too large than too small: the first outcomes correct it, but a small one trusts them too much.
-    noise_guess: float = 1.0
     # Ends of each metric's range, infinite: none; (): of no metric. They tell learned noise what is yes or no.
     ranges: tuple[tuple[float, float], ...] = ()
-    # Learned noise is fitted again on a schedule, one pass at a time (fast), or before each decision until it
-    # converges: then decisions do not depend on the order in which outcomes came.
-    refits: str = "scheduled"
 
     keeps_features: ClassVar[bool] = True
     balances: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name, known in (("weighting", WEIGHTINGS), ("feedback", FEEDBACKS), ("refits", REFITS)):
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        if not 0 < self.discount <= 1:
-            raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
-        arrays.share("delta", self.delta)
-        for name in ("noise_bound", "norm_bound", "ridge_penalty", "noise_guess"):
-            if not (0 < getattr(self, name) < np.inf):
-                raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}")
+        positive = ("noise_bound", "norm_bound", "ridge_penalty")
+        words = {"weighting": WEIGHTINGS, "feedback": FEEDBACKS}
+        arrays.check_settings(self, words, discount=("discount",), share=("delta",), positive=positive)
+        if self.weighting == "learned" and self.feedback != "vector":
+            raise ConfigError("noise is learned from whole outcomes: weighting 'learned' needs feedback 'vector'")
 
     @cached_property
     def ridge_penalty(self) -> float:
-        """lambda."""
         if self.regularisation is not None:
             return self.regularisation
         return (self.noise_bound / self.norm_bound) ** 2
 
     @property
     def about(self) -> str:
-        """In a few words."""
         aged = f", discount {self.discount:g}" if self.discount < 1 else ""
         return f"{self.feedback}, {self.weighting} noise{aged}"
 
@@ -158,7 +144,7 @@ class Learner:
         start = ridge.init(shape.d, self.ridge_penalty, batch, discounted=self.discount < 1 and not learned)
         if not learned:
             return Evidence(start, None)
-        return Evidence(start, noise_estimation.init(shape, batch, feedback=self.feedback, guess=self._guess))
+        return Evidence(start, noise_estimation.init(shape, batch, guess=self._guess))
 
     def age(self, evidence: Evidence) -> Evidence:
         """Let the evidence age by one episode."""
@@ -168,40 +154,42 @@ class Learner:
         return Evidence(ridge.roll(evidence.ridge, self.discount, self.ridge_penalty), model)
 
     def add(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
-        """Learn from the outcomes of `action` `late` episodes ago, one user after the other."""
-        weight = self.discount**late
-        if evidence.noise is None:
-            Z, w = whitened_rows(self.weighting, self.feedback, offer, action, outcome)
-            Z, w = Z.reshape(*Z.shape[:-3], -1, Z.shape[-1]), w.reshape(*w.shape[:-2], -1)
-            return Evidence(ridge.observe(evidence.ridge, Z, w, self.ridge_penalty, weight), None)
-        for rows in self._rows(evidence.noise, offer, action, outcome):
-            model = noise_estimation.add(evidence.noise, rows, weight)
-            if self.refits == "scheduled" and noise_estimation.is_due(model):
-                evidence = self.refit(Evidence(evidence.ridge, model))
-            else:
-                Z, w = noise_estimation.whitened(model, rows)
-                evidence = Evidence(ridge.observe(evidence.ridge, Z, w, self.ridge_penalty, weight), model)
-        return evidence
+        """Learn from the outcomes of `action` `late` episodes ago; noise that is learned is fitted by `ready`."""
+        return self._change(evidence, (offer, action, outcome), late, ridge.observe, noise_estimation.add)
 
     def remove(self, evidence: Evidence, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Evidence:
         """Take the outcomes of `late` episodes ago out again, as if they had never come."""
-        weight, model = self.discount**late, evidence.noise
-        if model is None:
-            Z, w = whitened_rows(self.weighting, self.feedback, offer, action, outcome)
-            Z, w = Z.reshape(*Z.shape[:-3], -1, Z.shape[-1]), w.reshape(*w.shape[:-2], -1)
-            return Evidence(ridge.remove(evidence.ridge, Z, w, self.ridge_penalty, weight), None)
-        for rows in self._rows(model, offer, action, outcome):
-            model = noise_estimation.remove(model, rows, weight)
-        return self.refit(Evidence(evidence.ridge, model))
+        return self._change(evidence, (offer, action, outcome), late, ridge.remove, noise_estimation.remove)
+
+    def _change(
+        self,
+        evidence: Evidence,
+        told: tuple[Offer, IntArray, Outcome],
+        late: int,
+        of_ridge: Callable[..., Ridge],
+        of_noise: Callable[..., NoiseModel],
+    ) -> Evidence:
+        (offer, action, outcome), weight = told, self.discount**late
+        Z, y = whitened_rows(self.weighting, self.feedback, *told)
+        if evidence.noise is not None:
+            if outcome.observed is not None and not outcome.observed.all():
+                raise InputError("learned noise counts an outcome when all its metrics are there; some are missing")
+            return replace(evidence, noise=of_noise(evidence.noise, offer, action, Z, y, weight))
+        Z, y = Z.reshape(*Z.shape[:-3], -1, Z.shape[-1]), y.reshape(*y.shape[:-2], -1)
+        return Evidence(of_ridge(evidence.ridge, Z, y, self.ridge_penalty, weight), None)
 
     def ready(self, evidence: Evidence) -> Evidence:
-        """With refits "converged", the fit that does not depend on the order of the data."""
-        if evidence.noise is None or self.refits != "converged" or evidence.noise.seen == 0:
+        """All the past, weighted by the noise as it is estimated from it."""
+        model = evidence.noise
+        if model is None or model.changes == model.fitted:
             return evidence
-        return self.refit(evidence, passes=None)
+        penalty = self.ridge_penalty
+        model, V, b = noise_estimation.refit(model, penalty=penalty, guess=self._guess, ranges=self.ranges)
+        return Evidence(ridge.refresh(replace(evidence.ridge, V=V, b=b), penalty), model)
 
     def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         """One fit for all users, and the offer with the noise that this learner knows."""
+        evidence = self.ready(evidence)
         view = self.view(evidence, offer)
         return Seen(for_each_user(self.fit(evidence, pulls, round)), view, view)
 
@@ -216,15 +204,14 @@ class Learner:
         if before.noise is None or after.noise is None:
             return ridge_lost(before.ridge, after.ridge)
         some = after.noise.n[..., None] > 0
-        whole = noise_estimation.squares(noise_estimation.absorb(before.noise))
-        return bool((some & (noise_estimation.squares(after.noise) < LOST_SHARE * whole)).any())
+        whole, left = (np.diagonal(e.moments, axis1=-2, axis2=-1) for e in (before.noise, after.noise))
+        return bool((some & (left < LOST_SHARE * whole)).any())
 
     def theta(self, evidence: Evidence) -> FloatArray:
         """The estimate: (..., d)."""
-        return evidence.ridge.theta
+        return self.ready(evidence).ridge.theta
 
     def coefficients(self, shape: Shape) -> int:
-        """d."""
         return shape.d
 
     def fit(self, evidence: Evidence, pulls: FloatArray, round: int) -> Fit:
@@ -250,27 +237,13 @@ class Learner:
         sigma = None if evidence.noise is None else noise_estimation.reward_noise(evidence.noise, offer)
         return replace(offer, sigma=sigma, whitening=None, scale=None, unit=None, attributes=None)
 
-    def refit(self, evidence: Evidence, *, passes: int | None = 1) -> Evidence:
-        """All the past, weighted by the noise model after some more passes; None: until it converges."""
-        state, model = evidence.ridge, evidence.noise
-        if model is None:
-            return evidence
-        model, V, b = noise_estimation.refit(
-            model, state.b.shape[-1], penalty=self.ridge_penalty, guess=self._guess, ranges=self.ranges, passes=passes
-        )
-        return Evidence(ridge.refresh(replace(state, V=V, b=b), self.ridge_penalty), model)
-
     @cached_property
     def _guess(self) -> float:
-        return self.noise_guess * self.norm_bound**2
+        """Variance that learned noise starts from, relative to |features|^2: that of the largest mean.
 
-    def _rows(self, model: NoiseModel, offer: Offer, action: IntArray, outcome: Outcome) -> list[noise_estimation.Rows]:
-        """The outcomes of each user."""
-        if self.feedback == "vector" and outcome.observed is not None and not outcome.observed.all():
-            raise InputError("learned noise counts an outcome when all its metrics are there; some are missing")
-        Z, y = whitened_rows("none", self.feedback, offer, action, outcome)
-        rows = noise_estimation.rows(model, offer, action, Z, y)
-        return [noise_estimation.of_user(rows, h) for h in range(action.shape[-1])]
+        Rather too large than too small: the first outcomes correct it, but a small one trusts them too much.
+        """
+        return self.norm_bound**2
 
 
 def whitened_rows(

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import ConfigError, InputError, ShapeError
-from drimed.numerics import arrays as checks
-from drimed.numerics import probability, quadratic_forms
+from drimed.numerics import arrays, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 NOISE_FLOOR = 1e-10  # a direction without noise is given this share of the arm's largest variance: weights stay finite
+
+OPEN, NEVER = 0.05, 2.0  # chances of the control from which on it has one of a user's plots: by default, and none
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,7 @@ class Shape:
     H: int
 
     def __post_init__(self) -> None:
-        for name in ("d", "K", "M", "H"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        arrays.check_settings(self, count=("d", "K", "M", "H"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +55,12 @@ class Floor:
 
     control: FloatArray  # (...), of the control, which is always safe
     arms: FloatArray  # (...), of each available arm
+    # (...), a chance of the control: while the rule gives it that, a user with as many plots as arms has it on one.
+    plot: FloatArray | float = OPEN
+
+    def where(self, holds: BoolArray) -> Floor:
+        """The floors where they hold, and none elsewhere."""
+        return Floor(control=self.control * holds, arms=self.arms * holds, plot=np.where(holds, self.plot, NEVER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +150,7 @@ AXES = {
     "attributes": 2,
 }
 _UNIT_AXES = {"user": 0, "group": 0, "member": 0, "block": 0, "levels": 1, "covariates": 1}
-_FLOOR_AXES = {"control": 0, "arms": 0}
+_FLOOR_AXES = {"control": 0, "arms": 0, "plot": 0}
 
 
 def _changed(owner: Any, axes: dict[str, int], change: Callable[[Any, int], Any]) -> dict[str, Any]:
@@ -170,6 +175,10 @@ class Fit:
     inflation: FloatArray | float = 1.0  # (...), by which squared radii grow while the noise itself is uncertain
     # Degrees of freedom of Student's distribution, which has the variances of V^-1 and the tails of theta: (...).
     freedom: FloatArray | float = np.inf
+    # Where the posterior is not normal, equally likely draws of theta; theta and V_inv are their mean and covariance.
+    draws: FloatArray | None = None  # (..., S, d)
+    unproven: BoolArray | None = None  # (..., d), coordinates with so few outcomes that a guard reckons with the worst
+    bounds: FloatArray | None = None  # (2, d), the least and the largest possible value of each coordinate
 
     def mean(self, x: FloatArray) -> FloatArray:
         """<x_a, theta_hat>: (..., K, d) -> (..., K)."""
@@ -213,14 +222,15 @@ class Outcome:
     observed: BoolArray | None = None  # (..., M), which metrics of the vector are there; None: all
     control: FloatArray | None = None  # (..., M), of the control plot beside it, for learners of the field
     control_observed: BoolArray | None = None  # (..., M)
+    size: FloatArray | None = None  # (..., s), of metrics with sizes: 20 in "7 of 20", or an exposure; None: 1 each
 
     def check(self, offer: Offer) -> None:
         """Refuse NaN, infinities and a wrong number of metrics: in the sums of a regression they would never leave."""
         if self.reward is not None:
-            checks.finite("outcome.reward", self.reward)
+            arrays.finite("outcome.reward", self.reward)
         if self.vector is not None:
             M = -1 if offer.maps is None else offer.maps.shape[-2]
-            checks.shaped("outcome.vector", checks.finite("outcome.vector", self.vector), (M,))
+            arrays.shaped("outcome.vector", arrays.finite("outcome.vector", self.vector), (M,))
             if self.observed is not None and self.observed.shape != self.vector.shape:
                 raise ShapeError(f"outcome.observed must have shape {self.vector.shape}, got {self.observed.shape}")
 
@@ -251,26 +261,26 @@ def make_offer(
     if maps is not None:
         if preference is None or features is not None or sigma is not None:
             raise ConfigError("with maps, give preference and covariance; features and sigma follow from them")
-        maps = checks.shaped("maps", checks.finite("maps", maps), (-1, -1, -1))
-        preference = checks.shaped("preference", checks.finite("preference", preference), (maps.shape[-2],))
+        maps = arrays.shaped("maps", arrays.finite("maps", maps), (-1, -1, -1))
+        preference = arrays.shaped("preference", arrays.finite("preference", preference), (maps.shape[-2],))
         features = np.matvec(np.swapaxes(maps, -1, -2), preference[..., None, :])
         if covariance is not None:
             core = (maps.shape[-3], maps.shape[-2], maps.shape[-2])
-            covariance = checks.shaped("covariance", checks.finite("covariance", covariance), core)
-            checks.noisy("covariance", checks.covariance("covariance", covariance))
+            covariance = arrays.shaped("covariance", arrays.finite("covariance", covariance), core)
+            arrays.covariance("covariance", covariance)
             whitening, covariance = whiten(covariance)
             sigma = np.sqrt(quadratic(covariance, preference))
     elif features is None:
         raise ConfigError("an offer needs maps with a preference, or features")
     elif covariance is not None or preference is not None:
         raise ConfigError("covariance and preference need maps; with features, give sigma")
-    features = checks.shaped("features", checks.finite("features", features), (-1, -1))
+    features = arrays.shaped("features", arrays.finite("features", features), (-1, -1))
     K, batch = features.shape[-2], features.shape[:-2]
     if sigma is not None:
-        sigma = checks.positive("sigma", checks.shaped("sigma", checks.finite("sigma", sigma), (K,)))
-        checks.batched("sigma", sigma, 1, batch)
-    control = checks.probabilities("control", checks.shaped("control", checks.finite("control", control), (K,)))
-    checks.batched("control", control, 1, batch)
+        sigma = arrays.positive("sigma", arrays.shaped("sigma", arrays.finite("sigma", sigma), (K,)))
+        arrays.batched("sigma", sigma, 1, batch)
+    control = arrays.probabilities("control", arrays.shaped("control", arrays.finite("control", control), (K,)))
+    arrays.batched("control", control, 1, batch)
     user = np.arange(batch[-1] if batch else 1) if user is None else np.atleast_1d(np.asarray(user, np.intp))
     if (user < 0).any():
         raise InputError(f"user must be the number of a user, from 0, got {user.min()}")
@@ -278,10 +288,11 @@ def make_offer(
         available = np.asarray(available, dtype=bool)
         if available.shape[-1:] != (K,):
             raise ShapeError(f"available must have shape (..., {K}), got {available.shape}")
-        probability.check_mask(available)
-        checks.batched("available", available, 1, batch)
+        if not available.any(-1).all():
+            raise InputError("available must leave at least one arm; every arm is marked unavailable")
+        arrays.batched("available", available, 1, batch)
     if context is not None:
-        context = checks.finite("context", context)
+        context = arrays.finite("context", context)
     return Offer(
         features=features if batch else features[None],
         control=control,

@@ -6,7 +6,8 @@ each member of a batch alone: the result of a member does not depend on its neig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "positive": ("positive and finite", lambda value: 0 < value < np.inf),
     "not_negative": ("at least 0 and finite", lambda value: 0 <= value < np.inf),
     "share": ("in (0, 1)", lambda value: 0 < value < 1),
+    "discount": ("in (0, 1]", lambda value: 0 < value <= 1),
     "below_one": ("in [0, 1)", lambda value: 0 <= value < 1),
     "level": ("a level between 0.5 and 1", lambda value: 0.5 < value < 1),
     "count": ("a number from 1", lambda value: 1 <= value < np.inf),
@@ -34,6 +36,7 @@ LOST = (
     "{} is not positive definite any more: outcomes, covariates or variances differ in scale by more than a double can "
     "hold; look for outcomes that are far too large, or that repeat each other exactly"
 )
+UNCOMPUTED = "the model could not be computed: outcomes or weights differ in scale by more than a double can hold"
 PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of computing eigenvalues
 
 
@@ -142,7 +145,10 @@ def probabilities(name: str, array: FloatArray) -> FloatArray:
 
 
 def covariance(name: str, array: FloatArray) -> FloatArray:
-    """`array` if its last two axes are symmetric and positive semi-definite."""
+    """`array` if its last two axes are symmetric, positive semi-definite and not 0.
+
+    Data without any noise would count infinitely much.
+    """
     if array.shape[-1] != array.shape[-2]:
         raise ShapeError(f"{name} must be square in its last two axes, got {array.shape}")
     largest = np.abs(array).max((-2, -1))
@@ -154,14 +160,8 @@ def covariance(name: str, array: FloatArray) -> FloatArray:
         raise InputError(
             f"{name} must be positive semi-definite, got a smallest eigenvalue of {float(eigenvalues.min())}"
         )
-    return array
-
-
-def noisy(name: str, array: FloatArray) -> FloatArray:
-    """`array` if none of its covariances (..., M, M) is zero: data without any noise would count infinitely much."""
-    silent = ~(np.abs(array).max((-2, -1)) > 0)
-    if silent.any():
-        raise InputError(f"{name} must not be zero: arm {int(np.argwhere(silent)[0][-1])} has no noise")
+    if not (largest > 0).all():
+        raise InputError(f"{name} must not be zero: arm {int(np.argwhere(~(largest > 0))[0][-1])} has no noise")
     return array
 
 
@@ -172,6 +172,19 @@ def batched(name: str, array: NDArray[Any], core: int, batch: tuple[int, ...]) -
     except ValueError:
         raise ShapeError(f"{name} must fit the batch {batch}, got shape {array.shape}") from None
     return array
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """What is computed from any outcomes: NumericalError where there is no answer, and no warnings on the way.
+
+    Infinite numbers and NaN pass: their user checks the answer.
+    """
+    with np.errstate(all="ignore"):
+        try:
+            yield
+        except (ArithmeticError, np.linalg.LinAlgError) as error:
+            raise NumericalError(UNCOMPUTED) from error
 
 
 def log_determinant(matrix: FloatArray, what: str) -> FloatArray:

@@ -6,7 +6,7 @@ not depend on its neighbours or on the size of the batch. Kernels share steps th
 compiled into every kernel that calls them.
 
 Compiling all that a trial needs takes about half a minute, once for each installation. It is logged when it begins (a
-kernel that is in the cache is loaded, and nothing is logged), and `spent` says how much of a thread's time went there.
+kernel that is in the cache is loaded, and nothing is logged).
 What is slow to compile is what Numba has to write first: an expression on whole arrays takes more than a second, and
 np.linalg, `sum`, `max` or `copy` of an array 0.1 to 0.4 s, where a loop takes a few milliseconds.
 """
@@ -16,12 +16,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 COLD = "The first use prepares the numerical code; this takes about half a minute, once."
 UNCACHED = (
@@ -34,22 +33,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 log = logging.getLogger(__name__)
 
 
-class Spent(NamedTuple):
-    """Seconds that a thread has spent on compiling and loading kernels."""
-
-    clock: float = 0.0
-    processor: float = 0.0
-
-    def since(self, before: Spent) -> Spent:
-        """The difference to an earlier count."""
-        return Spent(self.clock - before.clock, self.processor - before.processor)
-
-
-class _Own(threading.local):
-    spent = Spent()
-
-
-_OWN, _SAID, _THREADS = _Own(), threading.Event(), threading.Lock()
+_SAID, _THREADS = threading.Event(), threading.Lock()
 _HELPERS: dict[FunctionType, Any] = {}  # function -> its compiled form, and the files that it was made from
 
 
@@ -63,8 +47,7 @@ class Kernel:
 
     def __call__(self, *arrays: Any) -> Any:
         if self._compiled is None:
-            with _counted():
-                self._compiled = self._compile()
+            self._compiled = self._compile()
         return self._compiled(*arrays)
 
     def _compile(self) -> Callable[..., Any]:
@@ -106,21 +89,6 @@ def helper(body: Function) -> Function:
     """Decorate a function that kernels call. It stays plain Python until a kernel that calls it is compiled."""
     _HELPERS[cast(FunctionType, body)] = None
     return body
-
-
-def spent() -> Spent:
-    """By this thread, so far."""
-    return _OWN.spent
-
-
-@contextlib.contextmanager
-def _counted() -> Iterator[None]:
-    clock, processor = time.perf_counter(), time.thread_time()
-    try:
-        yield
-    finally:
-        more = time.perf_counter() - clock, time.thread_time() - processor
-        _OWN.spent = Spent(_OWN.spent.clock + more[0], _OWN.spent.processor + more[1])
 
 
 @contextlib.contextmanager

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from drimed.errors import ConfigError
-from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.numerics.compiled import helper, kernel
 from drimed.numerics.quadratic_forms import invert, quadratic, upper_root
@@ -22,17 +20,6 @@ from drimed.numerics.quadratic_forms import invert, quadratic, upper_root
 RANK_TOLERANCE = 1e-10  # a direction counts if some vector reaches it with this share of the longest length
 COLLINEAR = 1e-13  # an arm whose squared distance to the span is below this share of its own length lies in it
 LEVERAGE_TOLERANCE = 1e-9  # K = d independent arms have leverage exactly 1; round-off must not add pulls
-
-METHODS = ("none", "uniform", "approx")
-
-
-def design(W: FloatArray, method: str, mask: BoolArray | None = None) -> FloatArray:
-    """The design by name: (..., K, d) -> (..., K)."""
-    if method == "approx":
-        return approx(W, mask)
-    if method == "uniform":
-        return probability.uniform(W.shape[:-1], mask)
-    raise ConfigError(f"design must be one of {METHODS[1:]}, got {method!r}")
 
 
 def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import stdtrit
 
-from drimed.errors import InputError
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.numerics.compiled import kernel
 
@@ -29,13 +28,6 @@ def uniform(shape: tuple[int, ...], mask: BoolArray | None = None) -> FloatArray
 def best(values: FloatArray, mask: BoolArray | None = None) -> IntArray:
     """The allowed arm of largest value; ties go to the lowest index."""
     return (values if mask is None else np.where(mask, values, -np.inf)).argmax(-1)
-
-
-def check_mask(mask: BoolArray) -> BoolArray:
-    """`mask` if it leaves at least one arm everywhere."""
-    if not mask.any(-1).all():
-        raise InputError("available must leave at least one arm; every arm is marked unavailable")
-    return mask
 
 
 def student_quantile(level: FloatArray | float, freedom: FloatArray | float) -> FloatArray | float:
@@ -65,9 +57,9 @@ def weighted(q, log_weight, p):  # type: ignore[no-untyped-def]
 def sample(p, u, arm):  # type: ignore[no-untyped-def]
     """The arm whose interval of the cumulative sum contains u in [0, 1): (..., K), (...) -> (...).
 
-    An arm of probability zero is never returned.
+    An arm of probability zero is never returned, except the first one where no arm has a chance.
     """
-    total = 0.0
+    total, arm[0] = 0.0, 0
     for k in range(p.shape[0]):
         total += p[k]
     cumulative = 0.0

@@ -14,14 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from drimed.errors import NumericalError
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.numerics.compiled import kernel
-from drimed.numerics.quadratic_forms import leverages
 
-BLOCK = 64  # outcomes of `one_step_ahead` at a time
 REFRESH_EVERY = 128  # rank-one steps between factorisations: keeps V V^-1 - I near round-off for ever
 LOST = (
     "the regression matrix V is not positive definite any more: the rows differ in scale by more than a double can "
@@ -125,40 +122,6 @@ def oful_radius(logdet: Any, *, noise: float, norm: float, regularisation: float
     4.316941
     """
     return noise * np.sqrt(logdet + 2 * np.log(1 / delta)) + np.sqrt(regularisation) * norm
-
-
-def lin_imed_radius(round: Any, d: int, *, noise: float) -> FloatArray:
-    """The radius of the LinIMED comparison of Balagopalan and Jun (2024): a heuristic without a guarantee."""
-    return np.asarray(noise * np.sqrt(3 * d * np.log(1 + round)) + np.sqrt(2))
-
-
-def thompson_radius(round: Any, d: int, *, noise: float, delta: float) -> FloatArray:
-    """The inflation of Agrawal and Goyal (2013): sqrt(9 d log(t / delta)) times the noise."""
-    return np.asarray(noise * np.sqrt(9 * d * np.log(np.maximum(round, 1) / delta)))
-
-
-def one_step_ahead(regularisation: float, Z: FloatArray, w: FloatArray, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """<x, theta> and x^T V^-1 x of every row x of X (n, m, d); theta and V come from the whitened rows (Z, w) before.
-
-    >>> mean, leverage = one_step_ahead(1.0, np.ones((3, 1, 1)), np.full((3, 1), 6.0), np.ones((3, 1, 1)))
-    >>> mean[:, 0].round(9).tolist(), leverage[:, 0].round(3).tolist()
-    ([0.0, 3.0, 4.0], [1.0, 0.5, 0.333])
-    """
-    n, m, d = Z.shape
-    V, b = regularisation * np.eye(d), np.zeros(d)
-    mean, leverage = np.empty((n, m)), np.empty((n, m))
-    for first in range(0, n, BLOCK):
-        at = slice(first, first + BLOCK)
-        z, y, x = Z[at].reshape(-1, d), w[at].ravel(), X[at].reshape(-1, d)
-        P = np.linalg.inv(V)
-        theta, outcome = P @ b, np.arange(len(z)) // m
-        # The rows of a block are jointly normal: the factor of their covariance has each given those before it.
-        root = np.linalg.cholesky(np.eye(len(z)) + z @ P @ z.T)
-        given = np.where(outcome[:, None] > outcome, solve_triangular(root, z @ P @ x.T, lower=True).T, 0.0)
-        mean[at] = (x @ theta + given @ solve_triangular(root, y - z @ theta, lower=True)).reshape(-1, m)
-        leverage[at] = (leverages(x, P) - np.vecdot(given, given)).reshape(-1, m)
-        V, b = V + z.T @ z, b + z.T @ y
-    return mean, leverage
 
 
 def _gram(Z: FloatArray) -> FloatArray:

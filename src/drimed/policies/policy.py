@@ -1,4 +1,4 @@
-"""The composition: learner x rule x guard, as pure functions over any batch.
+"""A policy: a learner, a rule and a guard, as pure functions over any batch.
 
     init(shape, batch)                      -> State
     begin_episode(state, offer)             -> State
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import Draw, Guard, radius
 from drimed.policies.protocol import AnyPolicy, Traits
 from drimed.policies.registry import guard_name, settings_of
-from drimed.policies.rules.base import Ask, Rule, raised
+from drimed.policies.rules.base import Ask, Rule, one_of_the_plots, raised
 
 UNIFORMS_TO_SPREAD = 2  # of a decision: where it would lie alone, and its place in the order
 
@@ -40,7 +40,6 @@ class State:
     evidence: Any  # the learner's
     pulls: FloatArray  # (..., K)
     guard: Any  # the guard's own memory, or None
-    rule: Any  # the rule's own memory, or None
     round: int  # number of the next decision, from 1
 
 
@@ -59,15 +58,9 @@ class Policy(AnyPolicy):
                 "confidence 'anytime' needs discount 1: with forgetting the radius holds in each episode, not in all "
                 "at once; give a level such as 0.99 instead"
             )
-        if hasattr(self.rule, "init") and not self.learner.keeps_features:
-            raise ConfigError(
-                f"the rule {type(self.rule).__name__} keeps sums on features, which a learner of the field does not "
-                "have; use another rule, or the paper's learner"
-            )
 
     @cached_property
     def traits(self) -> Traits:
-        """The names of its parts."""
         learner, level = self.learner, getattr(self.guard, "confidence", None)
         dial = "" if level in (None, 0.99) else f" at {level}"
         return Traits(
@@ -86,14 +79,13 @@ class Policy(AnyPolicy):
 
     def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> State:
         """The state before any data, for a batch of independent runs, after so many episodes."""
-        parts: tuple[Any, Any] = self.guard, self.rule
-        guard, rule = (part.init(shape, batch) if hasattr(part, "init") else None for part in parts)
-        return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, rule, 1)
+        guard = self.guard.init(shape, batch) if hasattr(self.guard, "init") else None
+        return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, 1)
 
     def begin_episode(self, state: State, offer: Offer) -> State:
         """Let the evidence age; these policies need nothing from the offers."""
         del offer
-        return State(self.learner.age(state.evidence), state.pulls, state.guard, state.rule, state.round)
+        return State(self.learner.age(state.evidence), state.pulls, state.guard, state.round)
 
     def decide(self, state: State, offer: Offer, draws: FloatArray) -> Draw:
         """Choose an arm for each user of the offer from one state: draws are uniforms (..., n, draws_needed).
@@ -106,65 +98,63 @@ class Policy(AnyPolicy):
         if not ((draws >= 0) & (draws <= 1)).all():  # neither is NaN
             raise InputError(f"draws must be uniforms between 0 and 1, got {draws}")
         seen = self.learner.see(state.evidence, offer, state.pulls, state.round)
-        u = draws[..., 0]
+        u, least = draws[..., 0], None
         if self.balances:
             unit = offer.unit or Unit(user=offer.user, group=offer.user)
             group = np.asarray(unit.group)
             site = np.where(group < 0, group.max() + 1 + unit.user, group)  # a user in no group is a site of its own
-            u = evenly(draws, site, unit.block)
+            least = one_of_the_plots(seen.offer, unit.user)
+            u = evenly(draws, site, unit.user, unit.block, least > 0)
 
-        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, penalty, draws, state.rule))
-            return raised(wish, seen.offer, mask)
+        def ask(mask: BoolArray | None) -> FloatArray:
+            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, draws))
+            return raised(wish, seen.offer, mask, least)
 
         guarded = self.guard.apply(state.guard, seen.fit, seen.offer, ask)
         p = guarded.probabilities
+        if least is not None and least.any():  # the first numbers are the control's, in all plots of a user alike
+            before = np.vecdot(np.cumsum(p, -1) - p, seen.offer.control)
+            u = np.where(least > 0, (u + before) % 1.0, u)
         exact = self.rule.randomisation != "sampled"
         return Draw(probability.sample(p, u), p, guarded.reason, exact, guarded.share, guarded.certified, seen)
 
     def commit(self, state: State, offer: Offer, draw: Draw) -> State:
         """Remember that the decisions were given out."""
-        guard, memory = None, None
-        if state.guard is not None or state.rule is not None:
+        guard, remembering = state.guard, cast(Any, self.guard)
+        if guard is not None:
             seen = draw.seen or self.see(state, offer)
-            parts: tuple[Any, Any] = self.guard, self.rule
-            if state.guard is not None:
-                guard = parts[0].commit(state.guard, seen.fit, seen.offer, draw)
-            if state.rule is not None:
-                memory = parts[1].commit(state.rule, seen.fit, seen.offer, draw.action)
+            guard = remembering.commit(guard, seen.fit, seen.offer, draw)
         pulls = state.pulls + (draw.action[..., None] == np.arange(state.pulls.shape[-1])).sum(-2)
-        return State(state.evidence, pulls, guard, memory, state.round + draw.action.shape[-1])
+        return State(state.evidence, pulls, guard, state.round + draw.action.shape[-1])
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        """Whether its learner can learn from such outcomes."""
         return self.learner.usable(observed, preference)
 
     def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
         """Learn from the outcomes of decisions of the present episode, or of the one `late` episodes ago."""
         outcome.check(offer)
         evidence = self.learner.add(state.evidence, offer, action, outcome, late)
-        return State(evidence, state.pulls, state.guard, state.rule, state.round)
+        return State(evidence, state.pulls, state.guard, state.round)
 
     def forget(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
         """Take back what `observe` learned from outcomes."""
         outcome.check(offer)
         evidence = self.learner.remove(state.evidence, offer, action, outcome, late)
-        return State(evidence, state.pulls, state.guard, state.rule, state.round)
+        return State(evidence, state.pulls, state.guard, state.round)
 
     def settle(self, state: State) -> State:
         """The state to decide on: before each decision, whatever the learner had put off is done."""
         evidence = self.learner.ready(state.evidence)
         if evidence is state.evidence:
             return state
-        return State(evidence, state.pulls, state.guard, state.rule, state.round)
+        return State(evidence, state.pulls, state.guard, state.round)
 
     def lost_digits(self, before: State, after: State) -> bool:
-        """Of the learner's sums."""
         return self.learner.lost_digits(before.evidence, after.evidence)
 
     def with_evidence(self, state: State, evidence: State) -> State:
         """The belief that `evidence` gives."""
-        return State(evidence.evidence, state.pulls, state.guard, state.rule, state.round)
+        return State(evidence.evidence, state.pulls, state.guard, state.round)
 
     def see(self, state: State, offer: Offer) -> Seen:
         """The offer as rule and guard see it."""
@@ -193,11 +183,9 @@ class Policy(AnyPolicy):
         return self.learner.fit(state.evidence, state.pulls, state.round)
 
     def theta(self, state: State) -> FloatArray:
-        """The estimate: (..., d)."""
         return self.learner.theta(state.evidence)
 
     def draws_needed(self, shape: Shape) -> int:
-        """The number of uniforms that a decision consumes."""
         sampled = self.rule.randomisation == "sampled"
         return 1 + (self.learner.coefficients(shape) if sampled else UNIFORMS_TO_SPREAD - 1 if self.balances else 0)
 
@@ -207,17 +195,18 @@ class Policy(AnyPolicy):
         return self.learner.balances and self.rule.randomisation != "sampled"
 
 
-def evenly(draws: FloatArray, site: Any, block: Any) -> FloatArray:
-    """Uniform numbers of decisions at these sites and blocks, (n,) each: draws (..., n, 2 or more) -> (..., n).
+def evenly(draws: FloatArray, site: Any, user: Any, block: Any, alone: Any = False) -> FloatArray:
+    """Uniform numbers of decisions at these sites, users and blocks, (n,) each: draws (..., n, 2 or more) -> (..., n).
 
     Each number by itself is uniform whatever the others are, so that every arm keeps exactly its probability. Together
     they lie evenly on the circle (systematic sampling; Madow and Madow 1944): the n numbers are 1 / n apart, and those
-    of one block as far from each other as they can be. Two plots of a block rarely both get an arm of small
-    probability, and it is seldom missing altogether. The first decision's first number turns the circle; the second
-    numbers put the decisions in order.
+    of one site, user and block as far from each other as they can be. Two plots of a block rarely both get an arm of
+    small probability, and it is seldom missing altogether. The m numbers of a user for whom `alone` is set are exactly
+    1 / m apart: an arm that has a chance of 1 / m or more in each of its plots is never missing. The first decision's
+    first number turns the circle; the second numbers put the decisions in order.
 
     >>> draws = np.array([[0.1, 0.4], [0.7, 0.2], [0.3, 0.9], [0.6, 0.8]])
-    >>> np.round(evenly(draws, np.array([0, 0, 1, 1]), 0), 2).tolist()
+    >>> np.round(evenly(draws, np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1]), 0), 2).tolist()
     [0.6, 0.1, 0.85, 0.35]
     """
     if draws.ndim < 2 or draws.shape[-1] < UNIFORMS_TO_SPREAD:
@@ -226,14 +215,32 @@ def evenly(draws: FloatArray, site: Any, block: Any) -> FloatArray:
             f"{draws.shape}: take policy.draws_needed(shape) of them"
         )
     n, key = draws.shape[-2], draws[..., 1]
-    pairs = np.stack([np.broadcast_to(np.asarray(a), n) for a in (site, block)], -1)
-    place = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)  # (n,), of each pair of site and block
-    sizes = np.bincount(place)
-    start = np.cumsum(sizes) - sizes
-    by_place = np.argsort(place + key, axis=-1, kind="stable")  # and then by key
-    turn = np.argsort(by_place, axis=-1) - start[place]  # the inverse of a permutation: the place of each in an order
-    least = np.take_along_axis(key, by_place[..., start], -1)  # (..., places), smallest keys
-    shift = (np.argsort(np.argsort(least, axis=-1, kind="stable"), axis=-1) + 0.5) / len(sizes)
-    # m decisions of a place at 0, 1, ..., m - 1 of m parts, and each place a bit further on than the one before it.
-    order = np.argsort((turn + shift[..., place]) / sizes[place], axis=-1, kind="stable")
-    return np.asarray((draws[..., :1, 0] + np.argsort(order, axis=-1) / n) % 1.0)
+    if n == 1:
+        return draws[..., 0] % 1.0
+    every = np.arange(n)
+    farm, owner, block = (np.unique(np.broadcast_to(a, n), return_inverse=True)[1] for a in (site, user, block))
+    inside = np.unique(owner * n + block, return_inverse=True)[1]
+    # The m plots of a block at 0, 1, ..., m - 1 of m parts, and each block a bit further on than the one before it; in
+    # this order the plots of a user; and so each user of a site, and each site.
+    plot, plots = _turns(key, every, inside)
+    part, parts = _turns(key, inside, owner)
+    plot, plots = _turns((plot + (part + 0.5) / parts) / plots, every, owner)
+    member, members = _turns(key, owner, farm)
+    place, places = _turns(key, farm, np.zeros(n, np.intp))
+    at = (plot + (member + (place + 0.5) / places) / members) / plots
+    ranks = np.argsort(np.argsort(at, axis=-1, kind="stable"), axis=-1)
+    return np.asarray((draws[..., :1, 0] + np.where(alone, at, ranks / n)) % 1.0)
+
+
+def _turns(key: FloatArray, part: IntArray, whole: IntArray) -> tuple[IntArray, IntArray]:
+    """The turn of each decision's part among all parts of its whole, by their smallest keys, and their number.
+
+    Parts and wholes are numbered (n,), keys (..., n) lie in [0, 1].
+    """
+    order = np.argsort(part, kind="stable")
+    first = np.flatnonzero(np.diff(part[order], prepend=-1))
+    least, belongs = np.minimum.reduceat(key[..., order], first, axis=-1), whole[order[first]]
+    counts = np.bincount(belongs)
+    start = np.cumsum(counts) - counts
+    turn = np.argsort(np.argsort(belongs + least, axis=-1, kind="stable"), axis=-1) - start[belongs]
+    return turn[..., part], counts[whole]

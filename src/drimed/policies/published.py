@@ -17,7 +17,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from drimed.errors import ConfigError, InputError, UnknownNameError
+from drimed.errors import InputError
 from drimed.models.linear_regression import rewarded, ridge_lost
 from drimed.models.offer import Fit, Offer, Outcome, Shape, check_sizes
 from drimed.numerics import probability, ridge
@@ -64,17 +64,15 @@ class PublishedDri(AnyPolicy):
     needs_contexts_at_opening: ClassVar[bool] = True  # the threshold is one for all users of an episode
 
     def __post_init__(self) -> None:
-        check_reading(self.reading)
         check_settings(
             self,
-            {"step": ("med", "imed")},
+            {"step": ("med", "imed"), "reading": READINGS},
             positive=("noise_bound", "norm_bound"),
             not_negative=("initial_dual",),
             below_one=("tolerance",),
             share=("delta",),
+            discount=("discount",),
         )
-        if not 0 < self.discount <= 1:
-            raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
         self._rule  # noqa: B018  checks the masses
 
     @cached_property
@@ -145,7 +143,6 @@ class PublishedDri(AnyPolicy):
         return state
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
-        """Outcomes whose reward is known."""
         return rewarded(observed, preference)
 
     def observe(
@@ -163,19 +160,15 @@ class PublishedDri(AnyPolicy):
     def forget(
         self, state: PublishedState, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0
     ) -> PublishedState:
-        """Take back what `observe` learned."""
         return self._shifted(state, offer, action, outcome, late, -1.0)
 
     def lost_digits(self, before: PublishedState, after: PublishedState) -> bool:
-        """Of V and b."""
         return ridge_lost(before.ridge, after.ridge)
 
     def with_evidence(self, state: PublishedState, evidence: PublishedState) -> PublishedState:
-        """The regression of `evidence`."""
         return replace(state, ridge=evidence.ridge)
 
     def theta(self, state: PublishedState) -> FloatArray:
-        """The estimate: (..., d)."""
         return state.ridge.theta
 
     def aged(self, r: Ridge) -> Ridge:
@@ -206,13 +199,7 @@ class PublishedDri(AnyPolicy):
     @cached_property
     def _rule(self) -> MED | DriIMEDIndex:
         # I-18: the design is the mended one. I-16: the saturation step is normalised.
-        med = MED(
-            temperature="radius",
-            empirical=self.empirical,
-            optimal=self.optimal,
-            design="approx" if self.optimal else "none",
-            saturation="every arm",
-        )
+        med = MED(temperature="radius", empirical=self.empirical, optimal=self.optimal, saturation="every arm")
         # I-12: sigma^2 of the index.
         return med if self.step == "med" else DriIMEDIndex(variance="smallest" if self._printed else "unit")
 
@@ -228,7 +215,7 @@ class PublishedDri(AnyPolicy):
         fit = Fit(r.theta, r.V_inv, wide, None, state.pulls, state.user, 1.0)
         lower = fit.mean(seen.features) - fit.width(seen.features)
         penalty = state.nu[..., None] * np.maximum(state.tau[..., None] - lower, 0)
-        p = self._rule.propose(fit, seen, Ask(offer.available, penalty, draws))
+        p = self._rule.propose(fit, seen, Ask(offer.available, draws, penalty))
         return p, np.where((penalty > 0).any(-1), PENALISED, UNCHANGED)
 
     def _commit(self, state: PublishedState, offer: Offer, action: IntArray) -> PublishedState:
@@ -257,12 +244,6 @@ class PublishedDri(AnyPolicy):
         V = r.V + sign * self.discount**late * np.matmul(np.swapaxes(z, -1, -2), z)
         moved = replace(r, V=V, b=r.b + sign * np.vecmat(w, z))
         return replace(state, ridge=ridge.refresh(moved, self.ridge_penalty))
-
-
-def check_reading(name: str) -> None:
-    """Refuse a reading that there is not."""
-    if name not in READINGS:
-        raise UnknownNameError("reading", name, READINGS)
 
 
 def _of_user(offer: Offer, h: int) -> Offer:

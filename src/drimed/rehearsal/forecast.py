@@ -1,4 +1,4 @@
-"""How much longer? A running trial, played on from its present state by its own policy and rules.
+"""Forecasts of a running trial: how much longer it takes, played on from its present state by its own policy and rules.
 
 Each simulated trial has variances, effects and outcomes of its own, drawn from the present posterior of the mixed
 model, and starts from what the trial has learned. Outcomes that are pending come first; then seasons follow with the
@@ -9,7 +9,7 @@ theta and Q of a cluster's own effects.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,12 +31,12 @@ from drimed.records import PENDING
 from drimed.rehearsal.designs import own
 from drimed.rehearsal.play import BLOCK, Look, StoppingMonitor, look_at, outcome_of, play, weights
 from drimed.rehearsal.results import Number
-from drimed.rehearsal.scenarios import PEOPLE, SEASONS, Scenario, SimulatedTrials, people, setting
+from drimed.rehearsal.scenarios import PEOPLE, SEASONS, Scenario, SimulatedTrials, batched, people, setting
 from drimed.simulation.trial_world import Response, per_seed
 from drimed.trial import queries
 from drimed.trial.ask import Place, places
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.events import Decided
+from drimed.trial.events import Decided, Draft, Foreseen
 from drimed.trial.problem import Profile, block_key
 from drimed.trial.state import TrialState, recorded_decisions
 from drimed.trial.trial import Trial
@@ -58,6 +58,7 @@ class Forecast:
     any_better: Number  # the chance that an arm is better at all
     already: bool  # an arm is shown to be better now
     trials: int
+    episode: int = 0  # the season that it was made in
 
     def point(self, chance: float, name: str = BETTER) -> int | None:
         """The first of the seasons by which the chance is reached, from 0; None: none of them."""
@@ -69,7 +70,6 @@ class Forecast:
         return f"season {self.episodes[t]}" if by_season else f"decision {self.decisions[t]}"
 
     def text(self) -> str:
-        """One sentence."""
         low, high = (self.point(chance) for chance in CHANCES)
         last, end = self.chances[BETTER][-1].text(), self.by(len(self.episodes) - 1)
         shown = "an arm is shown to be better than the control for all users together"
@@ -83,7 +83,6 @@ class Forecast:
         return f"With {percent(CHANCES[1])} chance {shown} by {self.by(high)}; w{even} by {self.by(low)}."
 
     def assumed(self) -> list[str]:
-        """The assumptions, in words."""
         each = (self.decisions[-1] - self.decisions[0]) / max(len(self.decisions) - 1, 1)
         return [
             f"the trial goes on until {self.by(len(self.episodes) - 1)} with the same users and about {each:.0f} "
@@ -93,7 +92,6 @@ class Forecast:
         ]
 
     def rows(self) -> list[dict[str, str]]:
-        """A table by season."""
         return [
             {"by the end of": self.by(t), "decisions": str(self.decisions[t])}
             | {name: shares[t].text() for name, shares in self.chances.items()}
@@ -113,12 +111,20 @@ def forecast(
     return play_on(state, pending, recorded, seasons, trials, seed, on_done)
 
 
+def keep(trial: Trial, foreseen: Forecast, *, actor: str | None = None) -> None:
+    """Record a forecast in the log, where the overview page and reports of any process find it."""
+    with trial.writing(actor) as tx:
+        tx.append([Draft(Foreseen(foreseen.episode, foreseen.trials, foreseen.text()))])
+
+
 def play_on(
     state: TrialState, pending: Sequence[Decided] = (), recorded: Dataset | None = None, seasons: int | None = None,
     trials: int = TRIALS, seed: int = 0, on_done: Callable[[int, int], object] | None = None,
 ) -> Forecast:  # fmt: skip
     """The forecast from a state, with the decisions whose outcomes are pending."""
     policy, name = state.policy, repr(state.spec.name)
+    if state.spec.has_kinds:
+        raise InputError(f"trial {name} has metrics that are not plain numbers: it cannot be played on yet")
     if not (isinstance(policy, Policy) and isinstance(policy.learner, Field)):
         raise InputError(f"trial {name} has the paper's model, which learns no variation: it cannot be played on")
     if state.status == "stopped":
@@ -145,14 +151,15 @@ def play_on(
         f"rule {name} is met": np.concatenate(met)[..., r] for r, name in enumerate(monitor.rules)
     }
     one = replace(some, seeds=[0]).typical
-    now = look_at(policy, batched(state.settled, state, 1), one)
+    alone = batched(state.settled, policy.init(state.problem.shape, (1,)), 1)
     return Forecast(
         episodes=some.episodes,
         decisions=(some.state.counts.decisions + np.cumsum([len(plots) for plots in some.places])).tolist(),
         chances={name: [Number.of(share) for share in values.T] for name, values in shares.items()},
         any_better=Number.of(np.concatenate(better)),
-        already=bool(is_shown(now, one).any()),
+        already=bool(is_shown(look_at(policy, alone, one), one).any()),
         trials=trials,
+        episode=state.episode.number,
     )
 
 
@@ -160,18 +167,6 @@ def is_shown(look: Look, offers: Offer) -> BoolArray:
     """Whether a report would call an arm better for all users together, one that somebody may still get: (S,)."""
     called = (look.mean - look.likely > 0) & look.significant & look.confirmed
     return np.asarray((called if offers.available is None else called & offers.available.any(-2)).any(-1))
-
-
-def batched(one: Any, like: TrialState, size: int) -> Any:
-    """What a policy knows, for so many simulated trials; what belongs to all of them stays as it is."""
-
-    def spread(part: Any, batch: Any) -> Any:
-        if is_dataclass(part) and not isinstance(part, type):
-            return type(part)(**{f.name: spread(getattr(part, f.name), getattr(batch, f.name)) for f in fields(part)})
-        shared = not isinstance(part, np.ndarray) or (isinstance(batch, np.ndarray) and batch.ndim == part.ndim)
-        return part if shared else np.repeat(part[None], size, 0)
-
-    return spread(one, like.policy.init(like.problem.shape, (size,)))
 
 
 @dataclass(frozen=True)
@@ -230,7 +225,7 @@ class OngoingTrials(SimulatedTrials):
     def start(self) -> Any:
         """What the trial has learned, and from the outcomes that are pending."""
         S, policy = len(self.seeds), self.state.policy
-        learned = batched(self.state.settled, self.state, S)
+        learned = batched(self.state.settled, policy.init(self.state.problem.shape, (S,)), S)
         for number, bodies in self._waiting.items():
             offers = self.state.offer_of(bodies).broadcast((S, len(bodies)))
             action = np.tile([self.state.problem.arm(body.arm) for body in bodies], (S, 1))
@@ -240,11 +235,9 @@ class OngoingTrials(SimulatedTrials):
         return learned
 
     def means(self, season: int, offers: Offer) -> FloatArray:
-        """Mean outcome of each arm for each decision, in an average season: (S, n, K, M)."""
         return self.world.means(self._rows(offers, self.episodes[season]), average_season=True)
 
     def respond(self, season: int, action: IntArray, means: FloatArray) -> Response:  # noqa: ARG002
-        """Outcomes where these arms are given: (S, n)."""
         offers = self.offers(season)
         return self.world.respond(self._rows(offers, self.episodes[season]), action, offers.control, str(season))
 
@@ -258,7 +251,6 @@ class OngoingTrials(SimulatedTrials):
 
     @cached_property
     def world(self) -> PosteriorWorld:  # type: ignore[override]
-        """The truth."""
         rows = [self._rows(self.offers(season), episode) for season, episode in enumerate(self.episodes)]
         rows += [self._rows(self.state.offer_of(bodies), episode) for episode, bodies in self._waiting.items()]
         rows.append(self._rows(self.typical, self.episodes[0]))
@@ -266,7 +258,6 @@ class OngoingTrials(SimulatedTrials):
 
     @cached_property
     def _waiting(self) -> dict[int, list[Decided]]:
-        """Pending decisions by episode."""
         return {e: [b for b in self.pending if b.episode == e] for e in sorted({b.episode for b in self.pending})}
 
     def _rows(self, offers: Offer, episode: int) -> Rows:
@@ -341,7 +332,7 @@ class PosteriorWorld:
     def respond(self, rows: Rows, action: IntArray, control: FloatArray, name: str) -> Response:
         """Outcomes of these arms (S, n), and of control arms beside them."""
         means, M = self.means(rows), self.theta.shape[1]
-        group = self.model.structure.noise.of(rows[0])  # (S, n, K)
+        group = self.model.structure.noise_group(rows[0])  # (S, n, K)
         z = per_seed(self.seeds, f"noise {name}", lambda rng: rng.standard_normal((2, action.shape[1], M)))
         beside = np.broadcast_to(control.argmax(-1), action.shape)
         member = np.arange(len(self.seeds))[:, None]

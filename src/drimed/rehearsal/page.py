@@ -5,7 +5,6 @@ Shapes: S trials, L seasons, K arms, U users.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ from drimed.formatting import counted, percent, short
 from drimed.formatting import measured as in_unit
 from drimed.rehearsal import results as numbers
 from drimed.rehearsal.designs import OWN, Answer, Plan, Records
-from drimed.rehearsal.scenarios import residuals_with_source
+from drimed.rehearsal.past_estimates import Estimates
+from drimed.rehearsal.scenarios import level_text, residuals_with_source
 from drimed.reports import svg
-from drimed.reports.page import PAGE, environment, style, write_files
+from drimed.reports.frame import PAGE, environment, style, write_files
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
 
 RESULTS = "results.json"
@@ -30,7 +30,6 @@ MOST_USERS = 40  # of the chart of harm: the worst ones
 BESIDE = (
     "power, {claim}", "power, at all times", "false claims, {claim}", "share of control", "gain against the control",
     "regret against the best arm", numbers.HARMED_USERS, "expected loss of the worst user",
-    "ideal design percentage",
 )  # fmt: skip
 
 
@@ -44,28 +43,23 @@ class Results:
 
     @cached_property
     def rules(self) -> list[str]:
-        """Names of the stopping rules."""
         return [] if self.plan.spec.stopping is None else list(self.plan.spec.stopping.rules)
 
     @cached_property
     def measured(self) -> dict[tuple[str, str], numbers.Measures]:
-        """By scenario and design."""
         return {name: numbers.measures(record, self.rules) for name, record in self.records.items()}
 
     @cached_property
     def own(self) -> dict[str, numbers.Record]:
-        """Of the trial itself, by scenario."""
         return {name: self.records[name, OWN] for name in self.plan.scenarios}
 
     @cached_property
     def seasons(self) -> dict[str, int]:
-        """Of each scenario."""
         return {name: self.plan.simulated(name).setting.seasons for name in self.plan.scenarios}
 
     def sentences(self, scenario: str) -> list[numbers.Sentence]:
-        """The results of the trial in one scenario."""
-        unit, measured, seasons = self.plan.spec.reward.unit, self.measured[scenario, OWN], self.seasons[scenario]
-        return numbers.describe(self.own[scenario], measured, self.rules, seasons, unit)
+        measured, seasons = self.measured[scenario, OWN], self.seasons[scenario]
+        return numbers.describe(self.own[scenario], measured, self.rules, seasons, self.plan.spec)
 
     def verdict(self) -> list[numbers.Sentence]:
         """All warnings, each with its scenario."""
@@ -90,10 +84,6 @@ class Results:
             for name in self.plan.scenarios
         ]
 
-    def best_by_user(self, scenario: str) -> dict[str, numbers.Number]:
-        """The chance that the best arm is found, for each user who is looked at and each group."""
-        return numbers.best_by_user(self.own[scenario], self.plan.simulated(self.plan.main).looked_at)
-
 
 def write(results: Results, out: Path, *, force: bool = False) -> Path:
     """Write the page and the numbers into a folder."""
@@ -102,14 +92,11 @@ def write(results: Results, out: Path, *, force: bool = False) -> Path:
 
 
 def page(results: Results) -> str:
-    """The page as HTML."""
     plan, main, unit = results.plan, results.plan.main, results.plan.spec.reward.unit
     harmed = {s: results.measured[s, OWN][numbers.HARMED_USERS] for s in results.own}
     harmful = max(harmed, key=lambda s: 0.0 if (n := harmed[s]) is None else n.value)
     charts = [
         _power_chart(results.own),
-        _designs_chart({d.name: results.measured[main, d.name] for d in plan.designs}, results.own[main], unit),
-        _allocation_chart(results.own[main], list(plan.spec.arms), main),
         _harm_chart(results.own[harmful], plan.simulated(harmful).users, harmful, unit),
     ]
     scenes = [
@@ -118,8 +105,9 @@ def page(results: Results) -> str:
         for name, s in plan.scenarios.items()
     ]  # fmt: skip
     return environment("drimed.rehearsal").get_template("rehearsal.html").render(
-        spec=plan.spec, style=style(), series=range(svg.SERIES), trials=counted(plan.trials, "simulated trial"),
-        main=main, assumed=assumed(plan, main), verdict=results.verdict(), scenes=scenes,
+        spec=plan.spec, title=f"Rehearsal of {plan.spec.name}", style=style(),
+        trials=counted(plan.trials, "simulated trial"), main=main,
+        assumed=assumed(plan, main), verdict=results.verdict(), scenes=scenes,
         answer=None if results.answer is None else results.answer.text(),
         charts=[c for c in charts if c is not None], tables=_tables(results), hash=plan.hash(), seed=plan.seed,
         version=version("drimed"),
@@ -138,7 +126,6 @@ def as_json(results: Results) -> dict[str, Any]:
         return {
             "trials": len(record.control),
             "measures": pairs(results.measured[scenario, name]),
-            "looks": (record.looks + 1).tolist(),
             "power by look": {c: [[n.value, n.error] for n in record.power_by_look(c)] for c in numbers.CLAIMS},
             "allocation": np.nanmean(record.shares, 0).tolist(),
         }
@@ -146,12 +133,11 @@ def as_json(results: Results) -> dict[str, Any]:
     return {
         "rehearsal": plan.hash(),
         "trial": plan.spec.name,
-        "spec": hashlib.sha256(json.dumps(plan.spec.plain(), sort_keys=True).encode()).hexdigest(),
         "drimed": version("drimed"),
         "trials": plan.trials,
         "seed": plan.seed,
         "answer": None if answer is None else {
-            "what": answer.what, "goal": answer.goal.share, "claim": answer.goal.claim, "scenario": answer.scenario,
+            "goal": answer.power, "claim": answer.claim, "scenario": answer.scenario,
             "value": answer.first(), "low": answer.first(numbers.SURE), "high": answer.first(-numbers.SURE),
             "tried": [[v, n.value, n.error] for v, n in answer.tried],
         },
@@ -161,7 +147,6 @@ def as_json(results: Results) -> dict[str, Any]:
                 "seasons": results.seasons[name],
                 "decisions": sum(map(len, plan.simulated(name).places)),
                 "designs": {d.name: design(name, d.name) for d in plan.designs},
-                "best arm found": pairs(results.best_by_user(name)),
             }
             for name, s in plan.scenarios.items()
         },
@@ -173,13 +158,14 @@ def _text(number: numbers.Number | None) -> str:
 
 
 def _tables(results: Results) -> list[Table]:
-    """The past, this trial by scenario, designs side by side, and the best arm by user."""
+    """The past, this trial by scenario, and designs side by side."""
     plan, names, measured = results.plan, list(results.plan.scenarios), results.measured
     tables = []
     if (past := plan.history) is not None:
-        size = f"{counted(len(past.seasons), 'season')}, {counted(len(past.sites), 'site')}"
-        kinds, values = zip(*past.components.items(), strict=True)
-        rows = [[metric, *(short(float(v[m])) for v in values)] for m, metric in enumerate(past.metrics)]
+        estimated = Estimates.of(plan.spec, past)
+        size = f"{counted(len(past.seasons), 'season')}, {counted(len(estimated.sites), 'site')}"
+        kinds, values = zip(*estimated.components.items(), strict=True)
+        rows = [[metric, *(short(float(v[m])) for v in values)] for m, metric in enumerate(plan.spec.metrics)]
         columns = ["metric", *(kind.replace("_", " x ") for kind in kinds)]
         tables.append(Table(f"Standard deviations estimated from the past: {size}", columns, rows))
     unit, designs = plan.spec.reward.unit, [d.name for d in plan.designs]
@@ -191,96 +177,64 @@ def _tables(results: Results) -> list[Table]:
         rows = [[d, *(_text(measured[s, d].get(k)) for k in compared)] for d in designs]
         columns = ["", *(numbers.with_unit(k, shown.get(k), unit) for k in compared)]
         tables.append(Table(f"Designs side by side: {s}", columns, rows))
-    best = {s: results.best_by_user(s) for s in names}
-    rows = [[who, *(best[s][who].text() for s in names)] for who in best[names[0]]]
-    title = "Chance that the arm with the largest estimate is the best one"
-    return [*tables, Table(title, ["", *names], rows)] if rows else tables
+    return tables
 
 
 def assumed(plan: Plan, name: str) -> list[str]:
     """The assumptions of a scenario, in the units of the metrics."""
     s, spec, scenario = plan.simulated(name).setting, plan.spec, plan.scenarios[name]
-    if scenario.history:
-        return ["outcomes as they were measured in the past"]
     lines, sources = [], residuals_with_source(spec, scenario)
     kinds = {"single plots": s.noise, "sites": s.site, "seasons": s.season, "sites in a season": s.block,
              "arms by site": s.site_arm, "arms by season": s.season_arm}  # fmt: skip
     for m, (metric, part) in enumerate(spec.metrics.items()):
+        level, plain = float(s.level[m]), part.kind == "number"
         effects = [f"{arm} {short(e[m])}" for arm, e in zip(spec.arms, s.effects, strict=True) if e[m]]
-        spread = ", ".join(f"{k} {short(float(v[m]))}" for k, v in kinds.items() if v[m])
-        lines.append(
-            f"{in_unit(metric, part.unit)}: control {short(float(s.level[m]))}; effects "
-            f"{', '.join(effects) or 'none'}; standard deviations of {spread} (single plots: {sources[metric][1]})"
+        if part.kind == "yes/no":
+            effects = [
+                f"{a} {level_text(part, level + e[m])}" for a, e in zip(spec.arms, s.effects, strict=True) if e[m]
+            ]
+        spread = ", ".join(
+            f"{k} {short(float(v[m]))}" for k, v in kinds.items() if v[m] and (plain or v is not s.noise)
         )
-    more = {"drift of contexts": s.drift, "seasons of delay": float(s.delay), "share of outcomes lost": s.dropout}
+        single = f"single plots: {sources[metric][1]}" if plain else f"single outcomes scatter {sources[metric][1]}"
+        lines.append(
+            f"{in_unit(metric, part.unit)}: control {level_text(part, level) if not plain else short(level)}; effects "
+            f"{', '.join(effects) or 'none'}; standard deviations of {spread} ({single})"
+        )
+    more = {"seasons of delay": float(s.delay), "share of outcomes lost": s.dropout}
+    if plan.history is not None:
+        lines.append(f"the trial begins with {plan.history.file}, as it will, and the sites in it have their levels")
     return lines + [f"{what} {short(v)}" for what, v in more.items() if v]
 
 
-def _seasons_chart(
-    id: str, title: str, text: str, caption: str, shares: Mapping[str, Mapping[int, Sequence[float]]], *levels: float
-) -> Chart:
-    """Shares over the seasons with their low and high ends, by name and season."""
-    L = 1 + max(t for some in shares.values() for t in some)
-    series, names = [], list(shares)[: svg.SERIES]
-    for k, name in enumerate(names):
-        value, low, high = ([shares[name][t][i] if t in shares[name] else None for t in range(L)] for i in range(3))
-        series.append(Series(value, low, high, line=f"l{k}", band=f"b{k}"))
-    rows = []
-    for t in range(L):
-        now = [tuple(map(percent, some[t])) if t in some else None for some in shares.values()]
-        rows.append([str(t + 1), *("" if one is None else "{} ({} to {})".format(*one) for one in now)])
-    last = "; ".join(f"{name} {percent(some[max(some)][0])}" for name, some in shares.items())
-    panel = Panel(series, [str(t + 1) for t in range(L)], levels=levels)
-    draw = svg.lines([panel], (0.0, 1.0), "season", number=percent)
-    table, keys = Table(caption, ["season", *shares], rows), [Key(name, f"k{k}") for k, name in enumerate(names)]
-    return Chart(id, title, f"{text} After season {L}: {last}.", draw, table, keys)
-
-
 def _power_chart(records: Mapping[str, numbers.Record]) -> Chart | None:
-    """The chance of a right claim after each season, by scenario."""
+    """The chance of a right claim after each season, by scenario, with two standard errors."""
     shown = {name: r for name, r in records.items() if (r.meant > 0).any()}
     if not shown:
         return None
+    names, L = list(shown)[: svg.SERIES], 1 + max(int(r.looks.max()) for r in shown.values())
     powers = {
-        name: {t: (n.value, *n.ends) for t, n in zip(r.looks.tolist(), r.power_by_look(r.first_claim), strict=True)}
-        for name, r in list(shown.items())[: svg.SERIES]
+        name: dict(zip(shown[name].looks.tolist(), shown[name].power_by_look(shown[name].first_claim), strict=True))
+        for name in names
     }
-    claim = numbers.CLAIM_TEXT[next(iter(shown.values())).first_claim]
+    series = []
+    for k, some in enumerate(powers.values()):
+        points = [(some[t].value, *some[t].ends) if t in some else (None, None, None) for t in range(L)]
+        value, low, high = zip(*points, strict=True)
+        series.append(Series(value, low, high, line=f"l{k}", band=f"b{k}"))
+    rows = [[str(t + 1), *(some[t].text() if t in some else "" for some in powers.values())] for t in range(L)]
+    last = "; ".join(f"{name} {percent(some[max(some)].value)}" for name, some in powers.items())
     text = (
-        f"Chance that a better arm is called better ({claim}) by the end of each season; bands are two standard errors "
-        "of the simulation, the dashed line is 80 %."
+        f"Chance that a better arm is called better ({numbers.CLAIM_TEXT[shown[names[0]].first_claim]}) by the end of "
+        f"each season; bands are two standard errors of the simulation, the dashed line is 80 %. At the end: {last}."
     )
-    caption = "Power by season, with two standard errors"
-    return _seasons_chart("power-chart", "Power against seasons", text, caption, powers, 0.8)
-
-
-def _allocation_chart(record: numbers.Record, arms: Sequence[str], scenario: str) -> Chart:
-    """The mean share of each arm in each season, with the middle half of the trials."""
-    parts = [np.nanmean(record.shares, 0), *np.nanquantile(record.shares, [0.25, 0.75], axis=0)]  # of trials that go on
-    shares = {arm: dict(enumerate(np.stack(parts, -1)[:, k].tolist())) for k, arm in enumerate(arms)}
-    text = f"Mean share of each arm, with the middle half of the trials in its band ({scenario})."
-    caption = "Share of decisions by season: mean, and the middle half of trials"
-    return _seasons_chart("allocation-chart", "Allocation over time", text, caption, shares)
-
-
-def _designs_chart(measured: Mapping[str, numbers.Measures], record: numbers.Record, unit: str) -> Chart | None:
-    """The regret of each design, with its power beside it."""
-    rows, marks = [], []
-    for name, m in measured.items():
-        power, cost = m.get(f"power, {record.first_claim}"), m["regret against the best arm"]
-        if power is not None and cost is not None:
-            marks.append(RangeRow(name, percent(power.value), cost.value, cost.ends, strong=name == OWN))
-            rows.append([name, power.text(), cost.text()])
-    if len(marks) < 2:
-        return None
-    regret = in_unit("regret of a decision", unit)
-    text = (
-        "Designs in the same simulated worlds, with two standard errors of the simulation: those further left cost "
-        "users less; the percentage is the power, the chance to find a better arm."
+    panel = Panel(series, [str(t + 1) for t in range(L)], levels=[0.8])
+    draw, keys = (
+        svg.lines([panel], (0.0, 1.0), "season", number=percent),
+        [Key(n, f"k{k}") for k, n in enumerate(names)],
     )
-    ends = svg.spread([0.0, *(x for row in marks for x in row.thick or ())])
-    table = Table("Designs", ["design", "power", regret], rows)
-    return Chart("designs-chart", "Regret and power, by design", text, svg.ranges(marks, ends, regret), table)
+    table = Table("Power by season (± standard error of the simulation)", ["season", *names], rows)
+    return Chart("power-chart", "Power against seasons", text, draw, table, keys)
 
 
 def _harm_chart(record: numbers.Record, users: Sequence[str], scenario: str, unit: str) -> Chart:

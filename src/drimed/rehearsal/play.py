@@ -16,31 +16,30 @@ from typing import Any, ClassVar
 import numpy as np
 
 from drimed import streams
-from drimed.evaluation.effects import asymptotic_band, effect_scores, group_effects, running_predictions
+from drimed.evaluation.propensity_effects import asymptotic_band, effect_scores, running_predictions
 from drimed.models.mixed import effects
 from drimed.models.mixed.effects import ALPHA, LIKELY
 from drimed.models.mixed.learner import Field
-from drimed.models.offer import Floor, Offer, Outcome
+from drimed.models.offer import Offer, Outcome
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.policies.guards.base import UNCHANGED, Draw
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
-from drimed.policies.rules.base import Floors
-from drimed.rehearsal.history import History
+from drimed.records import Claim
 from drimed.rehearsal.results import NEGLIGIBLE, Record
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import Task
 from drimed.simulation.trial_world import Response
 from drimed.trial.dataset import Dataset, merged, outcome_columns
 from drimed.trial.estimates import of_posterior, of_regression
-from drimed.trial.events import STOPPED
+from drimed.trial.events import STOPPED, HistoryRead
 from drimed.trial.look_history import BY_HAND, due, has_floor
 from drimed.trial.spec import Tolerance, TrialSpec
 from drimed.trial.state import Episode, TrialState
 from drimed.trial.stopping import evaluate
 
-POLICY, UNIFORM, CONTROL, FIXED = "policy", "uniform", "control", "fixed"
+POLICY, UNIFORM, FIXED = "policy", "uniform", "fixed"
 BLOCK = 50  # trials that are computed side by side
 ONE_SIDE = 0.5 + LIKELY / 2
 MOST_LOOKS = 6  # of a design without learning: it needs no fit to decide, and each look costs one
@@ -68,28 +67,24 @@ class Rehearsal(Task[Record]):
     design: Design
     scenario: Scenario
     seasons: int | None
-    history: History | None = None
+    history: HistoryRead | None = None  # that the trial begins with
 
     record_type: ClassVar[type[Record]] = Record
     block_size: ClassVar[int] = BLOCK
 
     @property
     def label(self) -> str:
-        """The design."""
         return self.design.name
 
     def described(self) -> Any:
-        """The trials as plain data."""
-        past = None if self.history is None or not self.scenario.history else self.history.digest
+        past = None if self.history is None else self.history.hash
         scenario, specs = self.scenario.model_dump(mode="json"), [self.spec.plain(), self.design.spec.plain()]
         return [*specs, self.design.allocation, scenario, self.seasons, self.seeds, past]
 
     def run(self) -> Record:
-        """Play them."""
         trials = SimulatedTrials.of(self.spec, self.scenario, self.seeds, self.seasons, self.history, self.design.spec)
-        L, monitor = trials.setting.seasons, StoppingMonitor(trials)
-        every = self.design.learns or L <= MOST_LOOKS
-        looks = set(range(L)) if every else {round(x) for x in np.linspace(0, L - 1, MOST_LOOKS)}
+        last, monitor = trials.setting.seasons - 1, StoppingMonitor(trials)
+        looks = None if self.design.learns else set(np.linspace(0, last, MOST_LOOKS).round())
         return record(monitor, list(play(trials, self.design, looks=looks, monitor=monitor)), self.spec.tolerance)
 
 
@@ -114,7 +109,6 @@ class Season:
     number: int
     action: IntArray  # (S, n)
     probabilities: FloatArray  # (S, n, K)
-    changed: BoolArray  # (S, n), whether the guard intervened
     means: FloatArray  # (S, n, K), the mean reward of each arm
     reward: FloatArray  # (S, n), as measured; NaN where it never came
     response: Response
@@ -168,7 +162,6 @@ def play(
                 number=season,
                 action=draw.action,
                 probabilities=draw.probabilities[..., :K],
-                changed=np.asarray(draw.reason_code != UNCHANGED),
                 means=np.einsum("snkm,nm->snk", means, p),
                 reward=np.where(response.observed, np.einsum("snm,nm->sn", response.y, p), np.nan),
                 response=response,
@@ -197,11 +190,10 @@ def _decide(
     done = 0
     for at in waves:
         floor = None
-        if spec.floors is not None:
-            floors = Floors(**spec.floors.heights())
+        if (floors := state.problem.floors) is not None:
             floor = floors.after(earlier[user[at]] if floors.count == "user" else np.full(len(at), first + done))
-            if spec.floors.until is not None and holds is not None:
-                floor = Floor(control=floor.control * holds[:, at], arms=floor.arms * holds[:, at])
+            if spec.floors is not None and spec.floors.until is not None and holds is not None:
+                floor = floor.where(holds[:, at])
         some = replace(offers if len(at) == n else offers.take(at), floor=floor)
         learned = policy.settle(learned)
         parts.append(policy.decide(learned, some, draws[:, done : done + len(at)]))
@@ -215,7 +207,7 @@ def _decide(
 def _allocate(trials: SimulatedTrials, design: Design, offers: Offer, season: int, draws: FloatArray) -> Draw:
     """A season that is decided without learning."""
     can, n = _possible(offers), offers.control.shape[-2]
-    p = offers.control if design.allocation == CONTROL else can / can.sum(-1, keepdims=True)
+    p = can / can.sum(-1, keepdims=True)
     if design.allocation == FIXED:
         generators = [streams.generator(int(seed), f"plan {season}") for seed in trials.seeds]
         action = np.stack([_balanced(can[0], rng) for rng in generators])
@@ -265,7 +257,7 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         significant = effects.is_significant(together, None, arms, 1)
     else:
         fit = policy.fit(state)
-        five = of_regression(fit, group_effects(fit, offers, range(offers.control.shape[-2])))
+        five = of_regression(fit, (offers.features - offers.control_features[..., None, :]).mean(-3))
         significant = np.ones(confirmed.shape, bool)
     mean, low, high, _, likely = five
     return Look(estimate, half, mean, likely - mean, low, high, significant, np.asarray(confirmed))
@@ -340,10 +332,9 @@ class StoppingMonitor:
             body = evaluate(state, cause, partial(self._dataset, state, seasons, s, observed))
             self.last_look[s] = body
             state = replace(state, looked=state.looked.after(trials.state.seq + now + 1, body))
-            for r, (name, rule) in enumerate(zip(self.rules, body["rules"], strict=True)):
-                claims = [claim for claim in rule["claims"] if claim["met"]]
-                met[r] |= bool(claims)
-                wrong[r] |= any(self._is_false(s, name, claim) for claim in claims)
+            for claim in (Claim(**one) for one in body["claims"] if one["met"]):
+                r = list(self.rules).index(claim.rule)
+                met[r], wrong[r] = True, wrong[r] or self._is_false(s, claim)
             if body["demands"] is not None and body["demands"]["kind"] == STOPPED:
                 self.played[s] = now + 1
                 break
@@ -377,17 +368,15 @@ class StoppingMonitor:
         )
         return played if trials.recorded is None else merged(trials.recorded, played)
 
-    def _is_false(self, s: int, name: str, claim: dict[str, Any]) -> bool:
+    def _is_false(self, s: int, claim: Claim) -> bool:
         """Whether the world says otherwise of the users of a claim; of all, where no user who is looked at is one."""
-        trials, rule, problem = self.trials, self.rules[name], self.trials.state.problem
-        scope = trials.state.looked.scopes[name]
-        names = [{"group": p.group, "user": p.user}.get(scope.by, claim["who"]) for p in trials.looked_at]
-        who = np.array([name == claim["who"] for name in names])
-        arms = [problem.arm(one["arm"]) for one in claim["ranges"]]
+        trials, rule, problem = self.trials, self.rules[claim.rule], self.trials.state.problem
+        scope, arm = trials.state.looked.scopes[claim.rule], problem.arm(claim.arm)
+        names = [{"group": p.group, "user": p.user}.get(scope.by, claim.who) for p in trials.looked_at]
+        who = np.array([name == claim.who for name in names])
         metric = 0 if rule.metric is None else 1 + problem.metrics.index(rule.metric)
-        effects = trials.effects[s][:, arms, metric]  # (H, arms)
-        truth = (weights(trials.typical, who if who.any() else None)[:, arms] * effects).sum(0)
-        return bool((scope.question(rule).distance(truth, truth) >= 0).any())
+        truth = weights(trials.typical, who if who.any() else None)[:, arm] @ trials.effects[s][:, arm, metric]
+        return bool(scope.question(rule).distance(truth, truth) >= 0)
 
 
 def member(batch: Any, like: Any, s: int) -> Any:
@@ -448,9 +437,7 @@ def record(monitor: StoppingMonitor, seasons: Sequence[Season], tolerance: Toler
             "given": given.mean(1),
             "controls": control.mean(1),
             "best": np.where(can, means, -np.inf).max(-1).mean(1),
-            "uniform": ((can * means).sum(-1) / can.sum(-1)).mean(1),
             "violations": (control - given > allowed * (1 + NEGLIGIBLE)).mean(1),
-            "changed": season.changed.mean(1),
         }
         for name, values in by_season.items():
             columns.setdefault(name, []).append(values)
@@ -486,11 +473,11 @@ def record(monitor: StoppingMonitor, seasons: Sequence[Season], tolerance: Toler
 
 def _meant(trials: SimulatedTrials) -> FloatArray:
     """The sign of each arm's effect in the scenario; where effects are drawn, every arm is meant to be found: (K,)."""
-    looked_at, s, past = trials.looked_at, trials.setting, trials.past
+    looked_at, s = trials.looked_at, trials.setting
     p = np.mean([q.preference for q in looked_at], axis=0) / trials.state.problem.sizes
     control = np.mean([q.control for q in looked_at], axis=0)
-    if s.spread.any() and past is None:
+    if s.spread.any():
         return 1.0 - (control == 1.0)
-    worth = (s.effects if past is None else past.lasting.mean(0)) @ p
+    worth = s.effects @ p
     off = worth - control @ worth
     return np.asarray(np.sign(np.where(np.abs(off) > NEGLIGIBLE * np.abs(off).max(), off, 0.0)))

@@ -14,10 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from drimed.formatting import measured, percent, short
+from drimed.formatting import counted, measured, percent, short
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.simulation import sweep
-from drimed.trial.problem import Profile
+from drimed.trial.queries import STANDS, ways_off_the_control
+from drimed.trial.spec import TrialSpec
 
 LIKELY, ALL_TIMES, PROPENSITIES = "likely", "at all times", "from propensities"
 CLAIMS = (LIKELY, ALL_TIMES, PROPENSITIES)
@@ -25,10 +26,10 @@ NEGLIGIBLE = 1e-9  # of the largest effect: round-off
 SHARE, REWARD, PLAIN = "share", "reward", "plain"  # kinds of numbers
 SURE = 2.0  # standard errors
 FROZEN = 0.99  # share of control beyond which a trial stands on it
-STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
 WEAK = 0.5  # power below which a trial more often finds nothing than something
 OFTEN = 0.1  # share of false claims beyond which something is wrong with the design
 HARMED = 0.05  # share of users beyond which it is a warning
+AT_THE_END = "share of control in the last season"
 HARMED_USERS = "users harmed beyond the tolerance"
 CLAIM_TEXT = {LIKELY: "likely, 95 %", PROPENSITIES: "by a range from the propensities"}
 
@@ -44,9 +45,7 @@ class Record(sweep.Record):
     given: FloatArray  # (S, L), mean expected reward of the arms given
     controls: FloatArray  # (S, L), of the control
     best: FloatArray  # (S, L), of the best arm for each user
-    uniform: FloatArray  # (S, L), of an arm that is drawn at random
     violations: FloatArray  # (S, L), share of decisions that are worse than the control by more than the tolerance
-    changed: FloatArray  # (S, L), share of decisions in which the guard intervened
     loss: FloatArray  # (S, U), mean expected loss of each user against the control; negative: a gain
     tolerated: FloatArray  # (S, U), mean loss that the tolerance allows
     truth: FloatArray  # (S, H, K), effects on the reward
@@ -166,31 +165,23 @@ def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
     out: Measures = {
         "seasons": Number.of(r.played, PLAIN),
         "share of control": Number.of(np.nanmean(r.control, 1)),
-        "share of control in the last season": Number.of(pick(r.control, r.played - 1)),
+        AT_THE_END: Number.of(np.take_along_axis(r.control, r.played[:, None] - 1, 1)[:, 0]),
         "trials that stand on the control": Number.of(np.nanmin(r.control, 1) >= FROZEN),
-        "decisions that the guard changed": Number.of(np.nanmean(r.changed, 1)),
         "gain against the control": Number.of(np.nanmean(_difference(r.given, r.controls), 1), REWARD),
-        "gain against uniform allocation": Number.of(np.nanmean(_difference(r.given, r.uniform), 1), REWARD),
         "regret against the best arm": Number.of(np.nanmean(_difference(r.best, r.given), 1), REWARD),
         "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1)),
         HARMED_USERS: Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1)),
         "expected loss of the worst user": Number.of(r.loss.max(1), REWARD),
         "best arm found for a user": None,
-        "ideal design percentage": None,
     }
-    if r.estimates:
-        arm = r.mean[:, -1].argmax(-1)  # that would be selected at the end, as adaptr defines the percentage
-        worst, best = r.truth_all.min(-1), r.truth_all.max(-1)
-        out["ideal design percentage"] = Number.ratio(pick(r.truth_all, arm) - worst, best - worst)
-        if np.ptp(r.truth, axis=-1).max() > 0:
-            out["best arm found for a user"] = Number.of(_finds_best(r.truth, r.estimate[:, -1]).mean(-1))
+    if r.estimates and np.ptp(r.truth, axis=-1).max() > 0:
+        largest = pick(r.truth, r.estimate[:, -1].argmax(-1))
+        finds_best = largest >= r.truth.max(-1) - NEGLIGIBLE * np.abs(r.truth).max()
+        out["best arm found for a user"] = Number.of(finds_best.mean(-1))
     for claim in CLAIMS if r.estimates else (PROPENSITIES,):
-        right, wrong = r.found(claim), r.false_claims(claim)
-        out[f"power, {claim}"] = Number.of(right[:, -1]) if (r.meant > 0).any() else None
+        out[f"power, {claim}"] = Number.of(r.found(claim)[:, -1]) if (r.meant > 0).any() else None
         out[f"harm found, {claim}"] = Number.of(r.found(claim, -1)[:, -1]) if (r.meant < 0).any() else None
-        out[f"false claims, {claim}"] = Number.of(wrong[:, -1])
-        if claim != LIKELY:
-            out[f"seasons until a claim, {claim}"] = Number.of(_first_season(r, right | wrong), PLAIN)
+        out[f"false claims, {claim}"] = Number.of(r.false_claims(claim)[:, -1])
     if r.estimates:
         off, arms = r.mean[:, -1, :] - r.truth_all, np.abs(r.truth_all).max(0) > 0
         if arms.any():
@@ -209,15 +200,13 @@ def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
 
 
 class Sentence(NamedTuple):
-    """A sentence for readers."""
-
     text: str
     warns: bool = False
 
 
-def describe(record: Record, m: Measures, rules: Sequence[str], seasons: int, unit: str) -> list[Sentence]:
-    """The results of a design in a scenario of so many seasons; `unit` is that of the reward."""
-    claim, sentences = record.first_claim, list[Sentence]()
+def describe(record: Record, m: Measures, rules: Sequence[str], seasons: int, spec: TrialSpec) -> list[Sentence]:
+    """The results of a design of a trial in a scenario of so many seasons."""
+    claim, unit, sentences = record.first_claim, spec.reward.unit, list[Sentence]()
 
     def say(text: str, warns: bool = False) -> None:
         sentences.append(Sentence(text, warns))
@@ -230,22 +219,20 @@ def describe(record: Record, m: Measures, rules: Sequence[str], seasons: int, un
 
     power, harm, false = m[f"power, {claim}"], m[f"harm found, {claim}"], number(f"false claims, {claim}")
     control, frozen = number("share of control"), number("trials that stand on the control")
-    if power is not None and frozen.value > WEAK:  # where no arm is better, the control is where it should be
-        stuck = f"in {percent(frozen.value)} of simulated trials every user has the control in all of {seasons} seasons"
-        say(
-            f"The trial is frozen: {stuck}. A wider tolerance, a lower confidence or more users would let it learn.",
-            True,
-        )
-    elif power is not None and control.value > STANDS:
+    say(f"{control.text()} of decisions are for the control.")
+    late = number(AT_THE_END)
+    if power is not None and late.value > STANDS:  # where no arm is better, the control is where it should be
         never = f"{percent(frozen.value)} of simulated trials never leave it"
-        say(f"The trial stays on the control: {control.text()} of decisions, and {never}.", True)
-    else:
-        say(f"{control.text()} of decisions are for the control.")
+        say(
+            f"The trial stays on the control: in the last season {late.text()} of decisions are still for it, and "
+            f"{never}. It would be freed by {ways_off_the_control(spec)}.", True,
+        )  # fmt: skip
     if power is not None:
         at_all_times = m.get(f"power, {ALL_TIMES}")
         more = "" if at_all_times is None else f", in {at_all_times.text()} by ranges that hold at all times"
-        few = f" {seasons} seasons are too few to count on an answer." if power.value < WEAK else ""
-        text = f"After {seasons} seasons a better arm is called better in {power.text()} of trials"
+        after = counted(seasons, "season")
+        few = f" More than {after} are needed to count on an answer." if power.value < WEAK else ""
+        text = f"After {after} a better arm is called better in {power.text()} of trials"
         say(f"{text} ({CLAIM_TEXT[claim]}){more}.{few}", power.value < WEAK)
     if harm is not None:
         beyond = number("decisions harmful beyond the tolerance").text()
@@ -270,18 +257,6 @@ def describe(record: Record, m: Measures, rules: Sequence[str], seasons: int, un
     return sentences
 
 
-def best_by_user(record: Record, looked_at: Sequence[Profile]) -> dict[str, Number]:
-    """The chance that the arm with the largest estimate is the best one, for each user and each group."""
-    if not record.estimates:
-        return {}
-    members = {profile.user: [h] for h, profile in enumerate(looked_at)}
-    for h, profile in enumerate(looked_at):
-        if profile.group is not None:
-            members.setdefault(f"group {profile.group}", []).append(h)
-    means = {who: [x[:, at].mean(1) for x in (record.truth, record.estimate[:, -1])] for who, at in members.items()}
-    return {who: Number.of(_finds_best(truth, estimate)) for who, (truth, estimate) in means.items()}
-
-
 def _first_season(record: Record, shown: BoolArray) -> FloatArray:
     """The season of the first look at which something is shown, or the last one: (S,)."""
     return np.where(shown.any(1), record.looks[shown.argmax(1)], record.looks[-1]) + 1.0
@@ -290,7 +265,3 @@ def _first_season(record: Record, shown: BoolArray) -> FloatArray:
 def _difference(one: FloatArray, other: FloatArray) -> FloatArray:
     off = one - other
     return np.where(np.abs(off) <= NEGLIGIBLE * (np.abs(one) + np.abs(other)), 0.0, off)
-
-
-def _finds_best(truth: FloatArray, estimate: FloatArray) -> BoolArray:
-    return pick(truth, estimate.argmax(-1)) >= truth.max(-1) - NEGLIGIBLE * np.abs(truth).max(initial=0.0)

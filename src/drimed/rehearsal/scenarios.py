@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,76 +20,64 @@ from pydantic import Field, ValidationError
 
 from drimed import streams
 from drimed.errors import InputError, SpecError, UnknownNameError
+from drimed.formatting import amount, percent
 from drimed.models.offer import Offer
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.records import Fault
-from drimed.simulation.trial_world import Past, Response, TrialSetting, TrialWorld, per_seed
+from drimed.rehearsal.past_estimates import Estimates
+from drimed.simulation.trial_world import Response, TrialSetting, TrialWorld, per_seed
+from drimed.trial import spec as trial_file
 from drimed.trial.ask import Place, places
 from drimed.trial.dataset import Dataset
-from drimed.trial.events import Created, Draft, chain
+from drimed.trial.events import Created, Draft, HistoryRead, chain
 from drimed.trial.problem import Profile, block_key
-from drimed.trial.spec import (
-    Cohort,
-    Finite,
-    Name,
-    NotNegative,
-    Part,
-    Share,
-    Text,
-    TrialSpec,
-    User,
-    read_file,
-    with_lines,
-)
+from drimed.trial.spec import Cohort, Metric, Name, TrialSpec, User
+from drimed.trial.spec_faults import pydantic_faults
 from drimed.trial.state import TrialState
-from drimed.trial.validation import pydantic_faults
 
 SEASONS = 6  # where nothing says how many
 PEOPLE = 20  # who come in each season, where people join and nothing says how many
-YES_OR_NO = (0.0, 1.0)  # range of an outcome that happens or not
 ROUND_OFF = 1e-9  # of everything else: what is left where nothing was repeated
 DEVIATIONS = 6.0  # standard deviations of single outcomes in a range of plausible values
 # Kinds of variation relative to that of single plots: the middle of public variety trials.
 SHARES = {"site": 0.6, "season": 0.6, "block": 0.8, "site_arm": 0.25, "season_arm": 0.25}
-COVARIATES = 0.3
+COVARIATES = 0.3  # the same, of what one spread of a covariate does to the level
+CORRELATION = 0.3  # between the noise of any two metrics of a plot
 TREND = 0.5  # by which a level rises from season to season in the scenario of a trend, relative to single plots
 HARM = 2.0  # differences that matter by which a harmful arm is worse
 NOISY = 2.0  # times the usual variation in the scenario of pessimistic noise
+SCORE_SHARE = 0.25  # of the range of a score: the deviation of single ones
+LINK_SHARE = 0.3  # the deviation between places relative to single outcomes, where they are not numbers
 NAME = "scenarios"  # of the table in a file
 
-ByMetric = dict[Name, Finite]
-Deviations = dict[Name, NotNegative]
+ByMetric = dict[Name, trial_file.Finite]
+Deviations = dict[Name, trial_file.NotNegative]
 
 
-class Scenario(Part):
+class Scenario(trial_file.Part):
     """One world; everything is in the units of the metrics, and anything may be left out."""
 
-    about: Text = ""
+    about: trial_file.Text = ""
     seasons: Annotated[int, Field(ge=1, le=1000)] | None = None
     users: Annotated[int, Field(ge=1, le=100_000)] | None = None  # who come in each season, where people join
     level: ByMetric | None = None  # of the control in the first season
     effects: dict[Name, ByMetric] = Field(default_factory=dict)  # of arms, added to the control's level
     spread: Deviations = Field(default_factory=dict)  # of arms' effects around those, drawn for each trial
     noise: Deviations | None = None  # standard deviation of single plots
-    correlation: Annotated[float, Field(ge=0, lt=1)] = 0.3  # between the noise of any two metrics of a plot
     site: Deviations | None = None
     season: Deviations | None = None
     block: Deviations | None = None
     site_arm: Deviations | None = None
     season_arm: Deviations | None = None
-    covariates: Deviations | None = None  # of what one spread of a covariate does to the level
-    covariate_effects: Deviations = Field(default_factory=dict)  # and to the effect of each arm
     trend: ByMetric = Field(default_factory=dict)  # of the level, for each season
     fading: dict[Name, ByMetric] = Field(default_factory=dict)  # what arms' effects gain or lose with each season
-    drift: Finite = 0.0  # of contexts, for each season, in spreads
     delay: Annotated[int, Field(ge=0, le=100)] = 0  # seasons until outcomes are told
-    dropout: Share = 0.0  # of outcomes that never come
-    history: bool = False  # outcomes as in the past that the rehearsal is given
+    dropout: trial_file.Share = 0.0  # of outcomes that never come
 
 
-def load(path: Path, scenario_file: Path | None = None) -> tuple[TrialSpec, dict[str, Scenario]]:
-    """A trial file with its scenarios, or those of a file of their own; faults of both are told at once."""
-    text, data = read_file(path)
+def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
+    """A trial file with its scenarios; faults of both are told at once."""
+    text, data = trial_file.read_file(path)
     spec, scenarios, faults = None, {}, list[Fault]()
     try:
         spec = TrialSpec.read(data, text)
@@ -101,13 +89,7 @@ def load(path: Path, scenario_file: Path | None = None) -> tuple[TrialSpec, dict
         faults += error.faults
     if spec is None or faults:
         raise SpecError(faults)
-    if scenario_file is None:
-        return spec, scenarios
-    text, data = read_file(scenario_file)
-    if not isinstance(data, dict) or set(data) != {NAME}:
-        names = ", ".join(data)
-        raise InputError(f"{scenario_file.name} must have tables [scenarios.NAME] and nothing else, got {names}")
-    return spec, read(spec, data[NAME], text)
+    return spec, scenarios
 
 
 def read(spec: TrialSpec | None, data: Any, text: str = "") -> dict[str, Scenario]:
@@ -123,7 +105,7 @@ def read(spec: TrialSpec | None, data: Any, text: str = "") -> dict[str, Scenari
             own = pydantic_faults(error, Scenario)
         faults += [Fault((NAME, name, *f.path), f.message) for f in own]
     if faults:
-        raise SpecError(with_lines(text, faults) if text else faults)
+        raise SpecError(trial_file.with_lines(text, faults) if text else faults)
     return scenarios
 
 
@@ -131,8 +113,7 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
     """Faults of a scenario of arms, metrics or users that the trial does not have."""
     metrics, arms, controls = list(spec.metrics), list(spec.arms), control_arms(spec)
     tables: dict[tuple[str, ...], Mapping[str, float] | None] = {
-        (name,): getattr(scenario, name)
-        for name in ("noise", *SHARES, "level", "spread", "covariates", "covariate_effects", "trend")
+        (name,): getattr(scenario, name) for name in ("noise", *SHARES, "level", "spread", "trend")
     }
     for field in ("effects", "fading"):
         for arm, own in getattr(scenario, field).items():
@@ -151,12 +132,9 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
         yield Fault(("users",), "the users of the trial are in its file, and none join later; leave this out")
     if scenario.dropout and spec.kind == "paper":
         yield Fault(("dropout",), "outcomes that never come can be rehearsed with the field model only; leave this out")
-    if scenario.drift and not spec.context:
-        yield Fault(("drift",), "the trial has no context that could drift")
 
 
 def usual(spec: TrialSpec, seasons: int | None = None) -> dict[str, Scenario]:
-    """The default scenarios."""
     sd, pull = residuals(spec, Scenario()), difference(spec)
     arms = [a for a in spec.arms if a not in control_arms(spec)]
     if not arms:
@@ -172,6 +150,30 @@ def usual(spec: TrialSpec, seasons: int | None = None) -> dict[str, Scenario]:
         "pessimistic noise": (f"{before} outcomes scatter twice as much", {"noise": noise}),
     }
     return {name: better.model_copy(update={"about": about} | own) for name, (about, own) in changes.items()}
+
+
+def of_past(spec: TrialSpec, past: HistoryRead, seasons: int | None = None) -> dict[str, Scenario]:
+    """Scenarios with differences and variation as estimated from the past; none where it does not have the control."""
+    estimated, controls, metrics = Estimates.of(spec, past), control_arms(spec), list(spec.metrics)
+    usual = dict(zip(estimated.arms, estimated.usual, strict=True))  # (M,) each
+    if not (known := controls.intersection(usual)):
+        return {}
+    grown = dict(zip(estimated.arms, np.asarray(estimated.measured.any((0, 1))), strict=True))
+    control = min(known)
+
+    def by_metric(values: FloatArray, of: str = control) -> dict[str, float]:
+        return {m: v for m, v, has in zip(metrics, values.tolist(), grown[of] & grown[control], strict=True) if has}
+
+    sd: dict[str, Any] = {kind: by_metric(values) for kind, values in estimated.components.items()}
+    common = sd | {"seasons": seasons, "level": by_metric(usual[control])}
+    effects = {a: by_metric(usual[a] - usual[control], a) for a in spec.arms if a in usual and a not in controls}
+    none = {"about": "all arms do the same; variation as in the past", "site_arm": dict.fromkeys(metrics, 0.0)}
+    return {
+        "as estimated from the past": Scenario(
+            about="differences and variation as estimated from the past", effects=effects, **common
+        ),
+        "no difference": Scenario(**common | none),
+    }
 
 
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
@@ -191,15 +193,14 @@ def residuals_with_source(spec: TrialSpec, scenario: Scenario) -> dict[str, tupl
             deviations[name] = stated, "as the scenario says"
         elif declared:
             deviations[name] = declared, "as declared"
+        elif metric.kind != "number":
+            deviations[name] = deviation_of_kind(metric, level[name]), f"as {metric.kind} outcomes scatter"
         elif metric.range is None:
             nothing = f"{stated:.0e} beside {scale:.3g} is round-off, and " if stated else ""
             raise InputError(
                 f"{nothing}nothing says how much metric {name!r} scatters: give it a spread or a range in the trial "
                 "file, or scenarios with `noise`"
             )
-        elif metric.range == YES_OR_NO and not metric.unit and 0 < level[name] < 1:
-            sd = float(np.sqrt(level[name] * (1 - level[name])))
-            deviations[name] = sd, "its range is 0 to 1: taken as yes or no; else declare a spread"
         else:
             sd = share * float(np.ptp(metric.range)) / DEVIATIONS
             deviations[name] = sd, "its range is taken as six deviations of all outcomes; better declare a spread"
@@ -208,8 +209,30 @@ def residuals_with_source(spec: TrialSpec, scenario: Scenario) -> dict[str, tupl
 
 def levels(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
     """The control's level by metric: that of the scenario, or the middle of the range."""
-    middles = {m: float(np.mean(part.range)) if part.range else 0.0 for m, part in spec.metrics.items()}
-    return middles | (scenario.level or {})
+    middles = {m: float(np.mean(part.ends)) if part.ends else 0.0 for m, part in spec.metrics.items()}
+    middles |= {m: 1.0 for m, part in spec.metrics.items() if part.kind == "count"}
+    typical = {m: part.typical for m, part in spec.metrics.items() if part.typical is not None}
+    return middles | typical | (scenario.level or {})
+
+
+def level_text(metric: Metric, level: float) -> str:
+    """A mean outcome in words: a rate for yes or no.
+
+    >>> level_text(Metric(kind="yes/no"), 0.3), level_text(Metric(unit="t/ha"), 8.0)
+    ('30 % yes', '8 t/ha')
+    """
+    return f"{percent(level)} yes" if metric.kind == "yes/no" else amount(level, metric.unit)
+
+
+def deviation_of_kind(metric: Metric, level: float) -> float:
+    """The standard deviation of single outcomes of a metric that is not a plain number, at this mean."""
+    if metric.kind == "score" and metric.range is not None:
+        return SCORE_SHARE * float(np.ptp(metric.range))
+    variance = level if metric.kind == "count" else level * (1 - level)
+    if not variance > 0:
+        text = f"outcomes that are {metric.kind!r} do not vary at a mean of {level:g}"
+        raise InputError(f"{text}; give the metric another `typical`")
+    return float(np.sqrt(variance))
 
 
 def difference(spec: TrialSpec) -> dict[str, float]:
@@ -236,20 +259,21 @@ def control_arms(spec: TrialSpec) -> set[str]:
 
 def setting(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> TrialSetting:
     """A scenario in numbers; `seasons` takes precedence over the scenario's, and the file's limit over both."""
-    noise, defaults = residuals(spec, scenario), SHARES | {"covariates": COVARIATES}
+    noise, paper = residuals(spec, scenario), spec.kind == "paper"  # which believes that nothing else varies
+    defaults = {kind: 0.0 if paper else share for kind, share in SHARES.items()}
     if not spec.model.seasons:
         defaults["season"] = 0.0
-    if spec.kind == "paper":  # it believes that nothing of this kind exists
-        defaults = {}
+
+    # On a logit or log scale places and seasons differ by less than single outcomes: by a share of their variance.
+    varies = {m: noise[m] if part.kind == "number" else LINK_SHARE * noise[m] for m, part in spec.metrics.items()}
 
     def by_metric(table: Mapping[str, float] | None, default: float = 0.0) -> FloatArray:
-        return np.array([(table or {}).get(m, default * noise[m]) for m in spec.metrics])
+        return np.array([(table or {}).get(m, default * varies[m]) for m in spec.metrics])
 
     most = None if spec.stopping is None else spec.stopping.seasons
     rules = () if spec.stopping is None else spec.stopping.rules.values()
     # A rule on exact ranges takes the file's ranges at their word, and so does the world in which it is tried.
     exact = any(rule.evidence == "exact" for rule in rules)
-    kinds = ("spread", *SHARES, "covariates", "covariate_effects")
     return TrialSetting(
         seasons=min(seasons or scenario.seasons or SEASONS, most or sys.maxsize),
         level=by_metric(levels(spec, scenario)),
@@ -257,12 +281,20 @@ def setting(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> 
         noise=by_metric(noise),
         trend=by_metric(scenario.trend),
         fading=np.array([by_metric(scenario.fading.get(a)) for a in spec.arms]),
-        bounds=np.array([(exact and metric.range) or (-np.inf, np.inf) for metric in spec.metrics.values()]),
-        correlation=scenario.correlation,
-        drift=scenario.drift,
+        bounds=np.array(
+            [
+                ((exact or metric.kind == "score") and metric.ends) or (-np.inf, np.inf)
+                for metric in spec.metrics.values()
+            ]
+        ),
+        kinds=tuple(metric.kind for metric in spec.metrics.values()),
+        correlation=CORRELATION,
+        spread=by_metric(scenario.spread),
+        covariates=by_metric({}, 0.0 if paper else COVARIATES),
+        covariate_effects=by_metric({}),
         delay=scenario.delay,
         dropout=scenario.dropout,
-        **{name: by_metric(getattr(scenario, name), defaults.get(name, 0.0)) for name in kinds},
+        **{kind: by_metric(getattr(scenario, kind), share) for kind, share in defaults.items()},
     )
 
 
@@ -275,15 +307,14 @@ class SimulatedTrials:
     places: Sequence[Sequence[Place]]  # n plots of each season
     setting: TrialSetting
     seeds: Sequence[int]
-    past: Past | None = None
     recorded: Dataset | None = None  # decisions before the first season, of a trial that is running
 
     @staticmethod
     def of(
         spec: TrialSpec, scenario: Scenario, seeds: Sequence[int], seasons: int | None = None,
-        past: Past | None = None, design: TrialSpec | None = None,
+        past: HistoryRead | None = None, design: TrialSpec | None = None,
     ) -> SimulatedTrials:  # fmt: skip
-        """Trials in a scenario of `spec`, run by its own file or by that of another design.
+        """Trials in a scenario of `spec`, run by its own file or by that of another design, that begin with its `past`.
 
         The users of the file are there in every season and, where people join, so many more come in each.
         """
@@ -294,6 +325,7 @@ class SimulatedTrials:
         draft = Draft(Created(own.plain(), 0, np.__version__))
         (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
         state = TrialState.start(created)
+        state = state if past is None else state.with_history(past)
         plots, states = list[list[Place]](), list[TrialState]()
         rng = streams.generator(0, "people who join")  # the same in all simulated trials
         for season in range(sizes.seasons):
@@ -303,7 +335,7 @@ class SimulatedTrials:
             states.append(state)
         named = (block_key(p.user, p.block) for season in plots for p in season if p.block is not None)
         state = replace(state, numbers=state.numbers.with_blocks(named))
-        return SimulatedTrials(state, states, plots, sizes, seeds, past if scenario.history else None)
+        return SimulatedTrials(state, states, plots, sizes, seeds)
 
     @property
     def episodes(self) -> Sequence[int]:
@@ -312,7 +344,8 @@ class SimulatedTrials:
 
     def start(self) -> Any:
         """What the policy knows before the first of them."""
-        return self.state.policy.init(self.state.problem.shape, (len(self.seeds),))
+        empty = self.state.policy.init(self.state.problem.shape, (len(self.seeds),))
+        return empty if self.state.history is None else batched(self.state.settled, empty, len(self.seeds))
 
     def earlier(self) -> IntArray:
         """Decisions before the first of them, by the number of the user."""
@@ -355,9 +388,8 @@ class SimulatedTrials:
 
     @cached_property
     def world(self) -> TrialWorld:
-        """The truth."""
         L, (covariates, _) = range(self.setting.seasons), self.state.problem.covariates.counted
-        whole = (p.control for p in self.state.profiles.values())
+        whole, past = (p.control for p in self.state.profiles.values()), self.state.history
         return TrialWorld(
             setting=self.setting,
             seeds=self.seeds,
@@ -367,7 +399,7 @@ class SimulatedTrials:
             references=sorted({int(c.argmax()) for c in whole if c.max() == 1.0}),
             on_level=np.array(["level" in v.roles for v in covariates], bool),
             on_effects=np.array(["effects" in v.roles for v in covariates], bool),
-            past=self.past,
+            site_levels={} if past is None else Estimates.of(self.state.spec, past).site_levels,
         )
 
     def contexts(self, season: int, user: IntArray | None = None) -> list[FloatArray | None]:
@@ -385,11 +417,11 @@ class SimulatedTrials:
             return None
         typical, spread = np.array([(f.typical, f.spread) for f in fields]).T
         levels, L = np.array([len(f.levels or ()) for f in fields]), self.setting.seasons
-        shape, drift = (L, len(self.state.profiles), len(fields)), self.setting.drift * np.arange(L)[:, None, None]
+        shape = (L, len(self.state.profiles), len(fields))
 
         def draw(rng: np.random.Generator) -> FloatArray:
             z, u = rng.standard_normal(shape), rng.random(shape)
-            return np.where(levels > 0, np.floor(u * levels), typical + spread * (z + drift))
+            return np.where(levels > 0, np.floor(u * levels), typical + spread * z)
 
         return np.asarray(per_seed(self.seeds, "contexts", draw))
 
@@ -431,8 +463,7 @@ class SimulatedTrials:
         site = np.array([-1 if p.unit.number < 0 else self.sites[_site(p)] for p in looked])
         means = self.world.lasting[:, np.maximum(site, 0)]
         if (site < 0).any():  # a typical person has no effects of a site
-            typical = s.level + s.effects if self.past is None else self.past.lasting.mean(0)
-            means = np.where((site < 0)[:, None, None], typical, means)
+            means = np.where((site < 0)[:, None, None], s.level + s.effects, means)
         z = _covariates(self.typical)
         means = means + s.fading * (s.seasons - 1) + self.world.of_covariates(z, means.shape[:-2])
         sizes = self.state.problem.sizes
@@ -445,6 +476,15 @@ class SimulatedTrials:
         """Uniforms of all decisions of the trial: (S, n of all seasons, width)."""
         n = sum(map(len, self.places))
         return np.stack([streams.uniforms(int(seed), "policy", 0, n, width) for seed in self.seeds])
+
+
+def batched(one: Any, like: Any, size: int) -> Any:
+    """What a policy knows, for so many simulated trials; `like` is such a batch, which tells what all of them share."""
+    if is_dataclass(one) and not isinstance(one, type):
+        parts = {f.name: batched(getattr(one, f.name), getattr(like, f.name), size) for f in fields(one)}
+        return type(one)(**parts)
+    shared = not isinstance(one, np.ndarray) or (isinstance(like, np.ndarray) and like.ndim == one.ndim)
+    return one if shared else np.repeat(one[None], size, 0)
 
 
 def _covariates(offers: Offer) -> FloatArray | None:

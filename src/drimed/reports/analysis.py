@@ -11,21 +11,21 @@ import numpy as np
 
 from drimed.errors import DrimedError
 from drimed.formatting import counted, marked, percent, short
-from drimed.numerics.arrays import BoolArray
-from drimed.records import PENDING, Decision, Effect, Look, Opening, Status
+from drimed.numerics.arrays import BoolArray, computing
+from drimed.records import PENDING, Decision, Effect, Event, Look, Opening, Search, Status
 from drimed.reports import effects as estimation
+from drimed.reports.assumption_checks import RATE, Agreement, Checks, agreement, check
 from drimed.reports.benefit import Benefit, benefit
-from drimed.reports.checks import RATE, Agreement, Checks, agreement, check
 from drimed.trial import ask, queries
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import REWARD, fitted_model, may_get
-from drimed.trial.events import DECISION, RULES, now
+from drimed.trial.events import DECISION, FORECAST, RULES, Foreseen, body_of, now
 from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
 from drimed.trial.spec import Stopping, StoppingRule, TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import looks
-from drimed.trial.store import Ledger, Search
+from drimed.trial.store import Ledger
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -65,7 +65,7 @@ class Analysis:
     openings: list[Opening]  # unblindings
     stopping: StoppingHistory | None
     variation: estimation.Variation | None  # of a mixed model
-    past: estimation.PastEffects
+    forecast: str  # how much longer it takes, or how to find out; empty: nothing more is to come
 
     @cached_property
     def size(self) -> int:
@@ -96,7 +96,6 @@ class Analysis:
 
     @cached_property
     def given(self) -> set[str]:
-        """Arms that were given."""
         return {arm for arm, n in self.times.items() if n}
 
     @cached_property
@@ -132,11 +131,13 @@ class Analysis:
         return marked(arm, self.data.state.retired)
 
 
+@computing()
 def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
     """Analyse a trial as it stands; of `before`, data that was read earlier, only changes are read."""
     with trial.reading() as (ledger, state):
         data, pending = load_dataset(ledger, state, before), ledger.decision_rows(Search(state=PENDING))
         unblindings, history = queries.openings(ledger, state), stopping_history(ledger, state)
+        last_forecast = next(ledger.events(kinds=[FORECAST], until=state.seq, limit=1, newest_first=True), None)
         upcoming, why_not = [], None
         try:
             upcoming = ask.preview(Transaction(state, ledger, now(), "analysis", dry_run=True))
@@ -162,11 +163,22 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         openings=unblindings,
         stopping=history,
         variation=None if model is None else estimation.variation(data, model),
-        past=estimation.past_effects(data, fit, effects),
+        forecast=_forecast(state, last_forecast) if model is not None and data.has_outcome.any() else "",
     )
     return replace(
         analysis, recommendations=estimation.recommendations(data, fit, analysis.own_effects) if effects else []
     )
+
+
+def _forecast(state: TrialState, last: Event | None) -> str:
+    """The last forecast, which is kept because it takes long to make."""
+    if state.status == "stopped" or state.spec.has_kinds:
+        return ""
+    if last is None:
+        return f"How much longer will it take? `drimed trial rehearse {state.spec.name}` makes a forecast."
+    body = body_of(last, Foreseen)
+    made = f"forecast from {calendar(state).said(body.episode)} with {counted(body.trials, 'rehearsal')}"
+    return f"{body.text.removesuffix('.')} ({made})."
 
 
 def until(kind: str, then: str) -> str:
@@ -186,8 +198,6 @@ def then_of(spec: TrialSpec, rule: str) -> str:
 
 @dataclass(frozen=True)
 class Amendment:
-    """A change of the rules."""
-
     time: str
     actor: str
     reason: str
@@ -206,7 +216,6 @@ class StoppingHistory:
 
     @property
     def rules(self) -> list[str]:
-        """The present rules as sentences."""
         return describe_rules(self.state.spec.stopping)
 
     def describe(self, *, withdrawn: bool = False) -> list[str]:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from drimed.formatting import ENDLESS, amount, listed
-from drimed.models.mixed.effects import NORMAL, EffectPosterior, FittedModel
+from drimed.models.mixed.effects import EffectPosterior, FittedModel
+from drimed.models.mixed.prediction import parts_of
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.margin import Tolerance
@@ -25,8 +26,7 @@ from drimed.reports.effects import Inference
 from drimed.trial.dataset import Dataset
 
 ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
-AT_ONCE = 256  # offers that are worked on together
-USERS_AT_ONCE = 64
+NUMBERS_EACH = 62_500  # of a user: 64 users are worked on together
 MOST_NAMED = 5  # users in one sentence
 
 
@@ -43,8 +43,6 @@ class Gains(NamedTuple):
 
     control: FloatArray  # (n,), the control's expected reward
     mixed: FloatArray  # (n,), of the lottery that the arm was drawn from, minus the control's
-    mixed_high: FloatArray  # (n,), upper end
-    drawn: FloatArray  # (n,), of the arm that was drawn, minus the control's
     total: Sums  # (L,), of the drawn arms
     by_user: Sums  # (H,)
 
@@ -59,11 +57,9 @@ class UserBalance:
     low: float
     high: float
     allowed: float  # minus the tolerance
-    shortfalls: int  # decisions expected to be below the tolerance
 
     @property
     def verdict(self) -> str:
-        """In a word or two."""
         return "worse off" if self.high < 0 else "not worse off" if self.low >= 0 else "open"
 
 
@@ -79,7 +75,6 @@ class Benefit:
     gain_high: FloatArray  # (L,)
     allowed: FloatArray  # (L,), minus the tolerance so far: below it the promise is broken
     expected_shortfalls: int  # decisions expected to fall below the tolerance
-    certain_shortfalls: int  # of these, certainly so
     users: list[UserBalance]  # with a decision, in their order
 
     @property
@@ -93,26 +88,16 @@ class Benefit:
             return "within the tolerance as estimated, but not certainly so"
         return "below what the tolerance allows as estimated, but not certainly so"
 
-    def describe(self, unit: str, *, noun: tuple[str, str], largest: float, withdrawn: bool) -> list[str]:
-        """Sentences on losers and worst cases.
+    def describe(self, unit: str, *, users: str, largest: float, withdrawn: bool) -> list[str]:
+        """Sentences on losers and the worst case.
 
-        `noun` is the word for one user and for several, `largest` the largest effect of an arm that can be given;
-        `withdrawn`: the model is wrong.
+        `users` is the word for them, `largest` the largest effect of an arm that can be given; `withdrawn`: the model
+        is wrong.
         """
         if not self.users:
             return []
-        text = [self._losers(unit, noun[1], withdrawn)]
+        text = [self._losers(unit, users, withdrawn)]
         low, limit = float(self.gain_low[-1]), float(self.allowed[-1])
-        may_lose = [x for x in self.users if -ENDLESS < x.low < ROUND_OFF * x.allowed]
-        if not withdrawn and len(self.users) > 1 and may_lose:
-            worst = min(may_lose, key=lambda x: x.low)
-            over = "its tolerance allows" if worst.low >= worst.allowed else "beyond what its tolerance allows,"
-            of_user = f"The worst case of a single {noun[0]}, all decisions together, is that of {worst.user}"
-            text.append(f"{of_user}: {amount(worst.low, unit)}; {over} {amount(worst.allowed, unit)}.")
-            other = min(may_lose, key=lambda x: x.low - x.allowed)
-            if other.low < other.allowed and other is not worst:
-                beyond = f"is beyond what its tolerance allows, {amount(other.allowed, unit)}"
-                text.append(f"That of {other.user}, {amount(other.low, unit)}, {beyond}.")
         if not withdrawn and -ENDLESS < low < 0:
             even, side = ("Even the worst case", "above") if low >= limit else ("The worst case", "below")
             of_all = f"{even} for all together, {amount(low, unit)}"
@@ -148,14 +133,14 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
     np.add.at(allocation, (place, data.arm), 1)
     if not len(data.arm):
         none, zero = np.zeros(0), np.zeros(L)
-        gains = Gains(none, none, none, none, Sums(zero, zero, zero), Sums(none, none, none))
+        gains = Gains(none, none, Sums(zero, zero, zero), Sums(none, none, none))
     else:
         gains = mixed_gains(data, fit) if isinstance(fit, FittedModel) else _regression_gains(data, fit)
     guard = getattr(state.policy.guard, "tolerance", None) if isinstance(state.policy, Policy) else None
     tolerance = guard or Tolerance(relative=state.spec.tolerance.relative, absolute=state.spec.tolerance.absolute)
     allowed = tolerance.allowed(gains.control)  # (n,)
     short: BoolArray = gains.mixed + allowed < -ROUND_OFF * (1 + np.abs(gains.control))
-    counts, falls, limits = (np.bincount(data.user, w, H) for w in (None, short, -allowed))
+    counts, limits = (np.bincount(data.user, w, H) for w in (None, -allowed))
     return Benefit(
         episode=np.arange(1, L + 1),
         allocation=allocation,
@@ -165,9 +150,8 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
         gain_high=gains.total.high,
         allowed=-np.bincount(place, allowed, L).cumsum(),
         expected_shortfalls=int(short.sum()),
-        certain_shortfalls=int((short & (gains.mixed_high + allowed < 0)).sum()),
         users=[
-            UserBalance(user, int(counts[h]), gain, low, high, float(limits[h]), int(falls[h]))
+            UserBalance(user, int(counts[h]), gain, low, high, float(limits[h]))
             for h, (user, gain, low, high) in enumerate(zip(state.users, *map(list, gains.by_user), strict=False))
             if counts[h]
         ],
@@ -199,37 +183,30 @@ def _regression_gains(data: Dataset, fit: Fit) -> Gains:
 
     total = summed(data.episode - 1, state.episode.number, running=True)
     by_user = summed(data.user, len(state.users), running=False)
-    expected = mixed @ fit.theta
-    return Gains(x0 @ fit.theta, expected, expected + half(mixed), given @ fit.theta, total, by_user)
+    return Gains(x0 @ fit.theta, mixed @ fit.theta, total, by_user)
 
 
 def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
     """By a mixed model, of users themselves or of users alike as it promises."""
     n, K, H = len(data.slot), fit.structure.arms, len(data.state.users)
-    control, mixed, mixed_high, drawn = np.zeros((4, n))
+    control, mixed = np.zeros((2, n))
     for at, which, offers in _different_offers(data, np.arange(n)):
         belief = fit.learner.beliefs(fit.evidence, offers)
-        p = fit.preferences(offers)  # (U, M)
-        reward = np.einsum("ukm,um->uk", belief.mean, p)
+        reward = np.einsum("ukm,um->uk", belief.mean, fit.preferences(offers))
         control[at] = (offers.control * reward).sum(-1)[which]
-        drawn[at] = reward[which, data.arm[at]] - control[at]
         w = np.zeros((len(at), K))  # of the arms in each decision's lottery, minus the control's
         w[:, : data.probabilities.shape[-1]] = data.probabilities[at]
         w -= offers.control[which]
         w[np.abs(w).max(-1) < ROUND_OFF] = 0.0  # the control itself, written in decimals
         mixed[at] = (w * reward[which]).sum(-1)
-        C, C0 = (np.einsum("um,ukmln,un->ukl", p, c, p, optimize=True) for c in (belief.covariance, belief.prior))
-        deviation, prior = (np.sqrt(np.maximum(np.einsum("nk,nkl,nl->n", w, c[which], w), 0.0)) for c in (C, C0))
-        mixed_high[at] = EffectPosterior(mixed[at], deviation, prior, NORMAL).at_all_times()[1]
     total = _summed_effects(data, fit, np.arange(n), data.episode - 1, data.state.episode.number, running=True)
     by_user = np.zeros((3, H))
-    for first in range(0, H, USERS_AT_ONCE):
-        theirs = np.flatnonzero((data.user >= first) & (data.user < first + USERS_AT_ONCE))
+    for some in parts_of(H, NUMBERS_EACH):
+        theirs = np.flatnonzero((data.user >= some.start) & (data.user < some.stop))
         if len(theirs):
-            some = slice(first, min(first + USERS_AT_ONCE, H))
-            sums = _summed_effects(data, fit, theirs, data.user - first, some.stop - first)
+            sums = _summed_effects(data, fit, theirs, data.user - some.start, some.stop - some.start)
             by_user[:, some] = sums.mean, *sums.at_all_times()
-    return Gains(control, mixed, mixed_high, drawn, Sums(total.mean, *total.at_all_times()), Sums(*by_user))
+    return Gains(control, mixed, Sums(total.mean, *total.at_all_times()), Sums(*by_user))
 
 
 def _summed_effects(
@@ -252,9 +229,8 @@ def _different_offers(data: Dataset, decisions: IntArray) -> Iterator[tuple[IntA
     which, first = which.reshape(-1), decisions[first]
     order = np.argsort(which, kind="stable")
     ends = np.searchsorted(which[order], np.arange(len(first) + 1))
-    for start in range(0, len(first), AT_ONCE):
-        stop = min(start + AT_ONCE, len(first))
-        at, some = order[ends[start] : ends[stop]], first[start:stop]
+    for part in parts_of(len(first), 1):
+        at, some = order[ends[part.start] : ends[part.stop]], first[part]
         profiles = [data.state.profiles[int(s)] for s in data.slot[some]]
         contexts = [None if data.context is None else data.context[i] for i in some]
-        yield decisions[at], which[at] - start, data.state.problem.offer(profiles, contexts, [None] * len(some))
+        yield decisions[at], which[at] - part.start, data.state.problem.offer(profiles, contexts, [None] * len(some))

@@ -12,36 +12,32 @@ from typing import Literal
 
 import numpy as np
 
-from drimed.formatting import ENDLESS, NOT_KNOWN, RETIRED, amount, counted, known, measured, short, span
+from drimed.formatting import ENDLESS, NOT_KNOWN, RETIRED, amount, counted, known, measured, percent, short, span
 from drimed.numerics.arrays import IntArray
 from drimed.records import Claim, Effect, Look
 from drimed.reports import svg
 from drimed.reports.analysis import AT_ALL_TIMES, AT_THIS_LOOK, GUARANTEED, Analysis, StoppingHistory, then_of, until
 from drimed.reports.effects import MODEL, Component, Level
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
-from drimed.reports.wording import Words, describe_components
-from drimed.trial.estimates import EXACT
+from drimed.reports.wording import Words
+from drimed.trial.estimates import EXACT, REWARD
 from drimed.trial.seasons import Calendar, calendar
 
 FOREST_REACH = 4.0  # lengths of the likely ranges that are shown on either side; longer ranges end in an arrow
 REACH = 3.0  # lengths of a line beyond which a wide band is cut off
 MOST_DESCRIBED = 8  # effects in the sentence below a chart
-MOST_PANELS = 6  # arms over time; of more, those given most
 MOST_POINTS = 150  # episodes or looks that are drawn and listed; of more, every so many
 MOST_BARS = 60  # episodes beyond which neighbours are put together
-MOST_COLUMNS = 40  # episodes of the chart of users: the last ones
 MOST_LOOKS = 12  # charts of stopping rules
 LIKELY = "likely range (95 %)"
 UNTOLD = "cannot be told yet"
+NOT_GIVEN = "never given"
 
 Better = Literal["higher", "lower"]
-Point = tuple[float, float, float]  # estimate, low, high
 
 
 @dataclass(frozen=True)
 class EffectRow:
-    """An effect as it is drawn."""
-
     label: str
     effect: Effect
     better: Better | None = None  # the good direction of a metric; of the reward, more is good
@@ -53,12 +49,10 @@ class EffectRow:
 
     @property
     def model_free(self) -> bool:
-        """From the propensities alone."""
         return self.effect.source != MODEL
 
     @property
     def two_ranges(self) -> bool:
-        """A likely range beside the long one."""
         return not self.single and not self.model_free
 
     @property
@@ -70,7 +64,6 @@ class EffectRow:
 
     @property
     def verdict(self) -> str:
-        """Against the control, in a few words."""
         way, confidence = self.direction
         if way:
             return _direction(way, self.better) + confidence
@@ -91,7 +84,6 @@ class EffectRow:
 
     @property
     def times(self) -> str:
-        """Number of decisions."""
         n = self.effect.decisions
         return "" if self.single else f"given {counted(n, 'time')}" if n else "never given"
 
@@ -102,13 +94,11 @@ class EffectRow:
         return f"without the model{exact}" if self.model_free else self.note or self.times
 
     def describe(self, unit: str) -> str:
-        """In one clause."""
         beside = ", ".join(filter(None, ["retired" * self.retired, self.source if self.model_free else self.times]))
         brackets = f" ({beside})" if beside else ""
         return f"{self.label}{brackets}: {amount(self.effect.estimate, unit)}, {self.verdict}"
 
     def drawn(self) -> RangeRow:
-        """As a row of a range chart."""
         e, suffix = self.effect, RETIRED if self.retired else ""
         likely = e.likely_ends if e.is_known and self.two_ranges else None
         return RangeRow(
@@ -118,9 +108,10 @@ class EffectRow:
 
 
 def forest(
-    id: str, title: str, rows: Sequence[EffectRow], *, on: str, unit: str = "", promise: str = "guaranteed"
-) -> Chart | None:
-    """A forest plot of effects; `promise` names the long range."""
+    id: str, title: str, rows: Sequence[EffectRow], *, on: str, unit: str = "", promise: str = "guaranteed",
+    largest: float = math.inf,
+) -> Chart | None:  # fmt: skip
+    """A forest plot of effects; `promise` names the long range, `largest` is the largest effect that is possible."""
     if not rows:
         return None
     text = "; ".join(r.describe(unit) for r in rows[:MOST_DESCRIBED])
@@ -137,7 +128,8 @@ def forest(
         keys.append(Key("from the logged probabilities alone (95 %)", "key-square"))
     sides = _direction(-1, rows[0].better), _direction(1, rows[0].better)
     axis = f"{measured(on, unit)} against control"
-    draw = svg.ranges([r.drawn() for r in rows], _reach(rows), axis, sides=sides, zero=True)
+    ends = svg.within(_reach(rows), (-largest, largest))
+    draw = svg.ranges([r.drawn() for r in rows], ends, axis, sides=sides, zero=True)
     return Chart(id, title, text, draw, _forest_table(title, rows, promise), keys)
 
 
@@ -183,69 +175,63 @@ def _reach(rows: Sequence[EffectRow]) -> tuple[float, float]:
     return svg.window(inner, outer, FOREST_REACH)
 
 
-def _panels(
-    id: str, title: str, text: str, arms: Mapping[str, Sequence[Point | None]], names: Sequence[str], on: str,
-    along: str, at: Sequence[float] | None = None, *, every_label: bool = False,
-) -> Chart:  # fmt: skip
-    """A panel for each arm, with likely ranges."""
-    panels, rows = [], []
-    for label, points in arms.items():
-        values, low, high = ([None if x is None else x[i] for x in points] for i in range(3))
-        series = Series(values, low, high, dots=at is None)
-        panels.append(Panel([series], names, at=at, title=label, every_label=every_label))
-        for name, x in zip(names, points, strict=True):
-            rows.append([label, name, *(["", "no outcome yet"] if x is None else [short(x[0]), span(x[1], x[2])])])
-    ends = svg.spread([0.0, *(v for points in arms.values() for x in points if x is not None for v in x)])
-    looks = ("key-dot", "key-level") if at is None else ("key-gain", "key-band")
-    keys = [Key("effect against control", looks[0]), Key(LIKELY, looks[1])]
-    draw = svg.lines(panels, ends, f"{along}; effect on {on} against control", height=190.0)
-    return Chart(id, title, text, draw, Table(title, ["arm", along, "effect", "likely"], rows), keys)
-
-
-def over_time(a: Analysis, on: str, unit: str) -> Chart | None:
-    """Effects on a measure after each season, for all users together; None before there are two seasons."""
-    word, names = calendar(a.data.state).word, [calendar(a.data.state).label(e) for e in a.past]
-    courses: dict[str, dict[int, Effect]] = {}
-    for i, effects in enumerate(a.past.values()):
-        for x in effects:
-            if x.on == on:
-                courses.setdefault(x.arm, {})[i] = x
-    if not courses:
-        return None
-    most = sorted(courses, key=lambda arm: -a.times[arm])[:MOST_PANELS]
-    drawn, texts = dict[str, list[Point | None]](), []
-    for arm in (arm for arm in a.data.state.problem.arms if arm in most):
-        course = courses[arm]
-        drawn[a.label(arm)] = [
-            (y.estimate, *y.likely_ends) if (y := course.get(i)) else None for i in range(len(names))
-        ]
-        ends = [f"{amount(course[i].estimate, unit)} after {names[i]}" for i in sorted({min(course), max(course)})]
-        texts.append(f"{a.label(arm)}: {', '.join(ends)}")
-    left_out = f" ({len(most)} of {counted(len(courses), 'arm')}, those given most)" if len(courses) > len(most) else ""
-    what = measured(on, unit)
-    title = f"Effects on {what} against control after each {word}: all users{left_out}"
-    return _panels("over-time-chart", title, "; ".join(texts) + ".", drawn, names, what, word)
-
-
-def covariates(a: Analysis, on: str, unit: str, words: Words) -> list[Chart]:
-    """One chart for each covariate, with a panel for each arm."""
-    effects = [] if a.variation is None else [x for x in a.variation.covariates if x.on == on]
-    charts = []
+def covariates(a: Analysis, unit: str, words: Words) -> list[Chart]:
+    """The effects on the reward: one chart for each covariate, with a panel for each arm and likely ranges."""
+    effects = [] if a.variation is None else [x for x in a.variation.covariates if x.on == REWARD]
+    what, charts = measured(REWARD, unit), list[Chart]()
     for i, name in enumerate(dict.fromkeys(x.covariate for x in effects)):
         some = [x for x in effects if x.covariate == name]
-        first, what = some[0], measured(on, unit)
-        names = first.levels or [amount(v, first.unit) for v in first.values]
-        texts = []
+        first = some[0]
+        names, at = first.levels or [amount(v, first.unit) for v in first.values], first.values
+        panels, rows, texts = [], [], []
         for x in some:
-            ends = [
-                f"{amount(x.estimate[j], unit)} at {names[j]}" for j in (range(len(names)) if x.levels else (0, -1))
-            ]
-            texts.append(f"{a.label(x.arm)}: {', '.join(ends) if x.levels else 'from ' + ' to '.join(ends)}")
-        drawn = {a.label(x.arm): list(zip(x.estimate, x.low, x.high, strict=True)) for x in some}
+            series = Series(x.estimate, x.low, x.high, dots=bool(x.levels))
+            panels.append(Panel([series], names, at=None if x.levels else at, title=a.label(x.arm), every_label=True))
+            for label, estimate, low, high in zip(names, x.estimate, x.low, x.high, strict=True):
+                rows.append([a.label(x.arm), label, short(estimate), span(low, high)])
+            shown = range(len(names)) if x.levels else (0, -1)
+            ends = [f"{amount(x.estimate[j], unit)} at {names[j]}" for j in shown]
+            texts.append(f"{a.label(x.arm)}: {', '.join(ends)}")
+        looks = ("key-dot", "key-level") if first.levels else ("key-gain", "key-band")
+        keys = [Key("effect against control", looks[0]), Key(LIKELY, looks[1])]
+        along, id = measured(name, first.unit), f"covariate-chart-{i + 1}" if i else "covariate-chart"
         title = f"Effects on {what} against control by {name}{words.scope}"
-        at, id = None if first.levels else first.values, f"covariate-chart-{i + 1}" if i else "covariate-chart"
-        along, text = measured(name, first.unit), "; ".join(texts) + "."
-        charts.append(_panels(id, title, text, drawn, names, what, along, at, every_label=True))
+        bounds = svg.spread([0.0, *(v for x in some for part in (x.estimate, x.low, x.high) for v in part)])
+        draw = svg.lines(panels, bounds, f"{along}; effect on {what} against control", height=190.0)
+        table = Table(title, ["arm", along, "effect", "likely"], rows)
+        charts.append(Chart(id, title, "; ".join(texts) + ".", draw, table, keys))
+    return charts
+
+
+def doses(a: Analysis, unit: str, words: Words) -> list[Chart]:
+    """The reward under each dose: one chart for each dose, with a panel for all users and each group."""
+    responses, charts = [] if a.variation is None else a.variation.doses, list[Chart]()
+    for i, name in enumerate(dict.fromkeys(x.dose for x in responses)):
+        some = [x for x in responses if x.dose == name]
+        panels, rows, texts = [], [], []
+        for x in some:
+            series = [Series(x.estimate, x.low, x.high), Series(x.recorded, dots=True)]
+            panels.append(Panel(series, list(map(short, x.values)), at=x.values, title=x.who * (len(some) > 1)))
+            for at, mean, low, high, recorded, chance in zip(
+                x.values, x.estimate, x.low, x.high, x.recorded, x.p_best, strict=True
+            ):
+                own = NOT_GIVEN if recorded is None else short(recorded)
+                rows.append([x.who, short(at), short(mean), span(low, high), own, percent(chance)])
+            best, chance, low, high = x.best
+            texts.append(f"{x.who}: {amount(best, x.unit)} (chance {percent(chance)}; likely {span(low, high)})")
+        along, what = measured(name, some[0].unit), measured(REWARD, unit)
+        title = f"Expected {what} by {name}{words.scope}"
+        spec = a.data.state.spec
+        adjusted = spec.kind == "field" and not spec.has_kinds
+        dots = "mean of outcomes" + ", less what seasons and sites differ by" * adjusted
+        text = f"Best {name} so far: {'; '.join(texts)}."
+        text += "" if spec.has_kinds else " Ranges are of the response alone, as if its level were known."
+        keys = [Key("expected", "key-gain"), Key(LIKELY, "key-band"), Key(dots, "key-dot")]
+        table = Table(title, ["for", along, what, "likely", dots, "chance of being best"], rows)
+        parts = [part for x in some for part in (x.estimate, x.low, x.high, x.recorded)]
+        bounds = svg.spread([v for part in parts for v in part if v is not None])
+        draw, id = svg.lines(panels, bounds, f"{along}; {what}"), f"dose-chart-{i + 1}" if i else "dose-chart"
+        charts.append(Chart(id, title, text, draw, table, keys))
     return charts
 
 
@@ -292,7 +278,7 @@ def by_arm(a: Analysis) -> Chart | None:
     names = [first if first == last else f"{first} to {last}" for first, last in ends]
     stacked, keys = _stacked(sums, arms)
 
-    def tip(_: int, c: int, s: int) -> str:
+    def tip(c: int, s: int) -> str:
         n, total = int(stacked[c, s]), int(sums[c].sum())
         return f"{called.word} {names[c]}, {keys[s].name}: {100 * n / total:.0f} % ({n} of {total})"
 
@@ -306,48 +292,20 @@ def by_arm(a: Analysis) -> Chart | None:
     best = int(sums[-1].argmax())
     most = f"{100 * sums[-1, best] / max(1, int(sums[-1].sum())):.0f} % {arms[best]}"
     text = f"Share of decisions by arm in each {called.word}. In {called.word} {names[-1]}: {most}."
-    draw = svg.shares(stacked[None], [""], [first for first, _ in ends], tip, called.word)
+    draw = svg.shares(stacked, [first for first, _ in ends], tip, called.word)
     return Chart("allocation-chart", f"Share of decisions by arm and {called.word}", text, draw, table, keys)
 
 
-def by_user(a: Analysis, users: Sequence[str]) -> Chart | None:
-    """The arms of each of these users in each season."""
-    data, L, called = a.data, a.data.state.episode.number, calendar(a.data.state)
-    if not len(data.arm) or not users:
-        return None
-    arms = data.state.problem.arms
-    first = max(0, L - MOST_COLUMNS)  # earlier episodes are not shown
-    counts = np.zeros((len(data.state.users), L, len(arms)), np.intp)
-    np.add.at(counts, (data.user, data.episode - 1, data.arm), 1)
-    counts = counts[[data.state.users[name] for name in users], first:]
-    names = [called.label(e) for e in range(first + 1, L + 1)]
-    stacked, keys = _stacked(counts, arms)
-
-    def arms_of(n: IntArray) -> str:
-        return ", ".join(f"{arms[k]} × {n[k]}" if n[k] > 1 else arms[k] for k in np.flatnonzero(n))
-
-    rows = [[user, *map(arms_of, counts[h])] for h, user in enumerate(users)]
-    cut = f" Only the last {MOST_COLUMNS} of {L} {called.word}s are shown." if first else ""
-    text = f"Arms of {counted(len(users), 'user')} in each {called.word}; each colour is an arm.{cut}"
-
-    def tip(r: int, c: int, _: int) -> str:
-        return f"{users[r]}, {called.word} {names[c]}: {rows[r][1 + c]}"
-
-    draw = svg.shares(stacked, users, names, tip, called.word)
-    table = Table(f"Arms of each user, by {called.word}", ["user", *names], rows)
-    return Chart("allocation-chart", f"Arms of each user in each {called.word}", text, draw, table, keys)
-
-
 def _stacked(counts: IntArray, arms: Sequence[str]) -> tuple[IntArray, list[Key]]:
-    """Series (..., S) of the arms given most, in the order of the file, and one of all others."""
-    total = counts.reshape(-1, len(arms)).sum(0)
+    """Series (C, S) of the arms given most, in the order of the file, and one of all others."""
+    total = counts.sum(0)
     order = [int(k) for k in np.argsort(-total, kind="stable") if total[k]]
     own, others = sorted(order[: svg.MOST_LOOKS]), order[svg.MOST_LOOKS :]
     keys = [Key(arms[k], svg.swatch(i), i) for i, k in enumerate(own)]
     if not others:
-        return counts[..., own], keys
+        return counts[:, own], keys
     keys.append(Key(counted(len(others), "other arm"), svg.OTHER, len(own)))
-    return np.concatenate([counts[..., own], counts[..., others].sum(-1, keepdims=True)], -1), keys
+    return np.column_stack([counts[:, own], counts[:, others].sum(-1)]), keys
 
 
 def probabilities(chances: Mapping[str, float], chosen: str) -> Chart:
@@ -392,13 +350,7 @@ def _looks(
     last, lines = claims[-1], margins(claims[-1], better)
     low, high = [c.low for c in claims], [c.high for c in claims]
     middles = [None if c.low is None or c.high is None else (c.low + c.high) / 2 for c in claims]
-    series = [
-        Series(
-            [m if c.met is met else None for m, c in zip(middles, claims, strict=True)], low, high, dots=True, bar=bar
-        )
-        for met, bar in ((False, "level-line"), (True, "met-line"))
-    ]
-    panel = Panel(series, [str(i + 1) for i in range(len(points))], levels=lines)
+    panel = Panel([Series(middles, low, high, dots=True)], [str(i + 1) for i in range(len(points))], levels=lines)
     bounds = svg.window([0.0, *lines, *shown[-1]], [v for e in shown for v in e], 1.0)
     rows = []
     for i, (look, c) in enumerate(points):
@@ -413,7 +365,6 @@ def _looks(
         rows,
     )
     keys = [Key(effect, "key-level"), Key("margin", "key-allowed")]
-    keys += [Key("the rule is met", "key-met")] if any(c.met for c in claims) else []
     text = f"At the last look: {describe_claim(last, unit, then)}."
     draw = svg.lines([panel], bounds, "look", height=180.0)
     return Chart(id, f"{last.rule}: {last.arm}, {last.who}", text, draw, table, keys)
@@ -429,7 +380,7 @@ def margins(claim: Claim, better: str) -> list[float]:
 def describe_claim(claim: Claim, unit: str, then: str = "advise") -> str:
     """A range and its distance from what the rule asks for; `then` is the rule's consequence."""
     if claim.low is None or claim.high is None:
-        return "nothing is known yet"
+        return claim.waits if claim.withdrawn else "nothing is known yet"
     if claim.met:
         away = "the rule is met"
     elif claim.waits:
@@ -454,50 +405,42 @@ def components(all_components: Sequence[Component], words: Words, metric: str, u
     rows, listed = [], []
     for c in mine:
         label, clear = words.component(c.family), c.identifiable and c.low > 0
-        value = UNTOLD if not c.identifiable else f"at most {short(c.high)}"
-        value = f"{short(c.deviation)} ({span(c.low, c.high)})" if clear else value
+        value = f"{short(c.deviation)} ({span(c.low, c.high)})" if clear else f"at most {short(c.high)}"
+        value = value if c.identifiable else UNTOLD
         rows.append(RangeRow(label, value, c.deviation if clear else None, (c.low, c.high) if c.identifiable else None))
         numbers = [short(c.deviation) if clear else "", short(c.low), short(c.high)]
         listed.append([label, *(numbers if c.identifiable else [""] * 3), "" if c.identifiable else UNTOLD])
     largest = 2.5 * max((c.deviation for c in mine if c.identifiable and c.low > 0), default=math.inf)
     axis_end = 1.05 * min(max(c.high for c in mine), largest)
     table = Table(f"How much {measured(metric, unit)} varies", ["what", "about", "from", "to", "known"], listed)
-    text = f"{metric}{describe_components(mine, words, unit)}."
+    sizes = "; ".join(f"{row.label.removesuffix(' by')}: {row.value}" for row in rows)
+    text = f"{measured(metric, unit)}, as standard deviations: {sizes}."
     draw = svg.ranges(rows, (0.0, axis_end), measured(metric, unit))
     return Chart(id, f"What varies, and how much: {metric}", text, draw, table, [Key(LIKELY, "key-level")])
 
 
 def levels(
-    all_levels: Sequence[Level], words: Words, metric: str, unit: str, id: str, *, seasons: bool
-) -> Chart | None:
-    """The mean outcome at each site, or in each season, under the control."""
+    all_levels: Sequence[Level], words: Words, metric: str, unit: str, id: str, *, seasons: bool,
+    limits: tuple[float, float],
+) -> Chart | None:  # fmt: skip
+    """The mean outcome at each site, or in each season, under the control; `limits` of what is possible."""
     mine = [v for v in all_levels if v.metric == metric]
     if len(mine) < 2:
         return None
-    what, ends = measured(metric, unit), svg.spread([end for v in mine for end in (v.low, v.high)])
+    noun = "season" if seasons else words.group
+    where = f"at each {noun} under its control{words.scope}{words.typical_context}"
     if seasons:
-        noun, at, scope = "season", "in season", ""
         where = f"in each season{words.own_context} under the control, averaged over all {words.users}"
         mine = [mine[i] for i in svg.thinned(len(mine), MOST_POINTS)]
-        series = Series([v.estimate for v in mine], [v.low for v in mine], [v.high for v in mine], dots=True)
-        draw = svg.lines([Panel([series], [v.name for v in mine])], ends, f"season; {what}")
-    else:
-        noun, at, scope = words.group, "at", words.scope
-        where = f"at each {words.group} under its control{words.scope}{words.typical_context}"
-        drawn = [
-            RangeRow(
-                v.name, f"{short(v.estimate)} ({span(v.low, v.high)})", v.estimate, (v.low, v.high),
-                note=counted(v.outcomes, "outcome"),
-            )
-            for v in mine
-        ]  # fmt: skip
-        draw = svg.ranges(drawn, ends, what)
+    marks, rows = [], []
+    for v in mine:
+        value, outcomes = f"{short(v.estimate)} ({span(v.low, v.high)})", counted(v.outcomes, "outcome")
+        marks.append(RangeRow(v.name, value, v.estimate, (v.low, v.high), note=outcomes))
+        rows.append([v.name, f"{v.outcomes:,}", *map(short, (v.estimate, v.low, v.high))])
+    what, ends = measured(metric, unit), svg.spread([end for v in mine for end in (v.low, v.high)])
+    ends = svg.within(ends, limits)
     least, most = (pick(mine, key=lambda v: v.estimate) for pick in (min, max))
-    extremes = " to ".join(f"{amount(v.estimate, unit)} {at} {v.name}" for v in (least, most))
-    rows = [[v.name, f"{v.outcomes:,}", *(short(e) for e in (v.estimate, v.low, v.high))] for v in mine]
+    extremes = " to ".join(f"{amount(v.estimate, unit)} ({v.name})" for v in (least, most))
     table = Table(f"{what} {where}", [noun, "outcomes", metric, "from", "to"], rows)
-    title, text = (
-        f"Levels of {noun}s: {metric} under the control{scope}",
-        f"Expected {metric} {where}: from {extremes}.",
-    )
-    return Chart(id, title, text, draw, table, [Key(LIKELY, "key-level")])
+    title, text = f"Levels of {noun}s: {metric} under the control", f"Expected {metric} {where}: from {extremes}."
+    return Chart(id, title, text, svg.ranges(marks, ends, what), table, [Key(LIKELY, "key-level")])

@@ -1,4 +1,4 @@
-"""Effects of arms against the control for each user, group and all users, past effects, the best arms, and variation.
+"""Effects of arms against the control for each user, group and all users, the best arms, and variation.
 
 Two ranges stand side by side. The likely range is the posterior's 95 % at one look. The long range of the paper's model
 is guaranteed at all times for all effects together; that of a mixed model holds for one effect at all looks together.
@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from drimed.errors import InputError
-from drimed.evaluation import effects as arm_effects
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects as mixed
 from drimed.models.mixed import summaries
 from drimed.models.mixed.effects import EffectPosterior, FittedModel, seasons_with_both_arms
-from drimed.models.mixed.terms import FACTORS
+from drimed.models.mixed.prediction import parts_of
+from drimed.models.mixed.terms import BEND, FACTORS
 from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Fit, Offer, Outcome
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-from drimed.policies.policy import Policy
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, computing, pick
+from drimed.policies.rules.base import Ask
+from drimed.policies.rules.thompson import Thompson
 from drimed.records import Effect
 from drimed.trial import estimates
 from drimed.trial.dataset import Dataset
@@ -35,22 +36,19 @@ from drimed.trial.state import TrialState
 
 EVERYBODY = "all users"
 MODEL = "model"  # the source of an effect, or PROPENSITIES
-POSTERIOR_DRAWS = 4000
+POINTS = 1024  # of the posterior, of which an arm is best in some
 MOST_USERS = 1000  # whose average is computed to judge one of them; of more, a user's effect must stand alone
-AT_ONCE = 64  # users whose posterior is drawn from at a time
-OUTCOMES_AT_ONCE = 500  # of an episode, that are learned from together
-MOST_REFITTED = 5000  # outcomes that are learned from again where each of them changes the noise
+OUTCOMES_AT_ONCE = 500  # that are learned from together
 GRID = 9  # values of a covariate that effects are computed at
 MOST_COUNTED = 2000  # users whose own outcomes are counted
+MOST_CURVES = 12  # of a dose, by group
 MOST_SITES = 200  # whose levels are listed
-MOST_POINTS = 12  # seasons that past effects are computed for; of more, every so many
 LIKELY = 0.95
 ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
 SEASON = FACTORS.index("season")
 
 Inference = Fit | FittedModel  # the source of effects: the paper's regression, or a mixed model
 Refit = tuple[Fit, NoiseModel | None]  # the regression and the noise by the outcomes up to an episode; None: known
-PastEffects = dict[int, list[Effect]]  # for all users together, by the outcomes up to an episode
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,7 @@ class Recommendation:
         return self.runner_up == self.effect.arm
 
 
+@computing()
 def own_effects(
     state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: EffectPosterior | None = None
 ) -> list[Effect]:
@@ -100,7 +99,7 @@ def own_effects(
         five = estimates.of_posterior(own)
         significant = mixed.is_significant(own, everybody, compared_arms(state), len(state.users))[..., None]
     else:
-        five = estimates.of_regression(model, arm_effects.reward_effects(model, offers))
+        five = estimates.of_regression(model, offers.features - offers.control_features[..., None, :])
     times, can, seasons = given(state, users), available(state, users), _seasons(model, offers)
     effects: list[Effect] = []
     for h, user in enumerate(users):
@@ -153,45 +152,49 @@ def recommendations(data: Dataset, fit: Inference, own: Sequence[Effect]) -> lis
     arms, offers = state.problem.arms, estimates.offers_now(state)
     among = offers.control > 0  # (H, K)
     among[:, np.unique(data.arm[data.has_outcome])] = True
-    best: list[tuple[Any, ...]] = []
-    for model, part, some in _posteriors(state, fit, offers):
-        draws = arm_effects.recommend(model, part, seed=state.seed, draws=POSTERIOR_DRAWS, among=among[some])
-        best += zip(draws.arm, draws.margin, draws.runner_up, draws.best, strict=True)
+    among &= True if offers.available is None else offers.available
+    parts = [
+        (posterior.mean(part.features), Thompson(points=POINTS).propose(posterior, part, Ask(part.available)))
+        for posterior, part in _posteriors(state, fit, offers)
+    ]
+    means, chances = (np.concatenate(column) for column in zip(*parts, strict=True))  # (H, K) each
+    best = np.where(among, means, -np.inf).argmax(-1)
+    other = among & (np.arange(means.shape[-1]) != best[:, None])
+    behind = np.where(other, pick(means, best)[:, None] - means, np.inf)
+    runners_up = np.where(other.any(-1), behind.argmin(-1), best)
     return [
         Recommendation(
             user,
             " / ".join(arms[a] for a in np.flatnonzero(offers.control[h][: len(arms)])),
-            own[h * len(arms) + int(arm)],
-            float(margin),
-            arms[int(runner_up)],
-            float(p_best),
+            own[h * len(arms) + arm],
+            float(behind[h].min()),
+            arms[runners_up[h]],
+            float(chances[h, arm]),
         )
-        for h, (user, (arm, margin, runner_up, p_best)) in enumerate(zip(state.users, best, strict=True))
+        for h, (user, arm) in enumerate(zip(state.users, best.tolist(), strict=True))
     ]
 
 
-def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tuple[Fit, Offer, slice]]:
-    """Fits to draw from: one for all users, or some users at a time by a mixed model."""
-    if not isinstance(fit, FittedModel):
-        yield fit, offers, slice(None)
-        return
+def _posteriors(state: TrialState, fit: Inference, offers: Offer) -> Iterator[tuple[Fit, Offer]]:
+    """Posteriors of some users at a time, with their offers."""
     settled = state.settled
-    for first in range(0, len(offers.control), AT_ONCE):
-        some = slice(first, first + AT_ONCE)
-        view = fit.learner.see(fit.evidence, offers.take(some), settled.pulls, settled.round)
-        yield view.fit, view.offer, some
+    for some in parts_of(len(offers.control), POINTS * offers.control.shape[-1]):
+        part = offers.take(some)
+        if isinstance(fit, FittedModel):
+            view = fit.learner.see(fit.evidence, part, settled.pulls, settled.round)
+            yield view.fit, view.offer
+        else:
+            yield replace(fit, V_inv=fit.metric * fit.noise_bound**2 * fit.inflation, spread=None), part
 
 
 def _group_ranges(state: TrialState, fit: Fit, offers: Offer, some: Sequence[int]) -> FloatArray:
     """Some users together by the regression, on the reward and each metric: (5, K, 1 + M)."""
-    parts = [estimates.of_regression(fit, arm_effects.group_effects(fit, offers, some))]
-    for m, size in enumerate(state.problem.sizes):
-        if offers.maps is None:
-            raise InputError("effects on metrics need the arms' maps Phi")
-        maps = np.broadcast_to(offers.maps[..., m, :], offers.features.shape)  # as if the metric were the reward
-        one = arm_effects.group_effects(fit, Offer(features=maps, control=offers.control), some)
-        parts.append(size * estimates.of_regression(fit, one))
-    return np.stack(parts, -1)
+    if offers.maps is None:
+        raise InputError("effects on metrics need the arms' maps Phi")
+    maps = np.broadcast_to(offers.maps, (*offers.features.shape[:-1], *offers.maps.shape[-2:]))  # (H, K, M, d)
+    x = np.concatenate([offers.features[..., None, :], maps], -2)  # of each measure: (H, K, 1 + M, d)
+    w = x - np.einsum("hk,hkod->hod", offers.control, x)[:, None]
+    return np.array([1.0, *state.problem.sizes]) * estimates.of_regression(fit, w[list(some)].mean(0))
 
 
 def groups(state: TrialState) -> dict[str, list[int]]:
@@ -249,52 +252,6 @@ def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
     return seasons_with_both_arms(fit.learner, fit.evidence, offers) if isinstance(fit, FittedModel) else None
 
 
-# Past effects
-
-
-def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> PastEffects:
-    """Effects by the outcomes up to each season, of the arms with outcomes by then; empty before there are two.
-
-    Outcomes count as they are recorded now, late and corrected ones in their own season, and variances are the present
-    ones: only the evidence about the arms changes. The last point is the present effect; `now` are all present effects.
-    """
-    seasons = np.unique(data.episode[data.has_outcome])
-    episodes = seasons[::-1][:: max(1, -(-len(seasons) // MOST_POINTS))][::-1].tolist()
-    if len(episodes) < 2 or not now:
-        return {}
-    earlier: Sequence[Inference] | None
-    if isinstance(fit, FittedModel):
-        earlier = [_fit_until(data, fit, episode) for episode in episodes[:-1]]
-    else:
-        earlier = fits_after(data, episodes[:-1])
-    if earlier is None:
-        return {}
-    everybody = {EVERYBODY: range(len(data.state.users))}
-    points = [effects_of_groups(data.state, one, everybody)[0] for one in earlier]
-    points.append([x for x in now if x.who == EVERYBODY and x.source == MODEL])
-    past: PastEffects = {}
-    for episode, effects in zip(episodes, points, strict=True):
-        by_then = data.arm[data.has_outcome & (data.episode <= episode)]
-        arms = {data.state.problem.arms[k] for k in np.unique(by_then)}
-        past[episode] = [x for x in effects if x.arm in arms and x.is_known and not x.is_control]
-    return past
-
-
-def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
-    """The fit of the outcomes up to an episode, with the present variances."""
-    learner, cells, first = fit.learner, fit.evidence.cells.live(), fit.learner.past[0]
-    seasonal = learner.seasons or learner.discount < 1
-    # Seasons count from 0 there, those before the trial first.
-    cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < first + (episode if seasonal else 0)))
-    if not seasonal:  # cells do not know when they came: outcomes of the trial are counted again
-        for part in estimates.outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
-            if part is not None:
-                part.keys[:, SEASON] = first
-                cells = cells.add(part)
-    evidence = replace(fit.evidence, cells=cells, included=-1, season=first + episode - 1)
-    return FittedModel.of(learner, learner.ready(evidence, variances=False))
-
-
 # The paper's regression on whole outcome vectors, fitted again from the log where a policy has no fit of its own
 
 
@@ -304,36 +261,12 @@ def fit_now(data: Dataset) -> Refit:
     own, learner = state.policy.inference(state.settled), inference_learner(state)
     if own is not None and (own[1] is not None or learner.weighting != "learned"):
         return own
-    fit, noise = _refits(data, learner, [state.episode.number], aging=False)[-1]
-    return (fit if own is None else own[0]), noise
-
-
-def fits_after(data: Dataset, episodes: Sequence[int]) -> list[Fit] | None:
-    """By the outcomes up to each of these episodes, as they are recorded now; None: too much work."""
-    policy, learner = data.state.policy, inference_learner(data.state)
-    aging = policy.inference(data.state.settled) is not None
-    if aging and isinstance(policy, Policy) and isinstance(policy.learner, Learner):
-        learner = policy.learner
-    if learner.weighting == "learned" and usable(data, learner).sum() > MOST_REFITTED:
-        return None
-    return [fit for fit, _ in _refits(data, learner, episodes, aging=aging)]
-
-
-def _refits(data: Dataset, learner: Learner, episodes: Sequence[int], *, aging: bool) -> list[Refit]:
-    shape, whole = data.state.problem.shape, usable(data, learner)
-    gathered, refits = learner.start(shape), []
-    for episode in range(int(episodes[-1]) + 1):
-        if aging and episode:
-            gathered = learner.age(gathered)
-        at = np.flatnonzero(whole & (data.episode == episode))
-        for first in range(0, len(at), OUTCOMES_AT_ONCE):
-            gathered = learner.add(gathered, *evidence(data, at[first : first + OUTCOMES_AT_ONCE]))
-        if episode in episodes:
-            ready = learner.ready(gathered)
-            pulls = np.bincount(data.arm[data.episode <= episode], minlength=shape.K).astype(np.float64)
-            fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
-            refits.append((replace(fit, radius=np.asarray(fit.radius)), ready.noise))
-    return refits
+    gathered, at = learner.start(state.problem.shape), np.flatnonzero(usable(data, learner))
+    for first in range(0, len(at), OUTCOMES_AT_ONCE):
+        gathered = learner.add(gathered, *evidence(data, at[first : first + OUTCOMES_AT_ONCE]))
+    ready, pulls = learner.ready(gathered), np.bincount(data.arm, minlength=state.problem.shape.K).astype(np.float64)
+    fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
+    return (replace(fit, radius=np.asarray(fit.radius)) if own is None else own[0]), ready.noise
 
 
 def inference_learner(state: TrialState) -> Learner:
@@ -342,7 +275,7 @@ def inference_learner(state: TrialState) -> Learner:
     if coefficients_are_scaled(state.spec):
         settings |= {"norm_bound": state.problem.shape.d**0.5, "regularisation": PRIOR_DEVIATION**-2}
     if state.spec.noise.kind == "learned":
-        return Learner(weighting="learned", refits="converged", **settings)
+        return Learner(weighting="learned", **settings)
     return Learner(weighting="known", **settings)
 
 
@@ -367,9 +300,8 @@ def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
 class EvidenceSource(NamedTuple):
     """Outcomes of an arm that an effect rests on."""
 
-    here: int  # of the user or group
+    here: int  # of the user
     elsewhere: int
-    group: bool  # of a group, and not of a user
 
 
 @dataclass(frozen=True)
@@ -412,6 +344,28 @@ class CovariateEffect:
 
 
 @dataclass(frozen=True)
+class DoseResponse:
+    """The mean reward of some users under each dose in an average season, from the lowest dose on."""
+
+    dose: str
+    unit: str
+    who: str  # all users, a group or a user; with the other attributes of the arms
+    values: list[float]
+    estimate: list[float]
+    low: list[float]  # likely range, of numbers without the level that seasons and sites share
+    high: list[float]
+    recorded: list[float | None]  # mean of the outcomes; in a field less what seasons and sites differ by
+    p_best: list[float]  # of the doses that can be given
+
+    @property
+    def best(self) -> tuple[float, float, float, float]:
+        """The dose that is best most likely, the chance that it is, and the central 95 % of the best dose."""
+        k, chances = int(np.argmax(self.p_best)), np.cumsum(self.p_best)
+        low, high = (int(np.searchsorted(chances, level)) for level in (0.5 - LIKELY / 2, 0.5 + LIKELY / 2))
+        return self.values[k], self.p_best[k], self.values[low], self.values[high]
+
+
+@dataclass(frozen=True)
 class Variation:
     """The findings of a mixed model besides effects."""
 
@@ -419,19 +373,21 @@ class Variation:
     sites: list[Level]
     seasons: list[Level]
     covariates: list[CovariateEffect]
-    sources: dict[tuple[str, str], EvidenceSource]  # (user or group, arm) -> of its effect on the reward
+    doses: list[DoseResponse]
+    sources: dict[tuple[str, str], EvidenceSource]  # (user, arm) -> of its effect on the reward
 
 
 def variation(data: Dataset, fit: FittedModel) -> Variation:
     """All users as they are now."""
     if not fit.evidence.cells.count or not fit.scale.known.all():
-        return Variation([], [], [], [], {})
+        return Variation([], [], [], [], [], {})
     state, offers = data.state, estimates.offers_now(data.state)
     return Variation(
         components=_components(state, fit),
         sites=_site_levels(state, fit, offers),
         seasons=_season_levels(state, fit, offers),
         covariates=_covariate_effects(state, fit, offers),
+        doses=_dose_responses(data, fit, offers),
         sources=_sources(data),
     )
 
@@ -441,8 +397,10 @@ def _components(state: TrialState, fit: FittedModel) -> list[Component]:
     for c in summaries.components(fit):
         # An effect against the control has the part of the control as well.
         both = " x arm" in c.family and fit.learner.reference is None
-        scale = np.sqrt(2.0) if both else 1.0
+        scale = np.sqrt(2.0) if both else np.sqrt(1 + BEND) if c.family.endswith(" x dose") else 1.0
         for m, metric in enumerate(state.problem.metrics):
+            if state.spec.metrics[metric].kind != "number":  # which scatters as its mean says
+                continue
             deviation, low, high = (float(scale * part[m]) for part in (c.deviation, c.low, c.high))
             components.append(Component(metric, c.family, deviation, low, high, bool(c.told[m])))
     return components
@@ -497,12 +455,12 @@ def _covariate_effects(state: TrialState, fit: FittedModel, offers: Offer) -> li
         low, high = summaries.span(fit, i)
         if "effects" in c.roles.split() and low < high:
             z = np.linspace(low, high, GRID)
-            effects = summaries.effects_along(fit, offers, i, z, possible)
+            effects = summaries.effects_at(fit, offers, "covariates", i, z, possible)
             lines.append((c.name, list(c.typical + c.spread * z), None, effects))
     for i, c in enumerate(categories):
         texts = list(c.levels or ()) if c.name in state.spec.context else list(state.numbers.levels[c.name])
         if "effects" in c.roles.split() and len(texts) > 1:
-            effects = summaries.effects_by_level(fit, offers, i, len(texts), possible)
+            effects = summaries.effects_at(fit, offers, "levels", i, range(len(texts)), possible)
             lines.append((c.name, [float(v) for v in range(len(texts))], texts, effects))
     outcomes, declared = summaries.outcomes(fit, "arm").sum(0), state.spec.attributes | state.spec.context
     found = []
@@ -516,20 +474,52 @@ def _covariate_effects(state: TrialState, fit: FittedModel, offers: Offer) -> li
     return found
 
 
+def _dose_responses(data: Dataset, fit: FittedModel, offers: Offer) -> list[DoseResponse]:
+    """For all users and each group, or each site where there are no groups, as far as they are few."""
+    state, members, responses = data.state, groups(data.state), list[DoseResponse]()
+    if len(members) == 1 and state.spec.kind == "field":
+        members |= {name: [h] for h, name in enumerate(state.users)}
+    if not 2 < len(members) <= MOST_CURVES:
+        members = {EVERYBODY: members[EVERYBODY]}
+    described = [arm.attributes or {} for arm in state.spec.arms.values()]
+    can = available(state, list(state.users))
+    for who, some in members.items() if state.spec.doses else ():
+        curves, draws = summaries.responses(fit, offers.take(some))
+        possible = np.asarray(can[some].any(0))
+        mine = np.isin(data.user, some) & np.isfinite(data.reward)
+        y = data.reward[mine]
+        if state.spec.kind == "field" and not state.spec.has_kinds:
+            _, cell = np.unique(data.episode[mine] * (1 + len(state.users)) + data.user[mine], return_inverse=True)
+            beyond = y - curves[0][data.arm[mine]]  # what is left of the response
+            y = y - (np.bincount(cell, beyond) / np.bincount(cell))[cell]
+        for name, dose in state.spec.doses.items():
+            others = [tuple((n, v) for n, v in a.items() if n != name) for a in described]
+            for other in dict.fromkeys(others):
+                arms = sorted((k for k, o in enumerate(others) if o == other), key=lambda k: described[k][name])
+                best = np.where(possible[arms], draws[:, arms], -np.inf).argmax(-1)
+                rewards = [y[data.arm[mine] == k] for k in arms]
+                response = DoseResponse(
+                    dose=name,
+                    unit=dose.unit,
+                    who=", ".join([who, *(f"{n} {v:g}" for n, v in other)]),
+                    values=[described[k][name] for k in arms],
+                    **dict(zip(("estimate", "low", "high"), curves[:, arms].tolist(), strict=True)),
+                    recorded=[float(own.mean()) if len(own) else None for own in rewards],
+                    p_best=(np.bincount(best, minlength=len(arms)) / len(best)).tolist(),
+                )
+                responses.append(response)
+    return responses
+
+
 def _sources(data: Dataset) -> dict[tuple[str, str], EvidenceSource]:
-    """Outcomes of each arm but the control, by user and by group."""
+    """Outcomes of each arm but the control, by user."""
     state, arms, names = data.state, data.state.problem.arms, list(data.state.users)
     if not 1 < len(names) <= MOST_COUNTED:
         return {}
     counts = np.zeros((len(names), len(arms)), np.intp)  # (H, K)
     np.add.at(counts, (data.user[data.has_outcome], data.arm[data.has_outcome]), 1)
     control = np.array([state.profile(name).control[: len(arms)] == 1 for name in names])  # (H, K)
-    members = {name: [h] for h, name in enumerate(names)}
-    sites = {who: some for who, some in groups(state).items() if who != EVERYBODY and who not in members}
-    members |= sites if len(sites) > 1 else {}
-    sources = {}
-    for who, some in members.items():
-        for k in np.flatnonzero(~control[some].all(0)):
-            here = int(counts[some, k].sum())
-            sources[who, arms[k]] = EvidenceSource(here, int(counts[:, k].sum()) - here, who in sites)
-    return sources
+    return {
+        (names[h], arms[k]): EvidenceSource(int(counts[h, k]), int(counts[:, k].sum() - counts[h, k]))
+        for h, k in np.argwhere(~control)
+    }

@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from drimed.errors import InputError, MissingExtraError
-from drimed.formatting import amount, counted, measured, moment, percent, short, span
+from drimed.formatting import counted, measured
 from drimed.models.mixed.effects import ALPHA, FittedModel
-from drimed.outputs import replacing
 from drimed.records import Effect
 from drimed.reports import charts as draw
+from drimed.reports import wording
 from drimed.reports.analysis import Analysis, analyse
+from drimed.reports.assumption_checks import describe_checks
 from drimed.reports.charts import EffectRow
-from drimed.reports.checks import describe_checks
 from drimed.reports.effects import EVERYBODY, MODEL, Recommendation, groups
+from drimed.reports.frame import PAGE, environment, style, text_of, write_files
 from drimed.reports.svg import MOST_LOOKS, Chart
-from drimed.reports.wording import NOTHING_YET, Words, describe_benefit, summary, undecided, units, upcoming, words_of
+from drimed.reports.wording import Words
 from drimed.trial.estimates import EXACT, PROPENSITIES, REWARD
 from drimed.trial.look_history import better_direction
 from drimed.trial.seasons import calendar
 from drimed.trial.tables import sheet
 from drimed.trial.trial import Trial
 
-try:
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-except ImportError as error:
-    raise MissingExtraError("jinja2", "trial") from error
-
-PAGE = "index.html"
 GROUPED = "all users and groups"
 SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they are shown
 MOST_USERS = 1000  # in the tables of the page; the files beside it have all
+DOSE_COLUMNS = ("who", "dose", "value", "estimate", "likely_low", "likely_high", "recorded", "p_best")
 MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
-
-EFFECT_COLUMNS = ("arm", "on", "estimate", "likely_low", "likely_high")  # of the table of effects over time
 
 
 @dataclass(frozen=True)
@@ -52,15 +43,13 @@ class PageView:
     who: str  # a user, a group, EVERYBODY or GROUPED
     on: Sequence[str]  # measures: one chart of effects each
     users: Sequence[str]  # in tables
-    by_user: bool = False  # the arms of each user, instead of the shares of the arms
 
 
 def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
     """The variables of the template `analysis.html`, but for those that a live page adds."""
-    state, some, words, unit = a.data.state, set(view.users), words_of(a), units(a.data.state)
+    state, some, words, unit = a.data.state, set(view.users), wording.words_of(a), wording.units(a.data.state)
     charts = {
         "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
-        "over_time": [draw.over_time(a, on, unit[on]) for on in view.on[:1]],
         "varies": [],
         "levels": [],
     }
@@ -68,58 +57,41 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         for i, metric in enumerate(state.problem.metrics):
             of, n = (words, metric, unit[metric]), f"-{i + 1}" if i else ""
             charts["varies"].append(draw.components(variation.components, *of, f"varies-chart{n}"))
-            charts["levels"].append(draw.levels(variation.sites, *of, f"sites-chart{n}", seasons=False))
-            charts["levels"].append(draw.levels(variation.seasons, *of, f"seasons-chart{n}", seasons=True))
+            limits = state.spec.metrics[metric].limits
+            for levels, name in ((variation.sites, "sites"), (variation.seasons, "seasons")):
+                part = draw.levels(levels, *of, f"{name}-chart{n}", seasons=name == "seasons", limits=limits)
+                charts["levels"].append(part)
     return {
         **{name: [c for c in some_charts if c is not None] for name, some_charts in charts.items()},
         "a": a,
         "words": words,
         "called": calendar(state),
-        "summary": summary(a),
+        "summary": wording.summary(a),
         "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
+        "outcomes": wording.outcomes_by_arm(a),
         "level": _level(a),
         "by_site": _by_site(a, words, view.users),
-        "undecided": undecided(a, words),
+        "undecided": wording.undecided(a, words),
+        "set_aside": wording.set_aside(a),
         "recommendations": [r for r in a.recommendations if r.user in some] if a.has_estimates() else [],
-        "nothing_yet": NOTHING_YET if all(r.alone for r in a.recommendations) else "",
-        "covariates": draw.covariates(a, REWARD, unit[REWARD], words),
+        "nothing_yet": wording.NOTHING_YET if all(r.alone for r in a.recommendations) else "",
+        "covariates": draw.covariates(a, unit[REWARD], words),
+        "doses": draw.doses(a, unit[REWARD], words),
         "reward": draw.reward(a),
         "worse_off": [x for x in a.benefit.users if x.user in some] if len(state.users) > 1 else [],
-        "worse_off_text": describe_benefit(a, words),
-        "by_user": view.by_user,
-        "allocation": draw.by_user(a, view.users) if view.by_user else draw.by_arm(a),
+        "worse_off_text": wording.describe_benefit(a, words),
+        "allocation": draw.by_arm(a),
         "foreseen": True,
         "exact": any(x.source == EXACT for x in a.effects),
-        "upcoming": upcoming([d for d in a.next if d.user in some], state.problem.arms, calendar(state).word),
+        "upcoming": wording.upcoming([d for d in a.next if d.user in some], state.problem.arms, calendar(state).word),
         "stopping_charts": [] if a.stopping is None else draw.rule_charts(a.stopping),
     }
-
-
-def environment(*packages: str) -> Environment:
-    """The templates of this package, after those of others; everything is escaped."""
-    loaders = [PackageLoader(package, "templates") for package in (*packages, "drimed.reports")]
-    made = Environment(
-        loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    made.filters |= {"short": short, "moment": moment, "percent": percent}
-    made.globals |= {"counted": counted, "amount": amount, "span": span}
-    return made
-
-
-@cache
-def style() -> str:
-    """The style sheet."""
-    return _text("static/pages.css")
 
 
 @cache
 def table_columns() -> dict[str, dict[str, str]]:
     """The meanings of the columns of each table beside the page."""
-    return tomllib.loads(_text("columns.toml"))
-
-
-def _text(file: str) -> str:
-    return resources.files("drimed.reports").joinpath(file).read_text(encoding="utf-8")
+    return tomllib.loads(text_of("columns.toml"))
 
 
 def write_report(trial: Trial, out: Path, *, suffix: str = ".csv", force: bool = False) -> Path:
@@ -131,21 +103,7 @@ def write_report(trial: Trial, out: Path, *, suffix: str = ".csv", force: bool =
     return write_files(out, files, force=force)
 
 
-def write_files(out: Path, files: Mapping[str, bytes], *, force: bool) -> Path:
-    """Write files into a folder, all of them or none; returns the page among them."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror or error}") from None
-    with ExitStack() as stack:
-        beside = {name: stack.enter_context(replacing(out / name, force=force)) for name in files}
-        for name, data in files.items():
-            beside[name].write_bytes(data)
-    return out / PAGE
-
-
 def report(a: Analysis) -> str:
-    """The page."""
     state = a.data.state
     who = GROUPED if 1 < len(groups(state)) <= MOST_ROWS // len(state.problem.arms) else EVERYBODY
     measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
@@ -163,33 +121,22 @@ def report(a: Analysis) -> str:
 
 def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
     """The tables beside the page, by name."""
-    arms, called = a.data.state.problem.arms, calendar(a.data.state)
-
-    def season(episode: int) -> dict[str, str]:
-        return {"season": called.names.get(episode, ""), "date": called.dates.get(episode, "")}
-
-    allocation = [
-        {
-            "episode": e,
-            **{
-                f"arm {arm}" if arm in table_columns()["allocation"] else arm: n
-                for arm, n in zip(arms, row, strict=True)
-            },
-        }
-        for e, row in zip(a.benefit.episode.tolist(), a.benefit.allocation.tolist(), strict=True)
+    called = calendar(a.data.state)
+    seasons = [
+        {"episode": e, "season": called.names.get(e, ""), "date": called.dates.get(e, "")}
+        for e in a.benefit.episode.tolist()
     ]
     tables: dict[str, list[Mapping[str, Any]]] = {
         "effects": [_effect_row(a, x) for x in a.effects],
         "recommendations": [_recommendation_row(r) for r in a.recommendations],
-        "allocation": [row | season(int(row["episode"])) for row in allocation],
-        "over_time": [
-            {"episode": episode, **{name: getattr(x, name) for name in EFFECT_COLUMNS}, **season(episode)}
-            for episode, effects in a.past.items()
-            for x in effects
+        "allocation": [
+            season | {"arm": arm, "decisions": n}
+            for season, row in zip(seasons, a.benefit.allocation.tolist(), strict=True)
+            for arm, n in zip(a.data.state.problem.arms, row, strict=True)
         ],
     }
     if (variation := a.variation) is not None:
-        words = words_of(a)
+        words = wording.words_of(a)
         tables["varies"] = [asdict(c) | {"text": words.component(c.family)} for c in variation.components]
         levels = (("site", variation.sites), ("season", variation.seasons))
         tables["levels"] = [{"of": of} | asdict(v) for of, part in levels for v in part]
@@ -199,12 +146,17 @@ def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
             for x in variation.covariates
             for row in zip(x.levels or x.values, x.estimate, x.low, x.high, strict=True)
         ]
+        doses: list[Mapping[str, Any]] = [
+            dict(zip(DOSE_COLUMNS, (x.who, x.dose, *row), strict=True))
+            for x in variation.doses
+            for row in zip(x.values, x.estimate, x.low, x.high, x.recorded, x.p_best, strict=True)
+        ]
+        tables |= {"doses": doses} if doses else {}
     return tables
 
 
 def meanings(table: str, columns: Iterable[str]) -> dict[str, str]:
-    """The meanings of these columns of a table; those of the allocation are arms."""
-    return {name: table_columns()[table].get(name, "how often this arm was given in that season") for name in columns}
+    return {name: table_columns()[table][name] for name in columns}
 
 
 def _effect_row(a: Analysis, effect: Effect) -> dict[str, Any]:
@@ -249,7 +201,10 @@ def _forest(
     a: Analysis, words: Words, id: str, effects: Sequence[Effect], on: str, whom: str, named: bool
 ) -> Chart | None:
     """Effects on a measure; of many arms, those that were given most. `named`: each row says whom it is about."""
-    state, unit = a.data.state, units(a.data.state)[on]
+    state, unit = a.data.state, wording.units(a.data.state)[on]
+    largest = wording.largest_effect(a, on)
+    if wording.is_rate(a, on):  # as so many more in 100
+        effects, unit, largest = [_in_100(x) for x in effects], "in 100", 100.0
     compared, left_out = list(dict.fromkeys(x.arm for x in effects)), ""
     if len(compared) > MOST_LOOKS:
         some = {arm for arm in sorted(compared, key=lambda arm: -a.times[arm])[:MOST_LOOKS] if a.times[arm]}
@@ -264,7 +219,14 @@ def _forest(
         judged, retired = judged or x.source != MODEL, x.arm in state.retired
         rows.append(EffectRow(label, x, better, judged=judged, note=note, retired=retired))
     title = f"Effects on {measured(on, unit)} against control: {whom}{words.scope}{left_out}"
-    return draw.forest(id, title, rows, on=on, unit=unit, promise=a.promise)
+    return draw.forest(id, title, rows, on=on, unit=unit, promise=a.promise, largest=largest)
+
+
+def _in_100(effect: Effect) -> Effect:
+    """An effect on a rate, in per cent."""
+    fields = ("estimate", "low", "high", "likely_low", "likely_high")
+    ends = {name: value and 100 * value for name in fields if (value := getattr(effect, name)) is not None}
+    return replace(effect, **ends)
 
 
 def _level(a: Analysis) -> str:
@@ -273,9 +235,7 @@ def _level(a: Analysis) -> str:
         return "not here: see the first line of this page"
     if isinstance(a.fit, FittedModel):
         return f"{100 * (1 - ALPHA):g} %, for each effect by itself"
-    holds = "if the noise is as said"
-    if a.fit.spread is not None:
-        holds = "in each season"
-    elif a.data.state.spec.noise.kind == "learned":
-        holds = "approximately, because the noise is estimated too"
+    learned = a.data.state.spec.noise.kind == "learned"
+    holds = "approximately, because the noise is estimated too" if learned else "if the noise is as said"
+    holds = holds if a.fit.spread is None else "in each season"
     return f"{100 * (1 - a.data.state.spec.delta):g} %, {holds}"

@@ -32,8 +32,6 @@ Drawing = Callable[[int, Sequence[str]], tuple[float, list[Markup]]]  # width, t
 
 @dataclass(frozen=True)
 class Key:
-    """A line of a legend."""
-
     name: str
     look: str  # the class of its marks
     series: int | None = None  # marks that it can hide: class `m-<series>`
@@ -78,8 +76,6 @@ class Chart:
 
 @dataclass(frozen=True)
 class RangeRow:
-    """A row of a range chart."""
-
     label: str
     value: str  # beside the marks: a verdict or a number
     estimate: float | None = None
@@ -103,7 +99,6 @@ class Series:
     dots: bool = False  # dots with their ranges instead of a line with its band
     line: str = "gain"
     band: str = "band"
-    bar: str = "level-line"  # the range of a dot
 
 
 @dataclass(frozen=True)
@@ -120,7 +115,7 @@ class Panel:
 
 def ranges(
     rows: Sequence[RangeRow], ends: tuple[float, float], axis: str, *, sides: tuple[str, str] | None = None,
-    zero: bool = False,
+    zero: bool = False, number: Callable[[float], str] = short,
 ) -> Drawing:  # fmt: skip
     """A range for each row, on one axis; `sides` are the meanings of left and right."""
     notes = any(r.note for r in rows)
@@ -136,7 +131,7 @@ def ranges(
         x = Scale(*ends, left, right)
         made = []
         for t in ticks(*ends, 6 if roomy else 4):
-            made += [line(x(t), 6, x(t), bottom, "grid"), text(x(t), bottom + 16, short(t), anchor="middle")]
+            made += [line(x(t), 6, x(t), bottom, "grid"), text(x(t), bottom + 16, number(t), anchor="middle")]
         made += [line(x(0), 6, x(0), bottom, "zero")] if zero else []
         for i, (row, tip) in enumerate(zip(rows, tips, strict=True)):
             y = 12.0 + step * (i + (0.5 if roomy else 0.78))
@@ -255,7 +250,7 @@ def _series(series: Series, x: Sequence[float], y: Scale) -> list[Markup]:
     if series.low is not None and series.high is not None:
         low, high = points(series.low), points(series.high)
         if series.dots or len(middle) == 1:
-            look = series.bar if series.dots else f"{series.band}-line"
+            look = "level-line" if series.dots else f"{series.band}-line"
             made += [line(*a, *b, look) for a, b in zip(low, high, strict=True)]
         else:
             made.append(path([*high, *reversed(low)], series.band, closed=True))
@@ -266,43 +261,30 @@ def _series(series: Series, x: Sequence[float], y: Scale) -> list[Markup]:
     return [*made, path(middle, series.line)]
 
 
-def shares(
-    counts: IntArray, rows: Sequence[str], columns: Sequence[str], tip: Callable[[int, int, int], str], axis: str
-) -> Drawing:
-    """Stacked bars of counts (R, C, S); a single row without a name is a chart with an axis of percentages.
+def shares(counts: IntArray, columns: Sequence[str], tip: Callable[[int, int], str], axis: str) -> Drawing:
+    """Stacked bars of counts (C, S).
 
     The first MOST_LOOKS series have looks of their own; one beyond them stands for all others.
     """
-    tall = rows == [""]
-    row_height = 220.0 if tall else 26.0
 
     def draw(width: int, _: Sequence[str]) -> tuple[float, list[Markup]]:
-        left = 44.0 if tall else 150.0 if width > ROOMY else 84.0
-        step = min((width - 6.0 - left) / len(columns), WIDE if tall else 60.0)
-        bar, bottom = min(max(1.0, step * 0.86), 64.0), 10.0 + row_height * len(rows)
-        made: list[Markup] = []
-        if tall:
-            y = Scale(0, 1, bottom, 10.0)
-            made += [line(left, y(s), width - 6.0, y(s), "grid") for s in (0, 0.25, 0.5, 0.75, 1)]
-            made += [text(left - 6, y(s) + 4, f"{100 * s:.0f} %", anchor="end") for s in (0, 0.5, 1)]
-        for r, name in enumerate(rows):
-            base = 10.0 + row_height * (r + 1) - (0 if tall else 2)
-            full = row_height - (0 if tall else 4)
-            if name:
-                made.append(text(left - 8, base - 7, name, anchor="end", most=int(left / LETTER) - 1))
-            for c in range(len(columns)):
-                total, edge = max(1, int(counts[r, c].sum())), base
-                for s, n in enumerate(counts[r, c].tolist()):
-                    height = full * n / total
-                    edge -= height
-                    box = {"x": left + (c + 0.5) * step - bar / 2, "y": edge, "width": bar, "height": height}
-                    colour, *stripes = swatch(s).split()
-                    made += [el("rect", **box, class_=f"{colour} bar m-{s}", data_tip=tip(r, c, s))] if n else []
-                    made += [el("rect", **box, class_=f"stripes m-{s}")] if n and stripes else []
+        left, bottom = 44.0, 230.0
+        step = (width - 6.0 - left) / len(columns)
+        bar, y = min(max(1.0, step * 0.86), 64.0), Scale(0, 1, bottom, 10.0)
+        made = [line(left, y(s), width - 6.0, y(s), "grid") for s in (0, 0.25, 0.5, 0.75, 1)]
+        made += [text(left - 6, y(s) + 4, f"{100 * s:.0f} %", anchor="end") for s in (0, 0.5, 1)]
+        for c in range(len(columns)):
+            total, edge = max(1, int(counts[c].sum())), bottom
+            for s, n in enumerate(counts[c].tolist()):
+                height = (bottom - 10.0) * n / total
+                edge -= height
+                box = {"x": left + (c + 0.5) * step - bar / 2, "y": edge, "width": bar, "height": height}
+                colour, *stripes = swatch(s).split()
+                made += [el("rect", **box, class_=f"{colour} bar m-{s}", data_tip=tip(c, s))] if n else []
+                made += [el("rect", **box, class_=f"stripes m-{s}")] if n and stripes else []
         for c in range(0, len(columns), _label_step(columns, step * len(columns))):
             made.append(text(left + (c + 0.5) * step, bottom + 16, columns[c], anchor="middle", most=MOST_LETTERS))
-        end = max(left + step * len(columns), left + 60)
-        return bottom + 42, [*made, text(end, bottom + 33, axis, look="label", anchor="end")]
+        return bottom + 42, [*made, text(width - 6.0, bottom + 33, axis, look="label", anchor="end")]
 
     return draw
 
@@ -336,7 +318,6 @@ def text(
 
 
 def line(x1: float, y1: float, x2: float, y2: float, look: str) -> Markup:
-    """A straight line."""
     return el("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=look)
 
 
@@ -356,7 +337,6 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The place of a number."""
         share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
@@ -375,6 +355,11 @@ def window(inner: Sequence[float], outer: Sequence[float], reach: float) -> tupl
     size = (high - low) or 1.0
     kept = [min(max(v, low - reach * size), high + reach * size) for v in outer]
     return spread([low, high, *kept])
+
+
+def within(ends: tuple[float, float], limits: tuple[float, float]) -> tuple[float, float]:
+    """The ends of an axis that shows nothing impossible."""
+    return max(ends[0], limits[0]), min(ends[1], limits[1])
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
-from drimed.formatting import amount, counted, listed, percent, span
+from drimed.formatting import amount, counted, listed, measured, percent, short, span
+from drimed.models.mixed import summaries
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.summaries import RESIDUAL
+from drimed.numerics.arrays import FloatArray
 from drimed.records import Decision
 from drimed.reports.analysis import Analysis
-from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, SEASON, Component, EvidenceSource
+from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, SEASON, EvidenceSource
 from drimed.reports.svg import Table
+from drimed.trial import estimates
 from drimed.trial.estimates import REWARD
+from drimed.trial.queries import STANDS, ways_off_the_control
 from drimed.trial.seasons import calendar
+from drimed.trial.spec import Metric
 from drimed.trial.state import TrialState
 
 MOST_NAMED = 8  # arms or users in one sentence
 MOST_COVARIATES = 4  # in one sentence
+KEPT = 0.5  # mean share of the policy's proposals: where the guard keeps more, the policy wants the control itself
+SELDOM = 0.1  # plays in the next season, all users together: one in ten seasons answers nothing
+MOST_NEEDED = 10  # times the decisions so far: needing more outcomes than that is not worth a number
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named; of the probability, for it to have a column
-MOST_ARMS = 10  # columns of the table of the next decisions; other arms are added up
 EXPLAIN = {"level", "effects"}  # roles of covariates that explain outcomes
-CATEGORY = "category "  # the beginning of the names of families that belong to a category
-SUMMARISED = ("season", "group", "user", "group x arm", "user x arm", "season x arm")  # components in the summary
 NOTHING_YET = "There is nothing to recommend yet: of the arms that can be given, only the control has outcomes."
 
 
@@ -56,20 +61,19 @@ class Words:
     def source(self, source: EvidenceSource | None) -> str:
         """Outcomes that an effect rests on.
 
-        >>> Words(users="sites").source(EvidenceSource(2, 7, group=False))
+        >>> Words(users="sites").source(EvidenceSource(2, 7))
         '2 outcomes here, 7 from other sites'
         """
         if source is None:
             return ""
         if not source.here + source.elsewhere:
             return "never given"
-        others = f"{self.group}s" if source.group else self.users
-        return f"{counted(source.here, 'outcome')} here, {source.elsewhere:,} from other {others}"
+        return f"{counted(source.here, 'outcome')} here, {source.elsewhere:,} from other {self.users}"
 
     def component(self, family: str) -> str:
         """A variance component, up to its number."""
         for i, category in enumerate(self.categories):
-            family = family.replace(f"{CATEGORY}{i}", category)
+            family = family.replace(f"category {i}", category)
             if family == category:
                 return f"levels of {category} differ by"
             if family == f"{category} x arm":
@@ -79,6 +83,7 @@ class Words:
         nouns = {"group": f"{self.group}s", "user": each, "season": "seasons"}
         texts = {factor: f"{noun} differ by" for factor, noun in nouns.items()}
         texts |= {f"{factor} x arm": f"an arm's effect differs between {noun} by" for factor, noun in nouns.items()}
+        texts |= {f"{factor} x dose": f"responses to a dose differ between {noun} by" for factor, noun in nouns.items()}
         texts |= {
             "arm": "arms differ by",
             "season x group": f"a season differs between {self.group}s by",
@@ -140,10 +145,32 @@ def summary(a: Analysis) -> list[str]:
     where = f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}"
     text = [a.checks.withdrawn] if a.checks.withdrawn else []
     text += [f"{where}{began}; outcomes: {outcomes}.", f"Arms given so far: {_shares(a)}.", *filter(None, [s.history])]
+    text += [
+        f"{name}: {'; '.join(f'{arm} {_recorded(a, m, arm)}' for arm in _arms_with_outcomes(a)[:MOST_NAMED])}."
+        for m, (name, metric) in enumerate(a.data.state.spec.metrics.items())
+        if metric.kind != "number" and a.data.observed[:, m].any()
+    ]
+    text += _left_out(a)
     if a.data.has_outcome.any():
         words = words_of(a)
-        text += [*_best_arms(a, words), *_better(a, words), _gain(a)]
+        text += [*_best_arms(a, words), *_better(a, words), _gain(a), *standing(a, words)]
     return text if a.checks.alarms else [*text, "No check of the assumptions has raised an alarm."]
+
+
+def _left_out(a: Analysis) -> list[str]:
+    """Values below a limit of detection: estimates leave them out."""
+    text = []
+    for m, (name, metric) in enumerate(a.data.state.spec.metrics.items()):
+        n = 0 if a.data.below is None else int(a.data.below[:, m].sum())
+        if n and metric.detection is not None:
+            limit, whole = amount(metric.detection, metric.unit), n + int(a.data.observed[:, m].sum())
+            lie, are = ("lies", "is") if n == 1 else ("lie", "are")
+            some = (
+                f"{n:,} of {counted(whole, 'outcome')} of {name} {lie} below the limit of detection, {limit}, and {are}"
+            )
+            biased = "its means come out too high, and its effects are biased where arms differ in how many there are"
+            text.append(f"{some} left out: {biased}.")
+    return text
 
 
 def _shares(a: Analysis) -> str:
@@ -157,50 +184,48 @@ def _shares(a: Analysis) -> str:
 
 
 def _best_arms(a: Analysis, words: Words) -> list[str]:
-    """The best arm for all users together by a mixed model; where it is retired, also the best of the others."""
+    """The best arm for all users together by a mixed model, also where it is retired."""
     of_all = [x for x in a.effects if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL)]
     arms = [x for x in of_all if a.can_be_judged(x) and not x.is_control]
     if a.variation is None or not arms:
         return []
-    retired = a.data.state.retired
-    best = [max(arms, key=lambda x: x.estimate)]
-    offered = [x for x in arms if x.arm not in retired]
-    best += [max(offered, key=lambda x: x.estimate)] if best[0].arm in retired and offered else []
-    text = []
-    for x in best:
-        more = f"{amount(abs(x.estimate), a.data.state.spec.reward.unit)} {'more' if x.estimate >= 0 else 'less'}"
-        clear = bool(x.certain or x.likely)
-        earns = "earns" if clear else "is estimated to earn"
-        but = "" if clear else ", which is still open" if x.confirmed else ", which another season must confirm"
-        likely = f"likely {span(*x.likely_ends)}"
-        if x.seasons is not None:
-            likely += f"; compared in {counted(x.seasons, 'season')}"
-        elif words.seasons is not None:
-            likely += f"; {counted(words.seasons, 'season')} with outcomes"
-        text.append(f"{words.whole_scope}, {a.label(x.arm)} {earns} {more} than the control{but} ({likely}).")
-    return text
+    x = max(arms, key=lambda x: x.estimate)
+    more = f"{amount(abs(x.estimate), a.data.state.spec.reward.unit)} {'more' if x.estimate >= 0 else 'less'}"
+    ends = span(*x.likely_ends)
+    if is_rate(a, REWARD):
+        more = f"{_in_100(x.estimate)} in 100"
+        ends = " to ".join(map(_in_100, x.likely_ends))
+    clear = bool(x.certain or x.likely)
+    earns = "earns" if clear else "is estimated to earn"
+    but = "" if clear else ", which is still open" if x.confirmed else ", which another season must confirm"
+    likely = f"likely {ends}"
+    if x.seasons is not None:
+        likely += f"; compared in {counted(x.seasons, 'season')}"
+    elif words.seasons is not None:
+        likely += f"; {counted(words.seasons, 'season')} with outcomes"
+    return [f"{words.whole_scope}, {a.label(x.arm)} {earns} {more} than the control{but} ({likely})."]
 
 
-def describe_components(components: Sequence[Component], words: Words, unit: str) -> str:
-    """The end of a sentence on a metric: clear effects of covariates, and then what covariates leave."""
-    of = {c.family: c for c in components}
-    some = [of[family] for family in SUMMARISED if family in of]
-    clear = [c for c in components if c.family.startswith(CATEGORY) and c.identifiable and c.low > 0]
-    levels, effects = ([c for c in some if c.identifiable and (" x " in c.family) is own] for own in (False, True))
-    first, *others = (", ".join(_describe_component(c, words, unit) for c in part) for part in (clear, levels, effects))
-    rest = "; ".join(filter(None, others))
-    beyond = f"beyond {words.explained}, " if words.explained and rest else ""
-    unknown = [f"how much {words.component(c.family).removesuffix(' by')}" for c in some if not c.identifiable]
-    parts = [first, beyond + rest, f"it cannot be told yet {listed(unknown)}" if unknown else ""]
-    numbers = ", as standard deviations" if first or rest else ""
-    return f"{numbers}: {'; '.join(filter(None, parts))}" if any(parts) else ""
+def is_rate(a: Analysis, on: str) -> bool:
+    """True if effects on a measure are differences of rates: on a yes-or-no metric, or a reward that is one."""
+    metrics = a.data.state.spec.metrics
+    rates = np.array([metric.kind == "yes/no" for metric in metrics.values()])
+    if on in metrics:
+        return metrics[on].kind == "yes/no"
+    return all(np.count_nonzero(p) == 1 and (p[rates] == 1).any() for p in _preferences(a))
 
 
-def _describe_component(c: Component, words: Words, unit: str) -> str:
-    """With its range, or with its upper end alone where it may be nothing."""
-    deviation, low, high = (float(f"{value:.2g}") for value in (c.deviation, c.low, c.high))
-    size = f"about {amount(deviation, unit)} ({span(low, high)})" if c.low else f"at most {amount(high, unit)}"
-    return f"{words.component(c.family)} {size}"
+def largest_effect(a: Analysis, on: str) -> float:
+    """The largest effect on a measure that is possible."""
+    names = np.array(a.data.state.problem.metrics)
+    weights = [(names == on).astype(np.float64)] if on in names else list(_preferences(a))
+    return max(map(a.data.state.problem.largest_effect, weights))
+
+
+def _preferences(a: Analysis) -> FloatArray:
+    """The weights of all users, each once."""
+    weights = [p.preference for p in a.data.state.profiles.values()]
+    return np.unique(weights or [np.zeros(len(a.data.state.problem.metrics))], axis=0)
 
 
 def _better(a: Analysis, words: Words) -> list[str]:
@@ -249,14 +274,38 @@ def _gain(a: Analysis) -> str:
     return f"{worth} ({a.promise_of_sums}: {span(low, high)}), {each}; {a.benefit.verdict}."
 
 
+def standing(a: Analysis, words: Words) -> list[str]:
+    """What would free a trial whose guard lets hardly anything but the control through."""
+    state = a.data.state
+    arms, known = state.problem.arms, [d for d in a.next if d.probabilities]
+    controls = [dict(zip(arms, state.profile(d.user).control.tolist(), strict=False)) for d in known]
+    shares = [sum(p for arm, p in d.probabilities.items() if c[arm] > 0) for d, c in zip(known, controls, strict=True)]
+    kept = [1.0 if d.share is None else d.share for d in known]
+    if not known or np.mean(shares) <= STANDS or np.mean(kept) > KEPT:
+        return []
+    needed = [
+        (-effect.low, arm, d.user)
+        for d, c in zip(known, controls, strict=True)
+        for arm, effect in (d.effects or {}).items()
+        if not c[arm] and arm not in state.retired
+    ]
+    ways = ways_off_the_control(state.spec, state.policy, seasons=words.seasons)
+    text = f"The trial stands on its control, which gets {percent(float(np.mean(shares)))} of the next decisions: the "
+    text += f"guard is not sure yet of other arms. A new trial would be freed by {ways}"
+    if needed and state.spec.kind != "paper":
+        least, arm, user = min(needed)
+        tolerance = amount(least, state.spec.reward.unit)
+        text += f"; {arm} would be given freely to {user} with an absolute tolerance of {tolerance}"
+    return [f"{text}."]
+
+
 def describe_benefit(a: Analysis, words: Words) -> list[str]:
     """Sentences on users who are worse off; empty before there are outcomes."""
     if not a.data.has_outcome.any():
         return []
     effects = [abs(x.estimate) for x in a.own_effects if x.arm in a.given and x.available]
-    unit, noun = a.data.state.spec.reward.unit, (words.user, words.users)
-    largest, withdrawn = max(effects, default=0.0), a.checks.withdrawn is not None
-    return a.benefit.describe(unit, noun=noun, largest=largest, withdrawn=withdrawn)
+    unit, withdrawn = a.data.state.spec.reward.unit, a.checks.withdrawn is not None
+    return a.benefit.describe(unit, users=words.users, largest=max(effects, default=0.0), withdrawn=withdrawn)
 
 
 def undecided(a: Analysis, words: Words) -> str | None:
@@ -276,25 +325,112 @@ def undecided(a: Analysis, words: Words) -> str | None:
     return f"{some}: no arm has {least} ({'; '.join(rivals[:MOST_NAMED])}{more})."
 
 
+def set_aside(a: Analysis) -> list[str]:
+    """Arms that are not decided for all users together and have hardly a chance any more, with a way to an answer."""
+    chances = [d.probabilities for d in a.next]
+    if a.variation is None or a.checks.withdrawn or not chances or not all(chances):
+        return []
+    text = []
+    for x in a.effects:
+        plays = sum(p.get(x.arm, 0.0) for p in chances)
+        undecided = not (x.is_control or x.certain or x.likely) and x.available and a.can_be_judged(x)
+        if (x.who, x.on, x.source) != (EVERYBODY, REWARD, MODEL) or not undecided or plays >= SELDOM:
+            continue
+        low, high = x.likely_ends
+        short_of = ((high - low) / 2 / abs(x.estimate)) ** 2 - 1 if x.estimate else np.inf  # widths fall by the root
+        takes = "outcomes of it and of the control in another season"
+        if not x.unconfirmed:
+            takes = f"more than {MOST_NEEDED} times the outcomes so far, for its effect is close to 0"
+            if x.decisions * short_of <= MOST_NEEDED * a.status.decisions:
+                takes = f"about {counted(max(1, round(x.decisions * short_of)), 'more outcome')} of it"
+        text.append(
+            f"{x.arm} is set aside without an answer: of the next {counted(len(chances), 'decision')} it is expected "
+            f"to get {plays:.2g}. To decide about it would take {takes}: give arms a floor ([floors] arms = 0.05) or "
+            'goal = "find" in the file of a new trial; or retire it.'
+        )
+    return text
+
+
+def outcomes_by_arm(a: Analysis) -> list[Table]:
+    """The outcomes of each arm as recorded; of metrics that are not plain numbers, what the model makes of them too."""
+    state, arms = a.data.state, _arms_with_outcomes(a)
+    metrics, tables = state.spec.metrics, list[Table]()
+    if not arms:
+        return []
+    if isinstance(a.fit, FittedModel) and a.fit.learner.has_draws:
+        offers = estimates.offers_now(state)
+        draws = summaries.mean_draws_of_arms(a.fit, offers)  # (S, K, M)
+        control = np.einsum("k,skm->sm", offers.control.mean(0), draws)
+        for m, (name, metric) in enumerate(metrics.items()):
+            rows = [] if metric.kind == "number" else [(arm, draws[:, state.problem.arm(arm), m]) for arm in arms]
+            cells = [[a.label(arm), _recorded(a, m, arm), *_estimated(metric, own, control[:, m])] for arm, own in rows]
+            if cells:
+                title = f"{measured(name, metric.unit)}, with likely ranges (95 %)"
+                columns = ["arm", "recorded", "estimate", "against the control", "ratio"]
+                tables.append(Table(title, columns[: len(cells[0])], cells))
+    numbers = {m: (name, metric.unit) for m, (name, metric) in enumerate(metrics.items()) if metric.kind == "number"}
+    if numbers:
+        columns = ["arm", *(measured(*named) for named in numbers.values())]
+        means = [[a.label(arm), *(_recorded(a, m, arm) for m in numbers)] for arm in arms]
+        tables.append(Table("Mean outcome of each arm as recorded", columns, means))
+    return tables
+
+
+def _arms_with_outcomes(a: Analysis) -> list[str]:
+    return [a.data.state.problem.arms[k] for k in np.unique(a.data.arm[a.data.has_outcome])]
+
+
+def _recorded(a: Analysis, m: int, arm: str) -> str:
+    """The outcomes of an arm on a metric, before any model: a count, or a mean."""
+    metric, data = list(a.data.state.spec.metrics.values())[m], a.data
+    y = data.vector[(data.arm == data.state.problem.arm(arm)) & data.observed[:, m], m]
+    if not len(y):
+        return "none"
+    if metric.kind == "yes/no" and metric.of is None:
+        return f"{int(y.sum()):,} of {len(y):,} ({percent(float(y.mean()))})"
+    return f"{_number_of(metric)(float(y.mean()))} in {counted(len(y), 'outcome')}"
+
+
+def _estimated(metric: Metric, own: FloatArray, control: FloatArray) -> list[str]:
+    """An arm's mean, and against the control its difference and its ratio; draws of both."""
+    text, rate = _number_of(metric), metric.kind == "yes/no"
+    mean = _in_words(text, float(own.mean()), own)
+    if np.allclose(own, control):
+        return [mean, "", ""][: 2 if metric.kind == "score" else 3]
+    apart = own - control
+    less = _in_words(_in_100 if rate else short, float(apart.mean()), apart, " in 100" * rate)
+    if metric.kind == "score":  # where its zero lies is a convention
+        return [mean, less]
+    return [mean, less, _in_words(short, float(np.median(own / control)), own / control)]
+
+
+def _number_of(metric: Metric) -> Callable[[float], str]:
+    return percent if metric.kind == "yes/no" else short
+
+
+def _in_100(share: float) -> str:
+    return f"{abs(100 * share):.0f} {'more' if share >= 0 else 'fewer'}"
+
+
+def _in_words(text: Callable[[float], str], middle: float, draws: FloatArray, unit: str = "") -> str:
+    """A number with its likely range."""
+    low, high = map(float, np.quantile(draws, [0.025, 0.975]))
+    return f"{text(middle)}{unit} ({text(low)} to {text(high)})"
+
+
 def upcoming(decisions: Sequence[Decision], arms: Sequence[str], word: str) -> Table:
-    """The next decisions: the arms that matter, and identical decisions of a user's plots in one row."""
-    shown = list(arms)
-    if len(arms) > MOST_ARMS:
-        most = {arm: max((d.probabilities.get(arm, 0.0) for d in decisions), default=0.0) for arm in arms}
-        ranked = sorted(arms, key=lambda arm: -most[arm])[:MOST_ARMS]
-        shown = [arm for arm in arms if arm in ranked and most[arm] >= LEAST_SHARE]
-    others = len(arms) - len(shown)
+    """The next decisions: the arms that anybody may get, and identical decisions of a user's plots in one row."""
+    shown = [arm for arm in arms if any(d.probabilities.get(arm, 1.0) >= LEAST_SHARE for d in decisions)]
     rows = []
     for _, run in groupby(decisions, lambda d: (d.user, d.probabilities, d.reason)):
         first, *more = run
         plots = [d.plot for d in (first, *more) if d.plot is not None]
         where = f", {counted(len(plots), 'plot')} alike" if len(plots) > 1 else f", plot {plots[0]}" if plots else ""
-        shares = [first.probabilities.get(arm, 0.0) for arm in shown]
-        shares += [max(0.0, sum(first.probabilities.values()) - sum(shares))] if others else []
-        cells = [percent(p) for p in shares] if first.probabilities else ["not known before the draw"] * len(shares)
+        p, unknown = first.probabilities, "not known before the draw"
+        cells = [percent(p.get(arm, 0.0)) if p else unknown for arm in shown]
         rows.append([first.user + where, *cells, first.reason])
     caption = (
         f"If every user were asked now, in its context of this {word} or a typical one. This is a preview: nothing was "
         "decided, and no arm was drawn. A number is the probability of a draw, not of being the best."
     )
-    return Table(caption, ["user", *shown, *([counted(others, "other arm")] if others else []), "why"], rows)
+    return Table(caption, ["user", *shown, "why"], rows)

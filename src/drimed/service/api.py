@@ -17,25 +17,24 @@ from starlette.responses import Response, StreamingResponse
 
 from drimed import records
 from drimed.errors import InputError, SpecError, UnknownNameError
-from drimed.records import Decision, Effect, Event, Fault, Head, Look, Page, Receipt, Report, Status
+from drimed.records import SEARCHES, Decision, Effect, Event, Fault, Head, Look, Page, Receipt, Report, Search, Status
 from drimed.reports.analysis import Analysis
 from drimed.reports.effects import Inference, own_effects
 from drimed.service import routing
 from drimed.service.auth import ANY, ASK_TELL, BLINDED, MANAGE, READ, TELL, Caller
-from drimed.service.problems import Problem, Refusal, unavailable
-from drimed.service.routing import JSON, answer, author_of, caller_of, media_of, replied, service_of
+from drimed.service.refusals import Problem, Refusal, unavailable
+from drimed.service.routing import AT_ONCE, JSON, answer, author_of, caller_of, media_of, replied, service_of
 from drimed.service.runtime import HEAVY, Author, Reply, Service
 from drimed.trial import ask as asking
-from drimed.trial import queries, tables
+from drimed.trial import past, queries, tables
 from drimed.trial import tell as telling
 from drimed.trial.blinding import blinded_decision, blinded_history, blinded_member, blinded_status
 from drimed.trial.changes import CHANGES, Body, Change, Label, Reason
 from drimed.trial.events import CREATED, KINDS, LOOK
 from drimed.trial.export import Export, in_workbook
-from drimed.trial.spec import Finite, TrialSpec, Value, decode_utf
+from drimed.trial.spec import Finite, TrialSpec, Value, decode
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import look_record
-from drimed.trial.store import SEARCHES, Search
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -88,7 +87,8 @@ def _endpoint(
             if tries or not writes:
                 return answer(await service.read(trial, look))
             work = lambda tx: Reply(200, routing.encoded(function(tx, **values)), tells=tells)  # noqa: E731
-            return replied(await service.write(trial, work, author))
+            large = len(await request.body()) > AT_ONCE
+            return replied(await service.write(trial, work, author, large=large))
 
         handler: Callable[..., Any] = function
         if writes or hints.get("trial") is Trial:
@@ -130,7 +130,7 @@ Before = Annotated[int | None, Query(ge=1, le=LARGEST, description="The `next` o
 Only = Annotated[str | None, Query(max_length=100, pattern=_PRINTABLE, description="Only this one.")]
 Context = Annotated[dict[str, Value], Field(description="field → number, or the level of a category")]
 Contexts = Annotated[dict[str, Context], Field(max_length=MOST, description="user → field → value")]
-Values = dict[str, Finite | None]
+Values = dict[str, Finite | bool | Annotated[str, Field(max_length=100)] | None]
 Kind = Literal[KINDS]  # type: ignore[valid-type]
 State = Literal[SEARCHES]  # type: ignore[valid-type]
 Number = Annotated[int, Field(ge=1, le=LARGEST)]
@@ -310,14 +310,13 @@ def tell(tx: Transaction, body: TellBody) -> Receipts:
     metric, unless you `confirm` it.
     """
     reports = [Report(r.decision, r.outcome, r.control) for r in body.reports]
-    return Receipts(telling.tell(tx, records.TellRequest(reports=reports, confirm=body.confirm)))
+    return Receipts(telling.tell(tx, reports, confirm=body.confirm))
 
 
 @_deciding("decisions/{decision}/outcome", "Report one outcome")
 def tell_one(tx: Transaction, decision: DecisionNumber, body: OutcomeBody) -> Receipt:
     """As `tell`, for the decision in the address; paths of errors are those of `tell`."""
-    reports = [Report(decision, body.outcome, body.control)]
-    return telling.tell(tx, records.TellRequest(reports=reports, confirm=body.confirm))[0]
+    return telling.tell(tx, [Report(decision, body.outcome, body.control)], confirm=body.confirm)[0]
 
 
 @_deciding("decisions/{decision}/amend", "Correct an outcome")
@@ -328,7 +327,7 @@ def amend(tx: Transaction, decision: DecisionNumber, body: AmendBody) -> Receipt
     """
     saw = None if body.saw is None and body.saw_control is None else Report(decision, body.saw or {}, body.saw_control)
     report = Report(decision, body.outcome, body.control)
-    return telling.amend(tx, records.AmendRequest(report=report, reason=body.reason, saw=saw, confirm=body.confirm))
+    return telling.amend(tx, report, reason=body.reason, saw=saw, confirm=body.confirm)
 
 
 @_deciding("decisions/{decision}/missing", "Mark an outcome as missing")
@@ -372,18 +371,21 @@ async def create_trial(
     """From a trial file, as JSON or as TOML (`drimed trial template` writes an example).
 
     Everything that is wrong with it is listed at once, in `errors`, with the line if it is TOML. A token for one trial
-    may create the trial of that name only.
+    may create the trial of that name only. Outcomes from before the trial come as the text of a sheet, `sheet` under
+    `history`.
     """
     service, caller = service_of(request), caller_of(request)
+    body = await request.body()
+    parse = service.parse if len(body) <= AT_ONCE else service.parse_file
     if media_of(request) == TOML:
-        body = await request.body()
-        spec = await service.parse(lambda: TrialSpec.parse(trial_text(body)))
+        spec = await parse(TrialSpec.parse, trial_text(body))
     else:
-        data = await request.json()
-        spec = await service.parse(lambda: TrialSpec.read(data))
+        spec = await parse(TrialSpec.read, await request.json())
     caller.must(MANAGE, spec.name)
     if dry_run:
+        known = await service.parse(lambda: past.of_trial(spec))
         advice = await service.run(lambda: queries.notes(spec))
+        advice += [] if known is None else [queries.past_text(spec, known)]
         return answer(Checked(spec.name, advice))
     created = lambda tx: Reply(201, routing.encoded(queries.status(tx.state)))  # noqa: E731
     reply = await service.create(spec, created, await author_of(request))
@@ -395,7 +397,7 @@ def trial_text(data: bytes, name: str = "the trial file") -> str:
     if len(data) > LARGEST_TOML:
         raise Refusal(413, "too-large", f"a trial file may have at most {LARGEST_TOML} bytes")
     try:
-        return decode_utf(data, name)
+        return decode(data, name, assume=False)[0]
     except InputError as error:
         raise SpecError([Fault((), str(error))]) from None
 
@@ -456,8 +458,7 @@ def decisions(
     with trial.reading() as (ledger, known):
         wanted = Search(user or "", arm or "", state or "", plot or "", block or "")
         found = queries.search(ledger, known, wanted, before=before, limit=limit)
-    items = [blinded_decision(known, d) for d in found.decisions] if caller.blinded else found.decisions
-    return Page(items, None if found.before is None else str(found.before))
+    return Page([blinded_decision(known, d) for d in found.items], found.next) if caller.blinded else found
 
 
 @_endpoint("/{trial}/decisions/{decision}", "A decision", role=ANY)
@@ -530,9 +531,9 @@ _EXPORTED = {
 }
 
 
-@_endpoint("/{trial}/export", "Export", response_model=list[dict[str, Any]], responses={200: _EXPORTED})
+@_endpoint("/{trial}/export", "Export", response_model=None, response_class=Response, responses={200: _EXPORTED})
 async def export(
-    request: Request, trial: TrialName, format: Annotated[Literal["csv", "json", "xlsx"], Query()] = "csv"
+    request: Request, trial: TrialName, format: Annotated[Literal["csv", "xlsx"], Query()] = "csv"
 ) -> Response:
     """Every decision with its outcome, one row each, as the trial stands now.
 
@@ -548,9 +549,8 @@ async def export(
     if format == "xlsx":
         opened = await service.read(trial, lambda t: t)
         return Response(await service.run(lambda: in_workbook(opened), HEAVY), 200, headers, tables.MEDIA)
-    pieces = await service.read(trial, lambda t: Export.of(t).pieces(f".{format}"))
-    media = "text/csv; charset=utf-8" if format == "csv" else JSON
-    return StreamingResponse(_pieces(service, pieces), 200, headers, media)
+    pieces = await service.read(trial, lambda t: Export.of(t).pieces())
+    return StreamingResponse(_pieces(service, pieces), 200, headers, "text/csv; charset=utf-8")
 
 
 async def _pieces(service: Service, pieces: Iterator[tuple[bytes, int]]) -> AsyncIterator[bytes]:

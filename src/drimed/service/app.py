@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import time
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -27,21 +29,22 @@ from uvicorn.supervisors import Multiprocess
 
 from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
-from drimed.numerics import compiled as kernel
 from drimed.policies.registry import MODULES
 from drimed.records import Report
 from drimed.reports.analysis import analyse
-from drimed.service import api, auth, connections, problems
+from drimed.service import api, auth, connections, refusals
 from drimed.service.pages import base, read, write
-from drimed.service.problems import Refusal
+from drimed.service.refusals import Refusal
 from drimed.service.routing import JSON, LARGE, MEDIA, METRICS_FOLDER, Observed
 from drimed.service.runtime import Service
 from drimed.service.settings import Settings, log_configuration
 from drimed.trial import template
+from drimed.trial.events import to_json
 from drimed.trial.store import MemoryStore, open_store
 from drimed.trial.trial import Trial
 
 HEALTH_CHECK = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
+CLOSING = 5.0  # seconds after the grace in which everything ends: nothing that still runs is recorded
 WARMING: dict[str, Any] = {
     "name": "warming-up",
     "seed": 1,
@@ -56,8 +59,11 @@ WARMING: dict[str, Any] = {
 log = logging.getLogger(__name__)
 
 
-def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
-    """The application of one process; it opens the store when it starts. `warm`: compile kernels in a thread."""
+def create_app(settings: Settings, *, warm: bool = False, ends: bool = False) -> FastAPI:
+    """The application of one process; it opens the store when it starts. `warm`: compile kernels in a thread.
+
+    `ends`: the process is the service's own, and ends soon after the application whatever still runs.
+    """
     os.environ.setdefault(MODULES, "")  # a trial that comes over HTTP must not import what it likes
 
     @asynccontextmanager
@@ -77,13 +83,14 @@ def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+            if ends:
+                faulthandler.dump_traceback_later(CLOSING, exit=True)  # says what still runs
             await asyncio.get_running_loop().run_in_executor(None, service.close)
+            faulthandler.cancel_dump_traceback_later()
 
     app = FastAPI(
         version=__version__,
-        openapi_url="/v1/openapi.json",
-        docs_url=None,  # it would fetch scripts from elsewhere
-        redoc_url=None,
+        openapi_url=None,  # it would be written anew for each request
         redirect_slashes=False,
         lifespan=lifespan,
     )
@@ -93,12 +100,18 @@ def create_app(settings: Settings, *, warm: bool = False) -> FastAPI:
     for kind in (Refusal, DrimedError, HTTPException):
         app.add_exception_handler(kind, _refused)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # the way FastAPI documents
+    description = cache(lambda: to_json(app.openapi()).encode())
+
+    @app.get("/v1/openapi.json", include_in_schema=False)
+    async def _() -> Response:
+        return Response(description(), media_type=JSON)
+
     return app
 
 
 def from_environment() -> FastAPI:
     """The application with the settings of DRIMED_*; every worker process begins here."""
-    return create_app(Settings.resolve({}, os.environ), warm=True)
+    return create_app(Settings.resolve({}, os.environ), warm=True, ends=True)
 
 
 def check_access(settings: Settings) -> bool:
@@ -152,7 +165,7 @@ def uvicorn_config(settings: Settings, app: Any, **more: Any) -> uvicorn.Config:
 
 def warm_up() -> None:
     """Compile or load the numerical code by playing a small trial of each model in memory."""
-    start, before = time.perf_counter(), kernel.spent()
+    start = time.perf_counter()
     try:
         for kind in ("field", "paper", "people"):
             trial = Trial.create(WARMING | {"model": {"kind": kind}}, MemoryStore())
@@ -165,15 +178,13 @@ def warm_up() -> None:
     except Exception:  # the same error comes again, with an answer, in a request
         log.exception("the numerical code could not be prepared")
         return
-    compiled = kernel.spent().since(before).clock
-    took = time.perf_counter() - start
-    log.info("the numerical code is ready after %.1f s (%.1f s to compile or load it)", took, compiled)
+    log.info("the numerical code is ready after %.1f s", time.perf_counter() - start)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     """Errors outside the endpoints, such as addresses that do not exist; people get a page."""
     assert isinstance(error, Refusal | HTTPException | DrimedError)
-    refusal = problems.refusal(error)
+    refusal = refusals.refusal(error)
     if isinstance(error, HTTPException):
         if not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", ""):
             visit = base.Visit(request, request.app.state.service)
@@ -205,7 +216,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
                 for status, answer in operation["responses"].items():
                     if int(status) >= 400:
                         answer["description"] = prose["errors"][status]
-                        answer["content"] = {problems.MEDIA: answer["content"].pop(JSON)}
+                        answer["content"] = {refusals.MEDIA: answer["content"].pop(JSON)}
                     names = {"429": ["Retry-After"], "503": ["Retry-After"], "201": ["Location"]}.get(status, [])
                     names += ["Idempotency-Replayed"] if method == "post" and int(status) < 300 else []
                     answer |= {"headers": {name: headers[name] for name in names}} if names else {}

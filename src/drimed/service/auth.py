@@ -25,11 +25,11 @@ from starlette.requests import HTTPConnection
 
 from drimed.errors import ConflictError, InputError, UnknownNameError
 from drimed.service.connections import origin
-from drimed.service.problems import Refusal
+from drimed.service.refusals import Refusal
 from drimed.service.settings import Settings
 from drimed.trial.events import now
-from drimed.trial.sql_store import SqlStore
-from drimed.trial.sql_store import tokens as table
+from drimed.trial.store import Store
+from drimed.trial.store import tokens as table
 
 BLINDED, READ, ASK_TELL, MANAGE = ROLES = ("blinded", "read", "ask-tell", "manage")
 # Permissions of addresses, and the roles that have them. An address is closed to blinded callers unless it says ANY or
@@ -80,7 +80,7 @@ _COLUMNS = [table.c[name] for name in Token.__dataclass_fields__]
 
 
 def create_token(
-    store: SqlStore,
+    store: Store,
     *,
     label: str,
     role: str,
@@ -121,13 +121,13 @@ def how_to(store: str) -> str:
     return f"{HOW_TO} --store {shlex.quote(store)}"
 
 
-def list_tokens(store: SqlStore) -> list[Token]:
+def list_tokens(store: Store) -> list[Token]:
     """All tokens, also revoked ones, oldest first."""
     with store.transaction(write=False) as connection:
         return [Token(*row) for row in connection.execute(sa.select(*_COLUMNS).order_by(table.c.created, table.c.id))]
 
 
-def revoke_token(store: SqlStore, name: str, *, actor: str = "python") -> Token:
+def revoke_token(store: Store, name: str, *, actor: str = "python") -> Token:
     """Revoke a token by its label or id; it stays in the list."""
     tokens = list_tokens(store)
     token = next((t for t in tokens if name in (t.label, t.id)), None)
@@ -139,12 +139,12 @@ def revoke_token(store: SqlStore, name: str, *, actor: str = "python") -> Token:
     return token
 
 
-def has_tokens(store: SqlStore) -> bool:  # also revoked ones
+def has_tokens(store: Store) -> bool:  # also revoked ones
     with store.transaction(write=False) as connection:
         return connection.execute(sa.select(table.c.id).limit(1)).first() is not None
 
 
-def find_token(store: SqlStore, text: str) -> Token | None:
+def find_token(store: Store, text: str) -> Token | None:
     """The token with this text, in whatever state."""
     match = _TOKEN.fullmatch(text)
     if match is None:
@@ -211,10 +211,11 @@ class RateLimit:
 class Access:
     """Callers by their tokens, which are remembered for a moment so that not every request asks the store."""
 
-    def __init__(self, store: SqlStore, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._settings, self._clock = store, settings, clock
         self._known: dict[bytes, tuple[Token, float]] = {}  # digest -> token, and until when it is not looked up again
         self._open_until = 0.0  # until then there were no tokens
+        self._ids, self._ids_until = set[str](), 0.0  # of all tokens, asked for while somebody guesses
         self._requests, self._failures = RateLimit(settings.rate, settings.burst), RateLimit(*FAILURES)
 
     async def identify(
@@ -229,12 +230,17 @@ class Access:
             return Caller(LOCAL, MANAGE)
         known, until = self._known.get(_digest(text), (None, 0.0))
         if until <= moment:
-            address = origin(connection.client.host if connection.client else "")
-            if known is None:  # it was never valid
-                _refuse_for(self._failures.take(address, 0))
+            address, named = origin(connection.client.host if connection.client else ""), _TOKEN.fullmatch(text)
+            own = f"{address} {named[1] if named else ''}"
+            if known is None and (seconds := self._failures.take(address, 0)):  # somebody there guesses
+                if self._ids_until <= moment:
+                    await run(self._list_ids)
+                is_there = named is not None and named[1] in self._ids
+                _refuse_for(self._failures.take(own, 0) if is_there else seconds)
             known = await run(lambda: find_token(self._store, text))
             if known is None:
                 self._failures.take(address)
+                self._failures.take(own)
             else:
                 if len(self._known) >= MOST_KNOWN:
                     self._known.clear()
@@ -244,6 +250,9 @@ class Access:
             raise _unauthenticated(f"the token is {state}; make a new one with: {HOW_TO}", error="invalid_token")
         _refuse_for(self._requests.take(known.id))
         return Caller(known.label, known.role, known.trial, known.id)
+
+    def _list_ids(self) -> None:
+        self._ids, self._ids_until = {token.id for token in list_tokens(self._store)}, self._clock() + TRUST
 
     def check_open(self) -> bool:
         """Ask the store whether there are no tokens."""

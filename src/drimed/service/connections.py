@@ -2,7 +2,8 @@
 
 A caller that sends half a request, byte by byte or not at all, would hold its connection for good. So the head of a
 request, its body and the reading of its answer have deadlines, and connections are limited for each address and in all.
-At a limit, the connection that has waited longest for the head of a request makes room for the new one.
+At a limit, the connection that has waited longest for a request makes room for the new one: for its head or, where
+nobody is known to have sent it, for its body.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SLOWEST = 8192  # bytes of a body for which its deadline moves by a second
 SWEEP = 0.5  # seconds between two checks of the deadlines
 OTHER_FILES = 200  # descriptors for the store, logs and libraries
 MOST_FILES = 65_536
+CALLER = "caller"  # in the state of a request: who sent it, once that is known
 BACKLOG = 256  # connections that wait to be accepted
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
@@ -61,34 +63,24 @@ class Door:
     def __init__(self, most: int, most_of_one: int, proxies: str = "") -> None:
         self.most, self.most_of_one, self._proxies = most, most_of_one, networks(proxies)
         self._origins: dict[GuardedProtocol, str] = {}
-        self._waiting: dict[GuardedProtocol, None] = {}  # for the head of a request, longest first
 
     def enter(self, connection: GuardedProtocol, address: str) -> bool:
         """Admit a new connection; an idle one may have to make room."""
         who = "" if self._is_proxy(address) else origin(address)  # a proxy speaks for many, and limits them itself
         crowded = who and list(self._origins.values()).count(who) >= self.most_of_one
         if crowded or len(self._origins) >= self.most:
-            same = (c for c in self._waiting if not crowded or self._origins[c] == who)
-            if (oldest := next(same, None)) is None:
+            same = (c for c, other in self._origins.items() if c.makes_room and (not crowded or other == who))
+            if (oldest := min(same, key=lambda c: c.changed, default=None)) is None:
                 log.warning("too many connections: one was refused")
                 return False
             log.warning("too many connections: one that waited was closed")
             oldest.turn_out(_FULL)
             self.leave(oldest)
         self._origins[connection] = who
-        self.note(connection, idle=True)
         return True
 
     def leave(self, connection: GuardedProtocol) -> None:
-        self._waiting.pop(connection, None)
         self._origins.pop(connection, None)
-
-    def note(self, connection: GuardedProtocol, *, idle: bool) -> None:
-        """Note whether a connection waits for a request."""
-        if not idle:
-            self._waiting.pop(connection, None)
-        elif connection in self._origins:
-            self._waiting.setdefault(connection)
 
     async def sweep(self) -> None:
         """Close what takes too long, for as long as the service runs."""
@@ -115,6 +107,7 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
 
     _door: Door | None = None
     _current: Any = None  # the request whose head came last
+    changed = 0.0  # when it began to wait for the head or the body of a request, or for nothing
     _since: float | None = None  # start of the head or the body; None: nothing is expected
     _received = 0  # bytes of this body
     _stalled: float | None = None  # since when the caller reads nothing of its answer
@@ -125,6 +118,7 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         self._door, self._since = self.app_state.get("door"), self.loop.time()
+        self.changed = self._since
         if self._door is not None and not self._door.enter(self, self.client[0] if self.client else ""):
             self.turn_out(_FULL)
 
@@ -144,10 +138,8 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
         self._received += len(data)
 
     def on_response_complete(self) -> None:
-        self._since = None
+        self._since, self.changed = None, self.loop.time()
         super().on_response_complete()
-        if self._door is not None and self._is_idle():
-            self._door.note(self, idle=True)
 
     def pause_writing(self) -> None:
         self._stalled = self.loop.time()
@@ -177,11 +169,14 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
             self.transport.write(answer)
             self.transport.close()
 
+    @property
+    def makes_room(self) -> bool:
+        """Whether it waits for the head of a request, or for the body of one without a known caller."""
+        return self._is_idle() or (self.cycle.more_body and CALLER not in self.cycle.scope["state"])
+
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
     def _notice_head(self, now: float) -> None:
         if self.cycle is not self._current:
-            self._current, self._since, self._received = self.cycle, now, 0
-            if self._door is not None and not self._is_idle():
-                self._door.note(self, idle=False)
+            self._current, self._since, self._received, self.changed = self.cycle, now, 0, now

@@ -23,8 +23,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drimed.errors import DrimedError, UnknownNameError
-from drimed.service import auth, problems
-from drimed.service.problems import Refusal, request_id
+from drimed.service import auth, refusals
+from drimed.service.refusals import Refusal, request_id
 from drimed.service.runtime import Author, Reply, Service
 from drimed.service.settings import FIELDS, REQUEST
 from drimed.trial.events import to_json
@@ -74,7 +74,7 @@ async def admit(request: Request, role: str) -> auth.Caller:
     trial = request.path_params.get("trial")
     caller.must(role, trial if trial is not None else caller.trial)
     if trial is not None and not TRIAL.fullmatch(trial):
-        raise problems.refusal(UnknownNameError("trial", trial[:100], ()))
+        raise refusals.refusal(UnknownNameError("trial", trial[:100], ()))
     return caller
 
 
@@ -122,7 +122,7 @@ def read_json(text: bytes) -> Any:
     >>> read_json(b'{"yield": NaN}')
     Traceback (most recent call last):
     ...
-    drimed.service.problems.Refusal: NaN is not JSON; leave out what is not known
+    drimed.service.refusals.Refusal: NaN is not JSON; leave out what is not known
     """
     try:
         data = json.loads(text.decode(), parse_constant=_constant, object_pairs_hook=_object)
@@ -184,7 +184,7 @@ def _checked(body: bytes, model: TypeAdapter[Any] | None) -> Any:
             model.validate_python(data)
         except ValidationError as error:
             errors = error.errors(include_url=False, include_input=False)
-            raise problems.invalid({**one, "loc": ("body", *one["loc"])} for one in errors) from None
+            raise refusals.invalid({**one, "loc": ("body", *one["loc"])} for one in errors) from None
     return data
 
 
@@ -210,9 +210,9 @@ class Guarded(APIRoute):
             try:
                 return await handle(strict)
             except RequestValidationError as error:
-                raise problems.invalid(error.errors()) from None
+                raise refusals.invalid(error.errors()) from None
             except DrimedError as error:
-                raise problems.refusal(error, None if writes else "query", request.path_params) from error
+                raise refusals.refusal(error, None if writes else "query", request.path_params) from error
 
         return handler
 
@@ -274,7 +274,7 @@ class Observed:
         except ClientDisconnect:
             status = status or GONE
         except asyncio.CancelledError:  # the service stops, and the time to finish is over
-            await refuse(problems.unavailable("the service is stopping; try again"))
+            await refuse(refusals.unavailable("the service is stopping; try again"))
         except Exception:
             log.exception("request failed", extra={FIELDS: {"request_id": own_id}})
             detail = f"internal error; the service's log has more under request id {own_id}"

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import math
+import os
+import signal
 import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from multiprocessing import get_context
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from prometheus_client import Counter
@@ -30,19 +35,19 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from starlette.requests import ClientDisconnect, HTTPConnection
 
-from drimed.errors import ConflictError, DrimedError, StoreError
-from drimed.numerics import compiled as kernel
+from drimed.errors import ConflictError, DrimedError, InputError, StoreError
 from drimed.records import LONGEST_KEY, Proof
 from drimed.reports.analysis import Analysis, analyse
 from drimed.service import auth
-from drimed.service.problems import Refusal, refusal, unavailable
+from drimed.service.refusals import Refusal, refusal, unavailable
 from drimed.service.settings import Settings
+from drimed.trial import queries
 from drimed.trial.events import now
 from drimed.trial.spec import TrialSpec
-from drimed.trial.sql_store import SqlStore
-from drimed.trial.sql_store import requests as answers
-from drimed.trial.store import open_store
-from drimed.trial.transaction import Transaction
+from drimed.trial.state import TrialState
+from drimed.trial.store import Store, open_store
+from drimed.trial.store import requests as answers
+from drimed.trial.transaction import Transaction, Write
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
@@ -53,9 +58,12 @@ FAILED = Counter(
 )
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
-READS, WRITES, DOOR, HEAVY, PARSING, PROOFS = "read", "write", "door", "heavy", "parse", "proof"
-THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1, PROOFS: 1}  # tokens, exports, large bodies and proofs at a time
+READS, WRITES, DOOR, HEAVY, PARSING, FILES, PROOFS = "read", "write", "door", "heavy", "parse", "file", "proof"
+# Tokens, exports, large bodies, files and proofs at a time.
+THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1, FILES: 1, PROOFS: 1}
+TAKEN = ("user", "plot", "block", "episode", "arm", "code", "propensity")  # of a decision, for good
 ANALYSES = 2  # analyses at a time
+MOST_TOGETHER = 64  # writes of one trial in one transaction: the first of them waits for the last
 MOST_TRIALS = 200  # in memory; the one that was not used for longest is read again
 PURGE_EVERY = 3600.0  # seconds
 NEWEST_ANSWERS = 100_000  # kept whatever the clock says: one that was set ahead makes all look old
@@ -66,6 +74,8 @@ MOST_ANALYSES, MOST_BYTES = 50, 400e6  # kept in memory; the newest one stays, h
 SHARE = 0.1  # of a core that analyses may take in the long run
 BURST = 5.0  # seconds of computing that analyses may take at once
 MOST_PROOFS = 16  # that run or wait
+STARTING = 120.0  # seconds that the process that reads files has to start on a busy machine
+NICENESS = 10  # of it: it makes room for requests
 GLANCE = 0.5  # seconds between two checks whether the caller is still there
 
 log = logging.getLogger(__name__)
@@ -130,11 +140,47 @@ class Author:
         row = vars(self) | {"time": now(), "status": reply.status, "answer": zlib.compress(reply.text, 1)}
         try:
             connection.execute(answers.insert(), row)
-        except IntegrityError:
-            raise ConflictError("another request with this Idempotency-Key is running; try again") from None
+        except IntegrityError as error:
+            raise ConflictError("another request with this Idempotency-Key is running; try again") from error
 
 
-def purge_answers(store: SqlStore, hours: float, newest: int = NEWEST_ANSWERS) -> int:
+@dataclass
+class Request:
+    """A write, with its author. `act` may be called more than once, and must change nothing but its transaction."""
+
+    act: Callable[[Transaction], Reply]
+    author: Author
+    large: bool = False
+    states: tuple[TrialState, TrialState] | None = None  # before and after it
+
+    def write(self) -> Write[Reply]:
+        def act(tx: Transaction) -> Reply:
+            before = tx.state
+            reply = self.act(tx)
+            self.states = before, tx.state
+            return reply
+
+        author = self.author
+        return Write(
+            act,
+            author.actor,
+            find=lambda ledger: author.find(ledger.connection),
+            keep=lambda ledger, reply: author.keep(ledger.connection, reply),
+            large=self.large,
+        )
+
+    def count(self, reply: Reply) -> None:
+        """Add it to the metrics."""
+        if reply.repeated:
+            REPEATED.inc()
+        elif self.states is not None:
+            before, after = self.states
+            DECISIONS.inc(after.counts.decisions - before.counts.decisions)
+            FAILED.inc(after.counts.failures - before.counts.failures)
+            OUTCOMES.inc(after.seq - before.seq if reply.tells else 0)
+
+
+def purge_answers(store: Store, hours: float, newest: int = NEWEST_ANSWERS) -> int:
     """Delete answers that are older than so many hours, but for the newest; returns how many."""
     before = (datetime.now(UTC) - timedelta(hours=hours)).isoformat(timespec="microseconds")
     purged = 0
@@ -153,37 +199,21 @@ def purge_answers(store: SqlStore, hours: float, newest: int = NEWEST_ANSWERS) -
 class Trials:
     """Trials by name, and writes that are done once however often they are requested; threads may share it."""
 
-    def __init__(self, store: SqlStore, anchors: Path | None = None) -> None:
+    def __init__(self, store: Store, anchors: Path | None = None) -> None:
         self.store = store
         self.open = lru_cache(MOST_TRIALS)(lambda name: Trial(name, store, anchors=anchors))
 
-    def write(self, name: str, act: Callable[[Transaction], Reply], author: Author) -> Reply:
-        """Change a trial: what `act` did and what it answered become durable together, or nothing does.
-
-        A slow decision is taken outside the store's lock, perhaps more than once: `act` must change nothing else.
-        """
-        before = after = None
-
-        def counted(tx: Transaction) -> Reply:
-            nonlocal before, after
-            before = tx.state
-            reply = act(tx)
-            after = tx.state
-            return reply
-
-        reply = self.open(name).decide(
-            counted,
-            actor=author.actor,
-            find=lambda ledger: author.find(ledger.connection),
-            keep=lambda ledger, reply: author.keep(ledger.connection, reply),
-        )
-        if reply.repeated:
-            REPEATED.inc()
-        elif before is not None and after is not None:
-            DECISIONS.inc(after.counts.decisions - before.counts.decisions)
-            FAILED.inc(after.counts.failures - before.counts.failures)
-            OUTCOMES.inc(after.seq - before.seq if reply.tells else 0)
-        return reply
+    def write(self, name: str, requests: Sequence[Request]) -> list[Reply | Exception]:
+        """Change a trial: what a request did and what it answered become durable together, or nothing does."""
+        trial = self.open(name)
+        replies = trial.commit_all([request.write() for request in requests])
+        for i, (request, reply) in enumerate(zip(requests, replies, strict=True)):
+            if isinstance(reply, Reply) and reply.repeated and not _is_of_log(trial, reply):
+                text = "the answer that is kept for this request is not what the log has: somebody changed the store"
+                replies[i] = ConflictError(f"{text}; use another Idempotency-Key, and verify the trial")
+            elif isinstance(reply, Reply):
+                request.count(reply)
+        return replies
 
     def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
         """Create a trial, once."""
@@ -203,6 +233,23 @@ class Trials:
             raise
 
 
+def _is_of_log(trial: Trial, reply: Reply) -> bool:
+    """Whether the decisions and the outcomes of a kept answer are those of the log."""
+    data = json.loads(reply.text) if reply.text.startswith(b"{") else {}
+    given = data["decisions"] if isinstance(data.get("decisions"), list) else []  # a status has their number
+    receipts = data.get("receipts", [data] if "result" in data else [])
+    with trial.reading() as (ledger, state):
+        known = {d.id: asdict(d) for d in queries.decisions(ledger, state, [d["id"] for d in given])}
+        histories = ledger.of_decisions([receipt["decision"] for receipt in receipts])
+    told = {n: [event.body.get("outcome") or {} for event in events] for n, events in histories.items()}
+    # What was blinded then may be open now.
+    taken = all(d.get(name) in (None, "", known.get(d["id"], {}).get(name)) for d in given for name in TAKEN)
+    return taken and all(
+        r["outcome"] is None or {"metrics": r["outcome"], "control": r["control"]} in told.get(r["decision"], ())
+        for r in receipts
+    )
+
+
 @dataclass(frozen=True)
 class Analysed:
     """An analysis, or the reason why there is none."""
@@ -215,7 +262,7 @@ class Analysed:
 class Analyses:
     """Analyses in the background, one for each state of a trial's log; no request waits long for it.
 
-    However often pages are loaded, analyses take a small share of a core; compiling kernels is not counted.
+    However often pages are loaded, analyses take a small share of a core.
     """
 
     def __init__(self, trials: Trials, clock: Callable[[], float] = time.monotonic) -> None:
@@ -266,7 +313,7 @@ class Analyses:
             del self._tasks[name]
 
     def _analyse(self, name: str, hash: str) -> tuple[Analysed, float]:
-        start, compiled = time.thread_time(), kernel.spent()
+        start = time.thread_time()
         done = self._done.get(name)
         before = done.analysis.data if done is not None and done.analysis is not None else None
         try:
@@ -279,7 +326,70 @@ class Analyses:
             else:
                 log.error("trial %s cannot be analysed", name, exc_info=error)
             analysed = Analysed(hash, None, failure)
-        return analysed, time.thread_time() - start - kernel.spent().since(compiled).processor
+        return analysed, time.thread_time() - start
+
+
+class Reader:
+    """A process that reads files: one that takes too long is killed, and nothing else waits for it.
+
+    It starts when it is needed. One thread at a time may use it, and any thread may close it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._process: SpawnProcess | None = None
+        self._pipe: Pipe | None = None
+
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """The result of a function of a module; InputError if it takes too long or too much memory."""
+        try:
+            pipe = self._pipe if self._pipe is not None else self._start()
+            pipe.send((work, arguments))
+            if not pipe.poll(self.seconds):
+                raise InputError(f"it took more than {self.seconds:g} s to read this; send it as CSV, or in parts")
+            answer: T | DrimedError = pipe.recv()
+        except (EOFError, OSError):
+            self.close()
+            log.error("the process that reads files has died")
+            raise InputError("this could not be read: the process that did it died; send it in parts") from None
+        except InputError:
+            self.close()
+            raise
+        if isinstance(answer, DrimedError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        process, self._process, self._pipe = self._process, None, None
+        if process is not None:
+            process.kill()
+            process.join()
+
+    def _start(self) -> Pipe:
+        context = get_context("spawn")
+        pipe, other = context.Pipe()
+        process = context.Process(target=_serve, args=(other,), name="reader", daemon=True)
+        process.start()
+        self._process = process
+        other.close()  # so that either end notices when the other one dies
+        if not pipe.poll(STARTING) or pipe.recv() is not None:
+            raise EOFError
+        self._pipe = pipe
+        return pipe
+
+
+def _serve(pipe: Pipe) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service says when it is over
+    os.nice(NICENESS)
+    pipe.send(None)
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            work, arguments = pipe.recv()
+            try:
+                answer = work(*arguments)
+            except DrimedError as error:
+                answer = error
+            pipe.send(answer)
 
 
 class _Abandoned(BaseException):
@@ -297,8 +407,10 @@ class Service:
         self.access, self.analyses = auth.Access(self.store, settings), Analyses(self.trials)
         self.stopping = False
         self._pools = {name: ThreadPoolExecutor(size, name) for name, size in sizes.items()}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._waiting = dict[str, list[tuple[Request, asyncio.Future[Reply]]]]()  # trial -> writes whose turn comes
+        self._writers = set[asyncio.Task[None]]()
         self._proof_turn, self._proofs = asyncio.Lock(), 0
+        self._reader = Reader(settings.reading)
 
     async def run(self, work: Callable[[], T], pool: str = READS) -> T:
         """Work in a thread; the text of a store's error is for the log, not for callers."""
@@ -311,17 +423,48 @@ class Service:
         """Read a trial as it stands now."""
         return await self.run(lambda: look(self.trials.open(trial)))
 
-    async def parse(self, work: Callable[[], T]) -> T:
+    async def parse(self, work: Callable[..., T], *arguments: Any) -> T:
         """Read a large body: one at a time, beside everything else."""
-        return await self.run(work, PARSING)
+        return await self.run(lambda: work(*arguments), PARSING)
 
-    async def write(self, trial: str, act: Callable[[Transaction], Reply], author: Author) -> Reply:
-        """Change a trial. Writers of one trial take turns here already, so that waiting ones fill no threads."""
-        turn = self._turns.get(trial)
-        if turn is None:
-            turn = self._turns[trial] = asyncio.Lock()
-        async with turn:
-            return await self.run(lambda: self.trials.write(trial, act, author), WRITES)
+    async def parse_file(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Read a file that may be made to harm, in a process of its own; `work` is a function of a module."""
+        return await self.run(lambda: self._reader.run(work, *arguments), FILES)
+
+    async def write(
+        self, trial: str, act: Callable[[Transaction], Reply], author: Author, *, large: bool = False
+    ) -> Reply:
+        """Change a trial. Requests that come while others are written wait, and are written together."""
+        waiting = self._waiting.get(trial)
+        if waiting is None:
+            waiting = self._waiting[trial] = []
+            self._writers.add(writer := asyncio.create_task(self._write(trial, waiting)))
+            writer.add_done_callback(self._writers.discard)
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        waiting.append((Request(act, author, large), reply))
+        return await reply
+
+    async def _write(self, trial: str, waiting: list[tuple[Request, asyncio.Future[Reply]]]) -> None:
+        """Write what waits until nothing does."""
+        while waiting:
+            # A large one is alone, so that its answer is sent before the next one is taken.
+            large = (at for at, (request, _) in enumerate(waiting) if request.large)
+            count = max(1, min(MOST_TOGETHER, next(large, len(waiting))))
+            some = [(request, reply) for request, reply in waiting[:count] if not reply.cancelled()]
+            del waiting[:count]
+            requests = [request for request, _ in some]
+            try:
+                answers = await self.run(lambda: self.trials.write(trial, requests), WRITES)  # noqa: B023
+            except Exception as error:
+                answers = [error] * len(some)
+            for (_, reply), answer in zip(some, answers, strict=True):
+                if reply.cancelled():
+                    continue
+                if isinstance(answer, Reply):
+                    reply.set_result(answer)
+                else:
+                    reply.set_exception(refusal(answer) if isinstance(answer, StoreError) else answer)
+        del self._waiting[trial]
 
     async def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
         return await self.run(lambda: self.trials.create(spec, act, author), WRITES)
@@ -374,6 +517,7 @@ class Service:
         """Finish running work, without waiting for a turn in the store, and close everything."""
         self.stopping = True
         self.store.stop_waiting()
+        self._reader.close()
         self.analyses.close()
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)

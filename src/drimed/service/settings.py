@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from drimed.errors import ConfigError, UnknownNameError
-from drimed.trial.store import DEFAULT
+from drimed.records import DEFAULT_STORE
 
 PREFIX = "DRIMED_"
 FIELDS = "drimed_fields"  # attribute of a log record: what is logged beside its message
@@ -42,12 +42,14 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    store: str = DEFAULT  # a SQLite file or postgresql://...
+    store: str = DEFAULT_STORE  # a SQLite file or postgresql://...
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     workers: Annotated[int, Field(ge=1, le=64)] = 1  # processes
     threads: Annotated[int, Field(ge=1, le=64)] = 8  # for reads in each process, and as many for writes
     largest_body: Annotated[int, Field(ge=1024, le=2**30)] = 4 * 1024 * 1024  # bytes
+    largest_sheet: Annotated[int, Field(ge=1000, le=10**7)] = 200_000  # cells
+    reading: Annotated[float, Field(gt=0, le=600)] = 20.0  # seconds for one workbook or trial file
     rate: Annotated[float, Field(ge=0, le=1e9)] = 100.0  # requests a second of one token in one process; 0: no limit
     burst: Annotated[int, Field(ge=1, le=10**9)] = 200  # requests at once
     keep_answers: Annotated[float, Field(ge=0.01, le=1e6)] = 72.0  # hours that answers to idempotency keys are kept

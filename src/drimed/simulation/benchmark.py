@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 
 from drimed.errors import ConfigError, UnknownNameError
 from drimed.models.offer import Shape
-from drimed.numerics.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray, check_settings
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.registry import PolicySpec
 from drimed.simulation.instances import (
@@ -27,7 +27,6 @@ from drimed.simulation.instances import (
     authors_instance,
     draw_instance,
     end_of_optimism,
-    mixed_control,
     quantile_control,
 )
 from drimed.simulation.runner import LOOK, Run, RunRecord
@@ -56,56 +55,32 @@ class PaperScenario(Scenario):
     # end-of-optimism family for each seed
     instances: str = "authors"
     shape: Shape = PAPER_SHAPE  # of random instances
-    theta_norm: float = 1.0  # of random instances
-    control: str = "quantile"  # or "mixed": a lottery over all arms
     quantile: float = 0.5  # of the control's arm among each user's arms
     judged_by: str = "preferences"
     setting: Setting = field(default_factory=Setting)
 
     def __post_init__(self) -> None:
-        if self.instances not in FAMILIES:
-            raise ConfigError(f"instances must be one of {FAMILIES}, got {self.instances!r}")
-        if self.control not in ("quantile", "mixed"):
-            raise ConfigError(f"control must be 'quantile' or 'mixed', got {self.control!r}")
-        if not isinstance(self.setting.drift, str):
-            raise ConfigError("a scenario is plain data: name its drift; pass a function to World instead")
+        check_settings(self, {"instances": FAMILIES})
 
     @property
     def drift(self) -> str:
-        """The name of the drift."""
-        return str(self.setting.drift)
+        return self.setting.drift
 
     def under(self, drift: str) -> Self:
-        """The same with another drift."""
         return replace(self, setting=replace(self.setting, drift=drift))
 
     def lasting(self, episodes: int) -> Self:
-        """The same for so many episodes."""
         return replace(self, setting=replace(self.setting, episodes=episodes))
 
     def world(self, seeds: Sequence[int]) -> World:
-        """A world for each seed."""
         if self.instances == "authors":
             instances = [authors_instance()]
         elif self.instances == "lonely":
             instances = [end_of_optimism(s) for s in seeds]
         else:
-            instances = [draw_instance(s, self.shape, theta_norm=self.theta_norm) for s in seeds]
-        if self.control == "mixed":
-            controls = [mixed_control(i, s) for i, s in zip(instances, seeds, strict=False)]
-        else:
-            controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
+            instances = [draw_instance(s, self.shape) for s in seeds]
+        controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
         return World(instances=instances, seeds=seeds, controls=controls, setting=self.setting)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One scenario of a suite, as it stands in tables: every policy is run in each."""
-
-    label: str  # the drift, or what was varied
-    scenario: Scenario
-    axis: str = ""  # of `scaling`: what is varied,
-    value: float = 0.0  # and to what
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +90,7 @@ class Suite:
     id: str
     about: str
     policies: str
-    scenario: Scenario
-    special: tuple[Cell, ...]  # instead of one cell per drift, where there are any
-    drifts: tuple[str, ...]  # or the labels of cells of its own
+    cells: dict[str, Scenario]  # by drift, or by a name of their own: every policy is run in each
     instances: int = 64
     episodes: int = 1000
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
@@ -134,46 +107,26 @@ class Benchmark:
     instance_seed: int
     episodes: int
     tolerance: Tolerance
-    changes: Mapping[str, Any] = field(default_factory=dict)  # settings of fields that differ from the suite's
 
     def __post_init__(self) -> None:
-        for name in ("instances", "episodes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.instance_seed < 0:
-            raise ConfigError(f"instance-seed must be at least 0, got {self.instance_seed}")
-        choices = [*DRIFTS, *(cell.label for cell in self.suite.special)]
+        check_settings(self, count=("instances", "episodes"), not_negative=("instance_seed",))
         for drift in self.drifts:
-            if drift not in choices:
-                raise UnknownNameError("drift" if drift not in self.suite.drifts else "cell", drift, choices)
-        if self.changes and not isinstance(self.suite.scenario, FieldSetting):
-            raise ConfigError(f"suite {self.suite.id} has no {min(self.changes)} to choose; `field` has")
-        if not self.cells:
-            raise ConfigError(f"suite {self.suite.id} has no cell under {', '.join(self.drifts)}")
+            if drift not in self.suite.cells:
+                raise UnknownNameError(f"drift or cell of suite {self.suite.id}", drift, self.suite.cells)
         if twice := [text for text, count in Counter(spec.text for spec in self.specs).items() if count > 1]:
             raise ConfigError(f"policy {twice[0]!r} is listed twice")
 
     @property
-    def cells(self) -> list[Cell]:
-        """The scenarios; where the number of episodes is varied, it stays as it is."""
-        suite = self.suite
-        cells = suite.special or [Cell(label=d, scenario=suite.scenario.under(d)) for d in self.drifts]
-        chosen = [c for c in cells if c.label in self.drifts or c.scenario.drift in self.drifts]
-        return [c if c.axis == "L" else replace(c, scenario=self._sized(c.scenario)) for c in chosen]
-
-    def _sized(self, scenario: Scenario) -> Scenario:
-        if isinstance(scenario, FieldSetting):
-            scenario = replace(scenario, **self.changes)
-        return scenario.lasting(self.episodes)
+    def cells(self) -> dict[str, Scenario]:
+        """The scenarios, for as many episodes as were asked for."""
+        return {label: self.suite.cells[label].lasting(self.episodes) for label in self.drifts}
 
     def plan(self) -> dict[tuple[str, str], Run]:
         """(cell label, policy): the run."""
         seeds = tuple(range(self.instance_seed, self.instance_seed + self.instances))
         return {
-            (cell.label, spec.text): Run(
-                policy=spec.text, scenario=cell.scenario, tolerance=self.tolerance, seeds=seeds
-            )
-            for cell, spec in product(self.cells, self.specs)
+            (cell, spec.text): Run(policy=spec.text, scenario=scenario, tolerance=self.tolerance, seeds=seeds)
+            for (cell, scenario), spec in product(self.cells.items(), self.specs)
         }
 
 
@@ -184,11 +137,10 @@ class Measured:
     bench: Benchmark
     records: dict[tuple[str, str], RunRecord]  # (cell label, policy text)
 
-    def record(self, cell: Cell, spec: PolicySpec) -> RunRecord:
-        """One policy in one cell."""
-        return self.records[cell.label, spec.text]
+    def record(self, cell: str, spec: PolicySpec) -> RunRecord:
+        return self.records[cell, spec.text]
 
-    def mean_regret(self, cell: Cell, spec: PolicySpec) -> float:
+    def mean_regret(self, cell: str, spec: PolicySpec) -> float:
         """True regret, averaged over the instances; large enough to take a logarithm of."""
         return max(float(self.record(cell, spec).total("regret").mean()), SMALLEST_REGRET)
 
@@ -196,7 +148,7 @@ class Measured:
         """The geometric mean of the policy's mean regrets."""
         return geometric_mean(self.mean_regret(cell, spec) for cell in self.bench.cells)
 
-    def row(self, cell: Cell, spec: PolicySpec) -> dict[str, Any]:
+    def row(self, cell: str, spec: PolicySpec) -> dict[str, Any]:
         """The numbers of one policy in one cell."""
         record = self.record(cell, spec)
         regret = record.total("regret")
@@ -206,14 +158,13 @@ class Measured:
             count = record.total(f"violations.safe.{kind}")
             return None if np.isnan(count).any() else float((count > 0).mean())
 
-        error = record.total("parameter_error").mean() if "parameter_error" in record.curves else np.nan
         expected = record.rate("violations.safe.expected")
         return {
             "suite": self.bench.suite.id,
-            "cell": cell.label,
+            "cell": cell,
             "policy": spec.text,
             **spec.parts(),
-            "drift": cell.scenario.drift,
+            "drift": self.bench.cells[cell].drift,
             "regret_mean": float(regret.mean()),
             "regret_median": float(np.median(regret)),
             "regret_q95": float(np.quantile(regret, 0.95)),
@@ -223,7 +174,6 @@ class Measured:
             "runs_with_a_violation": share("realised"),
             "runs_with_an_expected_violation": share("expected"),
             "shortfall": float(record.total("shortfall").mean()),
-            "parameter_error": None if np.isnan(error) else float(error),
             "microseconds_per_decision": record.microseconds_per_decision,
             "instances": len(regret),
             **by_season(record),
@@ -235,36 +185,21 @@ class Measured:
         for cell, spec in product(self.bench.cells, self.bench.specs):
             if spec is not reference:
                 gap = self.record(cell, spec).total("regret") - self.record(cell, reference).total("regret")
-                names = {"cell": cell.label, "policy": spec.text, "minus": reference.text}
+                names = {"cell": cell, "policy": spec.text, "minus": reference.text}
                 rows.append({**names, "mean": float(gap.mean()), "ci": _interval(gap)})
         return rows
 
     def ratios(self) -> list[dict[str, Any]]:
         """Mean regret over the smallest of each cell: the geometric mean over cells with some regret, best first."""
-        specs, cells = self.bench.specs, self.bench.cells
-        best = {cell.label: min(self.mean_regret(cell, spec) for spec in specs) for cell in cells}
-        cells = [cell for cell in cells if best[cell.label] > SMALLEST_REGRET] or cells
+        specs, cells = self.bench.specs, list(self.bench.cells)
+        best = {cell: min(self.mean_regret(cell, spec) for spec in specs) for cell in cells}
+        cells = [cell for cell in cells if best[cell] > SMALLEST_REGRET] or cells
         rows = []
         for spec in specs:
-            ratios = [self.mean_regret(cell, spec) / best[cell.label] for cell in cells]
+            ratios = [self.mean_regret(cell, spec) / best[cell] for cell in cells]
             names = {"policy": spec.text, **spec.parts()}
             rows.append({**names, "geometric_mean": geometric_mean(ratios), "worst": max(ratios)})
         return sorted(rows, key=lambda r: float(r["geometric_mean"]))
-
-    def growth(self) -> list[dict[str, Any]]:
-        """The exponent of each policy's regret in each size that was varied, by least squares on logarithms."""
-        rows = []
-        for axis, cells in self.by_axis().items():
-            for spec in self.bench.specs:
-                x = np.log([cell.value for cell in cells])
-                y = np.log([self.mean_regret(cell, spec) for cell in cells])
-                rows.append({"axis": axis, "policy": spec.text, "exponent": float(np.polyfit(x, y, 1)[0])})
-        return rows
-
-    def by_axis(self) -> dict[str, list[Cell]]:
-        """The cells in which a size was varied, for each size."""
-        varied = [cell for cell in self.bench.cells if cell.axis]
-        return {axis: [cell for cell in varied if cell.axis == axis] for axis in dict.fromkeys(c.axis for c in varied)}
 
 
 def by_season(record: RunRecord) -> dict[str, Any]:
@@ -319,50 +254,30 @@ def _interval(values: FloatArray) -> list[float]:
     return [float(low), float(high)]
 
 
-def _paper(*, scenario: Any = None, vary: Any = None, drifts: Any = DRIFTS) -> dict[str, Any]:
-    """The scenarios of a suite of the paper's worlds; `vary` changes one size at a time."""
+def _paper(*, scenario: Any = None) -> dict[str, Scenario]:
+    """The paper's worlds, under each drift."""
     fields = {"instances": "random"} | (scenario or {})
     shape, setting = Shape(**fields.pop("shape", asdict(PAPER_SHAPE))), Setting(**fields.pop("setting", {}))
-    base = PaperScenario(shape=shape, setting=setting, **fields)
-
-    def varied(axis: str, value: float) -> PaperScenario:
-        if axis == "L":
-            return base.lasting(int(value))
-        if axis == "d":
-            return replace(base, shape=replace(base.shape, d=int(value), K=20))
-        if axis == "drift":
-            return replace(base, setting=replace(base.setting, magnitude=float(value)))
-        return replace(base, theta_norm=value)
-
-    cells = [
-        Cell(label=f"{axis} = {value:g}", scenario=varied(axis, value), axis=axis, value=value)
-        for axis, values in (vary or {}).items()
-        for value in values
-    ]
-    return {"scenario": base, "special": tuple(cells), "drifts": tuple(drifts)}
+    whole = PaperScenario(shape=shape, setting=setting, **fields)
+    return {drift: whole.under(drift) for drift in DRIFTS}
 
 
-def _field(*, cells: Any, floor: float) -> dict[str, Any]:
-    """Of fields: each cell changes some sizes, and all of them keep the control."""
-    made = []
-    for label, sizes in cells.items():
-        sizes = {"floor": floor} | sizes | {"deviations": Deviations(**sizes.get("deviations", {}))}
-        made.append(Cell(label=label, scenario=FieldSetting(**sizes)))
-    return {"scenario": made[0].scenario, "special": tuple(made), "drifts": tuple(cells)}
+def _field(*, cells: Any, floor: float) -> dict[str, Scenario]:
+    """Fields: each cell changes some sizes, and all of them keep the control."""
+    deviations = {label: Deviations(**sizes.get("deviations", {})) for label, sizes in cells.items()}
+    return {c: FieldSetting(**{"floor": floor} | sizes | {"deviations": deviations[c]}) for c, sizes in cells.items()}
 
 
-def _mhealth(*, cells: Any) -> dict[str, Any]:
-    """Of mobile health: a setting for each cell."""
-    made = tuple(Cell(label=label, scenario=HealthSetting(kind=label)) for label in cells)
-    return {"scenario": made[0].scenario, "special": made, "drifts": tuple(cells)}
+def _mhealth(*, cells: Any) -> dict[str, Scenario]:
+    return {label: HealthSetting(kind=label) for label in cells}
 
 
 def _suite(id: str, *, world: str = "paper", policies: str = "everything", **row: Any) -> Suite:
     own: dict[str, Any] = {f: row.pop(f) for f in ("about", "instances", "episodes") if f in row}
     if "tolerance" in row:
         own["tolerance"] = Tolerance(**row.pop("tolerance"))
-    worlds: dict[str, Callable[..., dict[str, Any]]] = {"paper": _paper, "field": _field, "mhealth": _mhealth}
-    return Suite(id=id, policies=",".join(_TABLE["policies"][policies]), **own, **worlds[world](**row))
+    worlds: dict[str, Callable[..., dict[str, Scenario]]] = {"paper": _paper, "field": _field, "mhealth": _mhealth}
+    return Suite(id=id, policies=",".join(_TABLE["policies"][policies]), **own, cells=worlds[world](**row))
 
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """Many simulations over many cores or machines, each result stored as soon as it is finished.
 
-An interrupted sweep continues where it stopped, and a worker that dies costs time, not results: every task is a pure
-function of its description and can be repeated. Neither processes nor a cluster change a result. A cluster is a
+An interrupted sweep continues where it stopped: every task is a pure function of its description and can be repeated,
+as the scheduler of a cluster does where a worker dies. Neither processes nor a cluster change a result. A cluster is a
 running Dask scheduler, reached through joblib; its workers need the same version of drimed.
 """
 
@@ -24,10 +24,10 @@ import drimed
 from drimed.errors import ConfigError, InputError, MissingExtraError
 
 BATCHES_PER_PROCESS = 4  # at least: with fewer and larger ones some processes would wait for the last
-MOST_ATTEMPTS = 5  # pools that may lose a worker before it is no accident any more
 SCHEDULER_TIMEOUT = 20  # seconds
+SEAL = "seal"  # beside the arrays of a stored result
 # Every other source file of the package can change a result.
-FRONT_ENDS = ("cli", "client.py", "service", "reports", "simulation/results_page.py", "rehearsal/page.py")
+FRONT_ENDS = ("cli", "client.py", "service", "reports", "rehearsal/page.py")
 
 
 @dataclass(frozen=True)
@@ -185,19 +185,31 @@ def _batches(tasks: Mapping[str, Task[R]], fewest: int) -> list[dict[str, Task[R
 
 
 def save(record: Record, path: Path) -> None:
-    """Write atomically: a reader finds the whole file or none."""
-    part = path.with_suffix(f".{os.getpid()}.part")
+    """Write atomically: a reader finds the whole file or none. The result belongs to this name."""
+    part, arrays = path.with_suffix(f".{os.getpid()}.part"), record.arrays()
     with part.open("wb") as f:
-        np.savez_compressed(f, allow_pickle=False, **record.arrays())
+        np.savez_compressed(f, allow_pickle=False, **arrays, **{SEAL: _seal(path, arrays)})
     part.replace(path)
+
+
+def _seal(path: Path, arrays: Mapping[str, Any]) -> str:
+    """Fingerprint of a result under its name."""
+    digest = hashlib.sha256(path.stem.encode())
+    for name, value in sorted(arrays.items()):
+        array = np.asarray(value)
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def load(kind: type[R], path: Path) -> R:
     """Read what `save` wrote."""
     try:
-        with np.load(path, allow_pickle=False) as f:
-            return kind.from_arrays({name: f[name] if f[name].ndim else f[name].item() for name in f.files})
-    except (OSError, KeyError, ValueError, EOFError, TypeError) as error:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as f:
+            arrays = {name: f[name] for name in f.files}
+        if str(arrays.pop(SEAL)) != _seal(path, arrays):
+            raise ValueError("it is another one, or was changed")
+        return kind.from_arrays({name: array if array.ndim else array.item() for name, array in arrays.items()})
+    except Exception as error:  # whatever is wrong with a file that was damaged
         raise InputError(f"{path} is not a stored result ({error}); delete it and run again") from error
 
 
@@ -214,28 +226,19 @@ def code_digest() -> str:
 
 
 def _compute(todo: list[dict[str, Task[R]]], processes: int, cluster: str | None) -> Iterator[tuple[str, R]]:
-    """Keys and records, in the order in which they are finished; a batch of a worker that dies is repeated."""
+    """Keys and records, in the order in which they are finished."""
     if cluster is None and min(processes, len(todo)) <= 1:
         for batch in todo:
             yield from _run(batch)
         return
     try:
         from joblib import Parallel, delayed
-        from joblib.externals.loky.process_executor import TerminatedWorkerError
     except ImportError as error:
         raise MissingExtraError("joblib", "sim") from error
-    left = {min(batch): batch for batch in todo}
-    for attempt in range(MOST_ATTEMPTS):
-        try:
-            with _backend(cluster, min(processes, len(left))):
-                run = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
-                for records in run(delayed(_run)(batch) for batch in list(left.values())):
-                    del left[min(key for key, _ in records)]
-                    yield from records
-            return
-        except TerminatedWorkerError:
-            if attempt == MOST_ATTEMPTS - 1:
-                raise
+    with _backend(cluster, min(processes, len(todo))):
+        run = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
+        for records in run(delayed(_run)(batch) for batch in todo):
+            yield from records
 
 
 def _run(batch: Mapping[str, Task[R]]) -> list[tuple[str, R]]:

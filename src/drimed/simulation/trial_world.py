@@ -10,17 +10,17 @@ Shapes: S seeds, L seasons, n plots of a season, G sites, K arms, M metrics, c c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
+from scipy.special import ndtr, pdtrik
 
 from drimed import streams
-from drimed.errors import ConfigError
 from drimed.models.offer import Floor, Offer, Outcome, Shape, Unit
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings, pick
 from drimed.simulation.worlds import Scenario, Stage
 
 RANGE = 100.0  # the range that a trialist would declare for a metric; learners are told outcomes in units of it
@@ -32,6 +32,7 @@ BASELINE = (2.0, -2.0, 3.0)
 BUMPS, STEPS = 8, 4  # of the nonlinear baseline
 WIDTH = 0.4  # of a bump
 WEARS_OFF, WOBBLE = 6.0, 0.2
+LEAST_COUNT = 1e-6  # mean of a count that would be negative
 
 
 @final
@@ -55,31 +56,9 @@ class TrialSetting:
     fading: FloatArray  # (K, M), of arms' effects, for each season
     bounds: FloatArray  # (M, 2), of outcomes; infinite: none
     correlation: float  # between the noise of any two metrics of a plot
-    drift: float = 0.0  # of contexts, for each season, in spreads
     delay: int = 0  # seasons until outcomes are told
     dropout: float = 0.0  # share of outcomes that never come
-
-
-@dataclass(frozen=True)
-class Past:
-    """Measured outcomes of earlier seasons, from which seasons are drawn again: Y seasons, G' sites."""
-
-    seasons: tuple[str, ...]
-    sites: tuple[str, ...]
-    mean: FloatArray  # (Y, G', K, M), of all plots; filled in where nothing was measured
-    measured: BoolArray  # (Y, G', K, M)
-    repeats: FloatArray  # (R, M), residuals of plots of one arm at one site in one season from their mean
-
-    @property
-    def present(self) -> BoolArray:
-        """Whether anything was measured: (Y, G')."""
-        return np.asarray(self.measured.any((-2, -1)))
-
-    @cached_property
-    def lasting(self) -> FloatArray:
-        """The mean of each arm at each site over the seasons it was there: (G', K, M)."""
-        present = self.present[..., None, None]
-        return np.asarray((self.mean * present).sum(0) / present.sum(0))
+    kinds: tuple[str, ...] = ()  # of the metrics: number, yes/no, count, score; (): numbers
 
 
 class Response(NamedTuple):
@@ -103,13 +82,17 @@ class TrialWorld:
     references: Sequence[int] = ()  # arms without random effects of their own: others differ from them
     on_level: BoolArray | None = None  # (c,), covariates with a slope on the level,
     on_effects: BoolArray | None = None  # (c,), and on arms' effects
-    past: Past | None = None
+    site_levels: Mapping[str, FloatArray] = field(default_factory=dict)  # (M,), of sites that are known; else drawn
 
     def means(self, season: int, covariates: FloatArray | None = None) -> FloatArray:
         """Mean outcome of each arm in each plot, in an average season like this one: (S, n, K, M)."""
         s = self.setting
         lasting = self.lasting[:, self.site[season]] + s.trend * season + s.fading * season
-        return lasting + self.of_covariates(covariates, lasting.shape[:-2])
+        means = lasting + self.of_covariates(covariates, lasting.shape[:-2])
+        for m, kind in enumerate(s.kinds):  # no mean is impossible
+            if kind in ("yes/no", "count"):
+                means[..., m] = np.clip(means[..., m], 0.0, 1.0 if kind == "yes/no" else np.inf)
+        return means
 
     def respond(self, season: int, action: IntArray, means: FloatArray, control: IntArray) -> Response:
         """Outcomes of these arms (S, n), and of control arms (n,) beside them."""
@@ -123,19 +106,33 @@ class TrialWorld:
             n = action.shape[1]
             drawn = [streams.uniforms(int(i), f"dropout {season}", 0, n, 1)[:, 0] for i in self.seeds]
             observed = np.stack(drawn) >= self.setting.dropout
-        return Response(np.clip(y + own, low, high), np.clip(y0 + beside, low, high), observed)
+        y, y0 = (self._outcomes(mean, noise) for mean, noise in ((y, own), (y0, beside)))
+        return Response(np.clip(y, low, high), np.clip(y0, low, high), observed)
+
+    def _outcomes(self, mean: FloatArray, noise: FloatArray) -> FloatArray:
+        """Outcomes with these means (..., M): of other kinds than numbers the noise only says how lucky they are."""
+        y = mean + noise
+        for m, kind in enumerate(self.setting.kinds):
+            lucky = ndtr(noise[..., m] / self.setting.noise[m])
+            if kind == "yes/no":
+                y[..., m] = lucky > 1 - mean[..., m]
+            elif kind == "count":
+                y[..., m] = np.ceil(np.maximum(pdtrik(lucky, np.maximum(mean[..., m], LEAST_COUNT)), 0.0))
+            elif kind == "score":
+                y[..., m] = np.round(y[..., m])
+        return y
 
     @cached_property
     def lasting(self) -> FloatArray:
         """Mean outcome of each arm at each site in the first season, without covariates: (S, G, K, M)."""
-        if self.past is not None:
-            return self.past.lasting[self._past_sites]
         s, (K, _), G = self.setting, self.setting.effects.shape, len(self.sites)
         arm = self._normal("arms", s.spread, K)
         site = self._normal("sites", s.site, G)[:, :, None, :]
         both = self._normal("sites and arms", s.site_arm, G, K)
         arm[:, list(self.references)] = 0.0
         both[:, :, list(self.references)] = 0.0
+        for name, level in self.site_levels.items():
+            site[:, [i for i, own in enumerate(self.sites) if own == name]] = level
         return s.level + s.effects + arm[:, None] + site + both
 
     @cached_property
@@ -164,7 +161,7 @@ class TrialWorld:
 
     def of_covariates(self, z: FloatArray | None, lead: tuple[int, ...]) -> FloatArray:
         """Contribution of standardised covariates (..., c): (S, n, K, M), or () without any."""
-        if z is None or self.past is not None:  # what was measured has it in it
+        if z is None:
             return np.zeros(())
         level, arm = self.slopes
         z = np.broadcast_to(z, (*lead, z.shape[-1]))
@@ -173,10 +170,6 @@ class TrialWorld:
     def noise(self, season: int) -> tuple[FloatArray, FloatArray]:
         """Of each plot, and of a control plot beside it: (S, n, M) twice."""
         s, n, M = self.setting, len(self.site[season]), len(self.setting.noise)
-        if self.past is not None:
-            left = self.past.repeats if len(self.past.repeats) else np.zeros((1, M))
-            at = per_seed(self.seeds, f"noise {season}", lambda rng: rng.integers(len(left), size=(2, n)))
-            return left[at[:, 0]], left[at[:, 1]]
         z = per_seed(self.seeds, f"noise {season}", lambda rng: rng.standard_normal((2, n, M + 1)))
         own, shared = (1.0, 0.0) if M == 1 else (np.sqrt(1 - s.correlation), np.sqrt(s.correlation))
         noise = s.noise * (own * z[..., :M] + shared * z[..., M:])
@@ -185,30 +178,9 @@ class TrialWorld:
     def _of_season(self, season: int) -> FloatArray:
         """Effects of a season in each plot: (S, n, K, M)."""
         at = self.site[season]
-        if self.past is not None:
-            # Seasons of the past in random order: for each site the first in which it was there counts.
-            order, site = self._past_order[:, season], self._past_sites[:, at]  # (S, Y), (S, n)
-            present = self.past.present[order[:, None, :], site[..., None]]  # (S, n, Y)
-            year = np.take_along_axis(order[:, None, :], present.argmax(-1)[..., None], -1)[..., 0]
-            return np.asarray(self.past.mean[year, site] - self.past.lasting[site])
         level, arm = self.season_effects
         block = self.block_effects[:, season, self.block[season], at]
         return np.asarray(level[:, season, None, None, :] + block[..., None, :] + arm[:, season, None, :, :])
-
-    @cached_property
-    def _past_sites(self) -> IntArray:
-        """The site of the past that each site is: the one of its name, or any: (S, G)."""
-        past = [] if self.past is None else list(self.past.sites)
-        drawn = per_seed(self.seeds, "past sites", lambda rng: rng.integers(len(past), size=len(self.sites)))
-        named = np.array([past.index(n) if n in past else -1 for n in self.sites])
-        return np.where(named >= 0, named, drawn).astype(np.intp)
-
-    @cached_property
-    def _past_order(self) -> IntArray:
-        """(S, L, Y)."""
-        Y, L = 0 if self.past is None else len(self.past.seasons), self.setting.seasons
-        order = per_seed(self.seeds, "past seasons", lambda rng: np.stack([rng.permutation(Y) for _ in range(L)]))
-        return order.astype(np.intp)
 
     def _normal(self, name: str, sd: FloatArray, *shape: int) -> FloatArray:
         if not sd.any():
@@ -228,11 +200,6 @@ class Deviations:
     arm: float = 8.0
     site_arm: float = 5.0
     season_arm: float = 5.0
-
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            if not 0 <= getattr(self, f.name) < np.inf:
-                raise ConfigError(f"{f.name} must be a standard deviation, got {getattr(self, f.name)}")
 
 
 @final
@@ -254,24 +221,16 @@ class FieldSetting(Scenario):
     correlation: float = 0.5  # between the noise of any two metrics of a plot
     advantage: float = 0.0  # added to the last arm everywhere
     shortfall: float = 0.0  # taken from every arm but the control everywhere
-    trend: float = 0.0  # by which the level rises from season to season
     floor: float = 0.0  # the least chance of the control in every decision
 
     def __post_init__(self) -> None:
-        for name in ("arms", "sites", "plots", "seasons", "metrics"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.correlation < 1:
-            raise ConfigError(f"correlation must be in [0, 1), got {self.correlation}")
-        if not 0 <= self.floor < 1:
-            raise ConfigError(f"floor must be in [0, 1), got {self.floor}")
+        sizes = ("arms", "sites", "plots", "seasons", "metrics")
+        check_settings(self, count=sizes, below_one=("correlation", "floor"))
 
     def lasting(self, episodes: int) -> Self:
-        """The same for so many seasons."""
         return replace(self, seasons=episodes)
 
     def world(self, seeds: Sequence[int]) -> FieldWorld:
-        """A field for each seed."""
         return FieldWorld(self, seeds)
 
 
@@ -300,7 +259,7 @@ class FieldWorld:
         s, sd = self.setting, self.setting.deviations
         sizes: dict[str, Any] = {
             "level": s.level, "spread": sd.arm, "noise": sd.residual, "site": sd.site, "season": sd.season,
-            "block": sd.block, "site_arm": sd.site_arm, "season_arm": sd.season_arm, "trend": s.trend,
+            "block": sd.block, "site_arm": sd.site_arm, "season_arm": sd.season_arm, "trend": 0.0,
             "covariates": 0.0, "covariate_effects": 0.0,
         }  # fmt: skip
         effects = np.zeros((s.arms, s.metrics))
@@ -325,7 +284,6 @@ class FieldWorld:
 
     @property
     def episodes(self) -> int:
-        """L."""
         return self.setting.seasons
 
     @property
@@ -334,7 +292,6 @@ class FieldWorld:
         return np.asarray(self.truth.lasting.mean(-1))
 
     def blocks(self) -> Iterator[Stage]:
-        """Season by season."""
         s = self.setting
         plots = s.sites * s.plots
         offers = self.offers(np.repeat(np.arange(s.sites), s.plots))
@@ -381,17 +338,12 @@ class HealthSetting(Scenario):
     seeds_per_block: ClassVar[int] = 5  # every outcome of every person is kept
 
     def __post_init__(self) -> None:
-        if self.kind not in HEALTH:
-            raise ConfigError(f"setting must be one of {HEALTH}, got {self.kind!r}")
-        if self.stages < 1:
-            raise ConfigError(f"stages must be at least 1, got {self.stages}")
+        check_settings(self, {"kind": HEALTH}, count=("stages",))
 
     def lasting(self, episodes: int) -> Self:
-        """The same for so many stages."""
         return replace(self, stages=episodes)
 
     def world(self, seeds: Sequence[int]) -> MobileHealth:
-        """A study for each seed."""
         return MobileHealth(self, seeds)
 
 
@@ -419,11 +371,9 @@ class MobileHealth:
 
     @property
     def episodes(self) -> int:
-        """As many as stages."""
         return self.setting.stages
 
     def blocks(self) -> Iterator[Stage]:
-        """Stage by stage."""
         for stage in range(self.episodes):
             states = self.states(stage)
             effect = self.effects(stage, states)

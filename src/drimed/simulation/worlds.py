@@ -18,9 +18,9 @@ import numpy as np
 from drimed import streams
 from drimed.errors import ConfigError, ShapeError
 from drimed.models.offer import Offer, Outcome, Shape, quadratic, whiten
-from drimed.numerics import arrays as checks
+from drimed.numerics import arrays
 from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.simulation.instances import Drift, Instance, levels
+from drimed.simulation.instances import Instance, levels
 
 BLOCK_NUMBERS = 2_000_000  # numbers per block array, 16 MB: a few of them fit in any machine's memory
 ALL = slice(None)  # users
@@ -88,12 +88,10 @@ class Stage:
         return np.swapaxes(self.offered.control, 0, 1)
 
     def offers(self, episode: int, users: slice = ALL) -> Offer:
-        """All decisions of its episode."""
         del episode, users
         return self.offered
 
     def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
-        """The outcomes of its episode."""
         del episode, users
         return self.outcomes(action)
 
@@ -103,26 +101,17 @@ class Setting:
     """Behaviour of contexts and noise; the paper's values are the defaults."""
 
     episodes: int = 1000  # L
-    drift: str | Drift = "gradual"
-    magnitude: float = 100.0  # kappa
-    drift_by: str = "scale"  # contexts grow in scale (as coded), or move in their mean (as printed)
+    drift: str = "gradual"
+    magnitude: float = 100.0  # kappa, by which contexts grow in scale, as coded; as printed they move in their mean
     context_dim: int = 2  # D
-    context_noise: float = 1.0  # sigma_C
     reward_noise: float = 0.1  # sigma_r
     tails: float = np.inf  # degrees of freedom of Student noise with the same covariance; infinite: normal
     rotation: float = 0.0  # theta turns by this angle over the run: against the paper's assumption of a fixed mean
 
     def __post_init__(self) -> None:
-        rules = {
-            "drift_by": (self.drift_by in ("scale", "mean"), "'scale' or 'mean'"),
-            "context_dim": (self.context_dim >= 1, "at least 1"),
-            "reward_noise": (0 < self.reward_noise < np.inf, "positive and finite"),
-            "context_noise": (0 <= self.context_noise < np.inf, "at least 0 and finite"),
-            "tails": (self.tails > 2, "above 2 degrees of freedom, for a finite covariance"),
-        }
-        for name, (kept, rule) in rules.items():
-            if not kept:
-                raise ConfigError(f"{name} must be {rule}, got {getattr(self, name)!r}")
+        arrays.check_settings(self, positive=("reward_noise",), count=("context_dim",))
+        if not self.tails > 2:
+            raise ConfigError(f"tails must be above 2 degrees of freedom, for a finite covariance, got {self.tails}")
         levels(self.drift, self.episodes, self.magnitude)
 
 
@@ -141,7 +130,6 @@ class Block:
 
     @property
     def episodes(self) -> int:
-        """n."""
         return len(self.scale)
 
     @property
@@ -192,7 +180,7 @@ class World:
     seeds: Sequence[int]
     controls: Sequence[FloatArray]  # (H, K) for each instance
     setting: Setting
-    drifts: Sequence[str | Drift] = ()  # one per seed, where they differ; else the setting's
+    drifts: Sequence[str] = ()  # one per seed, where they differ; else the setting's
 
     theta: FloatArray = field(init=False)  # (S, d)
     maps: FloatArray = field(init=False)  # (S, K, M, d)
@@ -218,7 +206,7 @@ class World:
         if any(i.shape != self.shape for i in self.instances):
             raise ShapeError(f"all instances must have the shape {self.shape}")
         for control in self.controls:
-            checks.probabilities("control", checks.shaped("control", control, (self.shape.H, self.shape.K)))
+            arrays.probabilities("control", arrays.shaped("control", control, (self.shape.H, self.shape.K)))
         whitening, covariances = zip(*(whiten(i.covariances) for i in self.instances), strict=True)
         self.theta = self._per_seed([i.theta for i in self.instances])
         self.maps = self._per_seed([i.maps for i in self.instances])
@@ -235,7 +223,6 @@ class World:
 
     @property
     def shape(self) -> Shape:
-        """The sizes d, K, M, H."""
         return self.instances[0].shape
 
     @property
@@ -245,7 +232,6 @@ class World:
 
     @property
     def episodes(self) -> int:
-        """L."""
         return self.setting.episodes
 
     def _per_seed(self, arrays: Sequence[FloatArray]) -> FloatArray:
@@ -261,10 +247,7 @@ class World:
         f = np.stack([by_drift[drift] for drift in drifts], -1)[:, None, :, None]  # (L, 1, S or 1, 1)
         for start in range(0, self.episodes, size):
             episode = np.arange(start, min(start + size, self.episodes))
-            contexts = setting.context_noise * draw.contexts(len(episode))  # (n, H, S, D)
-            contexts = (
-                contexts * (1 + f[episode]) if setting.drift_by == "scale" else contexts + f[episode] * draw.direction
-            )
+            contexts = draw.contexts(len(episode)) * (1 + f[episode])  # (n, H, S, D)
             scale = setting.reward_noise * (1 + np.linalg.norm(contexts, axis=-1))
             theta = self.theta[None]
             if setting.rotation:
@@ -306,18 +289,12 @@ class _Draws:
         return z * np.sqrt((nu - 2) / chi)[..., None]
 
     @cached_property
-    def direction(self) -> FloatArray:
-        """Of the drift of contexts, of length one: (S, D)."""
-        v = self._directions("direction", self.world.setting.context_dim)
-        return v / np.linalg.norm(v, axis=-1, keepdims=True)
-
-    @cached_property
     def across(self) -> FloatArray:
         """The direction into which theta turns: orthogonal to it, of its length. (S, d)"""
         theta = self.world.theta
         if theta.shape[-1] < 2:
             raise ConfigError("theta cannot turn in one dimension: a rotation needs d >= 2")
-        v = self._directions("rotation", theta.shape[-1])
+        v = np.stack([g.standard_normal(theta.shape[-1]) for g in self._stream("rotation")])[self._members]
         length = np.linalg.norm(theta, axis=-1, keepdims=True)
         unit = theta / length
         v = v - (v * unit).sum(-1, keepdims=True) * unit
@@ -328,9 +305,6 @@ class _Draws:
         if name not in self._streams:
             self._streams[name] = [streams.generator(seed, name) for seed in self._seeds]
         return self._streams[name]
-
-    def _directions(self, name: str, width: int) -> FloatArray:
-        return np.stack([g.standard_normal(width) for g in self._stream(name)])[self._members]
 
     def _each(self, drawn: list[FloatArray]) -> FloatArray:
         """Draws (n, H, ...) of each seed as those of each member: (n, H, S, ...)."""

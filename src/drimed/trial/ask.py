@@ -14,19 +14,19 @@ from pydantic import ValidationError
 from drimed import streams
 from drimed.errors import BatchError, ConflictError, InputError, NumericalError, SpecError, UnknownNameError
 from drimed.models.offer import Floor, Offer
-from drimed.numerics.arrays import FloatArray
+from drimed.numerics.arrays import SUM_TOLERANCE, UNCOMPUTED, FloatArray, computing
 from drimed.numerics.probability import sample
 from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.records import LONGEST_KEY, AskRequest, Context, Decision, Event, Fault, Path, Plots
-from drimed.trial import checks, queries, seasons
+from drimed.trial import event_checks, queries, seasons
 from drimed.trial import events as kinds
 from drimed.trial.events import Decided, Draft, EpisodeOpened, UserAdded, body_of, chain, storable
 from drimed.trial.problem import alike, block_key, plot_key, shown
 from drimed.trial.spec import User, first_twice, tidy
+from drimed.trial.spec_faults import name_faults, pydantic_faults
 from drimed.trial.state import Question, RecordedDecision, TrialState, recorded_decisions
 from drimed.trial.stopping import look_before_deciding
 from drimed.trial.transaction import Transaction
-from drimed.trial.validation import name_faults, pydantic_faults
 
 NUMBERS_AT_ONCE = 4_000_000  # of tables of arms by arms, some twenty of which are held for each user: below a gigabyte
 DIGITS = 7  # of estimates as they are recorded; probabilities are recorded in full
@@ -51,12 +51,12 @@ class Place:
         return plot_key(self.user, self.plot)
 
 
-def ask(tx: Transaction, request: AskRequest, *, one: bool = False) -> list[Decision]:
+def ask(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: Sequence[Fault] = ()) -> list[Decision]:
     """Decide for some users or all; a user who has a decision in this episode keeps it.
 
     A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment a new user
     joins, as `enrol` describes it. The next episode is opened with these contexts if it is asked for. `one`: the only
-    user has no plots, or one of them is named.
+    user has no plots, or one of them is named. `doubts` about the request must be confirmed too.
     """
     start = tx.state
     contexts, plots = by_user(start, request.contexts), by_user(start, request.plots)
@@ -66,10 +66,10 @@ def ask(tx: Transaction, request: AskRequest, *, one: bool = False) -> list[Deci
         storable("key", request.key, LONGEST_KEY)
         if before := _answered(tx, request.key, users, plots, contexts):
             return before
-    checks.check_running(start)
+    event_checks.check_running(start)
     joined = _enrol(tx, list(enrol) if users is None else users, enrol) if enrol or start.spec.enrols else {}
     for table, at in ((users or (), "users"), (contexts, "contexts"), (plots, "plots")):
-        checks.check_known_users(tx.state, table, (at,), by_name=at != "users")
+        event_checks.check_known_users(tx.state, table, (at,), by_name=at != "users")
     _enter_episode(tx, request, contexts)
 
     state = tx.state
@@ -94,10 +94,10 @@ def ask(tx: Transaction, request: AskRequest, *, one: bool = False) -> list[Deci
     opened = state.episode.number != start.episode.number
     stated = contexts if opened else {p.user: contexts[p.user] for p in new if p.user in contexts}
     attributes = ((name, user.attributes, ("enrol", name)) for name, user in joined.items())
-    doubts = [doubt for one in attributes for doubt in checks.unlikely_attributes(start, *one)]
-    doubts += checks.unlikely_contexts(start, stated, new=opened) if stated else ()
+    doubts = [*doubts, *(doubt for one in attributes for doubt in event_checks.unlikely_attributes(start, *one))]
+    doubts += event_checks.unlikely_contexts(start, stated, new=opened) if stated else ()
     doubts += _undeclared_plots(start, new) if plots else ()
-    checks.require_confirmation(doubts, confirm=request.confirm)
+    event_checks.require_confirmation(doubts, confirm=request.confirm)
     decisions |= _decide_and_record(tx, questions, request.key)
     return [decisions[place.key] for place in wanted]
 
@@ -108,7 +108,7 @@ def preview(tx: Transaction) -> list[Decision]:
     For a dry run: no arm is drawn.
     """
     state = tx.state
-    checks.check_running(state)
+    event_checks.check_running(state)
     contexts, typical = state.episode.contexts, state.problem.covariates.typical
     context_of = {u: contexts.get(u, None if typical is None else typical.tolist()) for u in state.users}
     everywhere = [place for user in state.users for place in places(state, user)]
@@ -138,7 +138,7 @@ def open_episode(
     if number not in (None, current + 1):
         raise ConflictError(f"episode {number} cannot be opened: the next one is {current + 1}", ("number",))
     _open(tx, contexts, unavailable or {}, name, date)
-    checks.require_confirmation(checks.unlikely_contexts(state, contexts, new=True), confirm=confirm)
+    event_checks.require_confirmation(event_checks.unlikely_contexts(state, contexts, new=True), confirm=confirm)
     return current + 1
 
 
@@ -175,7 +175,7 @@ def places(state: TrialState, user: str, wanted: Plots | None = None) -> list[Pl
         for named in plots:
             plot = named if named in own else _valid_name(named, (*at, named))
             inside = own.get(plot) if block is None else _valid_name(block, at)
-            checks.check_block(user, plot, inside, own)
+            event_checks.check_block(user, plot, inside, own)
             if own and plot not in own and (inside is None or inside in own.values()):
                 unknown = UnknownNameError("plot", plot, own)
                 raise ConflictError(f"user {user!r}: {unknown}; new plots need a new block", (*at, plot))
@@ -217,8 +217,10 @@ def add_user(tx: Transaction, name: str, user: Definition, *, confirm: bool = Fa
     definition: User = valid(User, user, at)
     if name in state.users:
         raise ConflictError(f"there is a user {name!r} already", ("name",))
-    checks.raise_if_any(_user_faults(state, name, definition, at, {}))
-    checks.require_confirmation(checks.unlikely_attributes(state, name, definition.attributes, at), confirm=confirm)
+    event_checks.raise_if_any(_user_faults(state, name, definition, at))
+    event_checks.require_confirmation(
+        event_checks.unlikely_attributes(state, name, definition.attributes, at), confirm=confirm
+    )
     _add(tx, {name: definition})
 
 
@@ -251,15 +253,15 @@ def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defi
             _check_same_user(state, name, user, at)
         elif state.spec.enrols:
             new[name] = user
-    faults += [f for name, user in new.items() for f in _user_faults(state, name, user, ("enrol", name), new)]
-    checks.raise_if_any(faults)
+    faults += [f for name, user in new.items() for f in _user_faults(state, name, user, ("enrol", name))]
+    event_checks.raise_if_any(faults)
     _add(tx, new)
     return new
 
 
-def _user_faults(state: TrialState, name: str, user: User, at: Path, others: Mapping[str, User]) -> Iterator[Fault]:
+def _user_faults(state: TrialState, name: str, user: User, at: Path) -> Iterator[Fault]:
     yield from name_faults(name, ("name",) if at[0] == "users" else at)
-    yield from checks.user_faults(state, user, at, others.values())
+    yield from event_checks.user_faults(state, user, at)
 
 
 def _add(tx: Transaction, users: Mapping[str, User]) -> None:
@@ -383,7 +385,7 @@ def _open(
 ) -> None:
     """Record the next episode, after the look that is due before it."""
     state, season = tx.state, seasons.new_season(tx.state, name, date)
-    checks.check_known_users(state, contexts, ("contexts",))
+    event_checks.check_known_users(state, contexts, ("contexts",))
     vectors = {u: state.problem.covariates.context(values, ("contexts", u)) for u, values in contexts.items()}
     body = EpisodeOpened(
         state.episode.number + 1,
@@ -392,7 +394,7 @@ def _open(
         season.name,
         season.date,
     )
-    checks.check_episode(state, body)  # before the look, which would be in vain
+    event_checks.check_episode(state, body)  # before the look, which would be in vain
     if state.spec.stopping is not None:
         look_before_deciding(tx, opens=True)
     tx.append([Draft(body)])
@@ -436,7 +438,7 @@ def _decide_and_record(tx: Transaction, questions: Sequence[Question], key: str 
     left = list(questions)
     if left and tx.state.spec.stopping is not None:
         look_before_deciding(tx, opens=False)
-        checks.check_room(tx.state, len(left))
+        event_checks.check_room(tx.state, len(left))
     while left:
         now = left
         if tx.state.remembers_users:
@@ -470,13 +472,15 @@ def decide(state: TrialState, questions: Sequence[Question | Decided], seed: int
     seed = state.seed if seed is None else seed
     bodies: list[Decided] = []
     try:
-        policy, learned = state.policy, state.settled
-        draws = streams.uniforms(seed, "policy", first, n, policy.draws_needed(state.problem.shape))
-        for some, offer in _offers(state, questions):
-            draw = policy.decide(learned, offer, draws[some])
-            effects = policy.effects(learned, offer, state.spec.confidence, draw)
-            bodies += _bodies(state, questions[some], draw, effects, offer.floor)
-        return bodies
+        with computing():
+            policy, learned = state.policy, state.settled
+            draws = streams.uniforms(seed, "policy", first, n, policy.draws_needed(state.problem.shape))
+            for some, offer in _offers(state, questions):
+                draw = policy.decide(learned, offer, draws[some])
+                effects = policy.effects(learned, offer, state.spec.confidence, draw)
+                _check_sound(draw, effects)
+                bodies += _bodies(state, questions[some], draw, effects, offer.floor)
+            return bodies
     except NumericalError as error:
         log.error("trial %s: decisions from %d on are by the control: %s", state.spec.name, first + 1, error)
     draws, bodies = streams.uniforms(seed, "control", first, n, 1), []
@@ -485,6 +489,14 @@ def decide(state: TrialState, questions: Sequence[Question | Decided], seed: int
         draw = Draw(sample(shares, draws[some, 0]), shares, np.full(len(shares), FAILED))
         bodies += _bodies(state, questions[some], draw, None, None)
     return bodies
+
+
+def _check_sound(draw: Draw, effects: tuple[FloatArray, FloatArray] | None) -> None:
+    """NumericalError if the probabilities of the arms (n, K) are none, or an effect is not finite."""
+    p = draw.probabilities
+    sound = (p >= 0).all() and (np.abs(p.sum(-1) - 1) <= SUM_TOLERANCE).all()  # neither is NaN
+    if not sound or not all(np.isfinite(part).all() for part in effects or ()):
+        raise NumericalError(UNCOMPUTED)
 
 
 def _offers(state: TrialState, questions: Sequence[Question | Decided]) -> Iterator[tuple[slice, Offer]]:
@@ -536,6 +548,7 @@ def _bodies(
             state=state.seq,
             plot=q.plot,
             block=q.block,
+            unmeasured=[m for m in state.problem.metrics if m not in state.profiles[q.profile].measured] or None,
             **{name: values[i] for name, values in columns.items()},
         )
         for i, q in enumerate(questions)

@@ -13,23 +13,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from drimed.records import Look, Opening, Status
-from drimed.trial import ask, blinding, checks, stopping
+from drimed.trial import ask, blinding, event_checks, stopping
+from drimed.trial import events as kinds
 from drimed.trial.ask import valid
-from drimed.trial.events import (
-    ArmAdded,
-    ArmRetired,
-    ControlChanged,
-    Draft,
-    EventBody,
-    Paused,
-    PreferenceChanged,
-    Resumed,
-    RulesChanged,
-    Stopped,
-)
 from drimed.trial.spec import Arm, ArmNoise, Control, Finite, Stopping, Value, tidy
+from drimed.trial.spec_faults import name_faults
 from drimed.trial.transaction import Transaction
-from drimed.trial.validation import name_faults
 
 Label = Annotated[str, Field(min_length=1, max_length=100)]
 Reason = Annotated[str, Field(max_length=2000, description="Why; it is kept in the log.")]
@@ -62,6 +51,7 @@ class UserBody(Body):
     control: Control | None = Field(None, description="An arm, or arm → share; left out: the trial's own")
     arms: list[Label] | None = Field(None, description="Where not all arms are possible.")
     group: Annotated[str, Field(max_length=100)] | None = Field(None, description="A site, farm or clinic.")
+    metrics: list[Label] | None = Field(None, description="Where not all are measured.")
     cohort: Label | None = Field(None, description="Whose defaults it takes; the trial file declares cohorts.")
     attributes: dict[str, Value] | None = Field(None, description="What is known about it: numbers or levels.")
     blocks: dict[str, list[Label]] | None = Field(None, description="block → its plots, each with its own decision")
@@ -144,13 +134,13 @@ def add_arm(
     name = tidy(name)
     definition: Arm = valid(Arm, arm or {}, ("arms", name))
     own = None if noise is None else valid(ArmNoise, noise, ("noise", "arms", name))
-    checks.raise_if_any(name_faults(name, ("name",)))
+    event_checks.raise_if_any(name_faults(name, ("name",)))
     own_noise = None if own is None else {name: own.model_dump(mode="json", exclude_none=True)}
-    _record(tx, ArmAdded(name, definition.model_dump(mode="json", exclude_none=True), own_noise))
+    _record(tx, kinds.ArmAdded(name, definition.model_dump(mode="json", exclude_none=True), own_noise))
 
 
-def _record(tx: Transaction, event: EventBody, user: str | None = None) -> None:
-    tx.append([Draft(event, user=user)])
+def _record(tx: Transaction, event: kinds.EventBody, user: str | None = None) -> None:
+    tx.append([kinds.Draft(event, user=user)])
 
 
 def _add_user(tx: Transaction, body: UserBody) -> None:
@@ -165,28 +155,28 @@ def _add_arm(tx: Transaction, body: ArmBody) -> None:
 
 def _retire_arm(tx: Transaction, body: RetireBody) -> None:
     if body.arm not in tx.state.retired:
-        _record(tx, ArmRetired(body.arm, body.reason))
+        _record(tx, kinds.ArmRetired(body.arm, body.reason))
 
 
 def _change_rules(tx: Transaction, body: RulesBody) -> None:
     was = tx.state.spec.stopping
-    _record(tx, RulesChanged(body.stopping.plain(), None if was is None else was.plain(), body.reason))
+    _record(tx, kinds.RulesChanged(body.stopping.plain(), None if was is None else was.plain(), body.reason))
 
 
 _TABLE = [
     Change(
         "pause", "pause", "Pause", "Decide nothing until it is resumed. Outcomes are still taken.", ReasonBody,
-        lambda tx, body: _record(tx, Paused(body.reason)), "The trial is paused. Outcomes are still taken.",
+        lambda tx, body: _record(tx, kinds.Paused(body.reason)), "The trial is paused. Outcomes are still taken.",
         {"reason": "outcomes are late"},
     ),
     Change(
         "resume", "resume", "Resume", "Decide again after a pause.", OptionalReasonBody,
-        lambda tx, body: _record(tx, Resumed(body.reason)), "The trial is running again.",
+        lambda tx, body: _record(tx, kinds.Resumed(body.reason)), "The trial is running again.",
         {"reason": "the outcomes are in"},
     ),
     Change(
         "stop", "stop", "Stop", "Decide nothing more, for good. Outcomes are still taken.", ReasonBody,
-        lambda tx, body: _record(tx, Stopped(body.reason)),
+        lambda tx, body: _record(tx, kinds.Stopped(body.reason)),
         "The trial is stopped for good. Outcomes are still taken.", {"reason": "the question is answered"},
     ),
     Change(
@@ -206,14 +196,14 @@ _TABLE = [
     Change(
         "change_preference", "preference", "Change a preference",
         "From now on this user weighs the metrics differently; what was learned about the arms is kept.",
-        PreferenceBody, lambda tx, body: _record(tx, PreferenceChanged(body.preference, body.reason), body.user),
+        PreferenceBody, lambda tx, body: _record(tx, kinds.PreferenceChanged(body.preference, body.reason), body.user),
         "The preference was changed; it applies from the next decision on.",
         {"user": "north", "preference": {"yield": 200, "leaching": -6}, "reason": "prices have changed"},
     ),
     Change(
         "change_control", "control", "Change a control",
         "From now on this user is compared with another control; past decisions keep theirs.", ControlBody,
-        lambda tx, body: _record(tx, ControlChanged(body.control, body.reason), body.user),
+        lambda tx, body: _record(tx, kinds.ControlChanged(body.control, body.reason), body.user),
         "The control was changed; it applies from the next decision on.",
         {"user": "north", "control": "usual", "reason": "the usual practice has changed here"},
     ),

@@ -15,6 +15,7 @@ import numpy as np
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Event
 from drimed.trial.events import AMENDMENT, DECISION, OUTCOME
+from drimed.trial.problem import below_key
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 
@@ -40,6 +41,7 @@ class Dataset:
     reward: FloatArray  # (n,), NaN: a metric that counts is not observed
     block: IntArray  # (n,), the number of its block; 0: none
     plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not observed
+    below: BoolArray | None = None  # (n, M), below the limit of detection; None: the trial has none
     floor: FloatArray | None = None  # (n, 2), of the control and of every arm; None: the trial has no floors
 
     @property
@@ -104,6 +106,7 @@ def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int])
         "held": np.zeros(n, bool),
         "context": np.zeros((n, len(problem.fields))) if problem.fields else None,
         "floor": None if state.spec.floors is None else np.zeros((n, 2)),
+        "below": np.zeros((n, M), bool) if any(m.detection for m in state.spec.metrics.values()) else None,
     }
     parts = {"metrics": np.full((n, M), np.nan), "control": np.full((n, M), np.nan)}
     place = {number: i for i, number in enumerate(numbers)}
@@ -112,6 +115,8 @@ def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int])
         if i is None or event.seq > state.seq or event.kind not in _KINDS:
             continue
         if event.kind != DECISION:
+            if columns["below"] is not None:
+                columns["below"][i] = [below_key(m) in (body["outcome"]["metrics"] or {}) for m in problem.metrics]
             for name, part in parts.items():
                 values = body["outcome"][name] or {}
                 part[i] = [values.get(m, np.nan) for m in problem.metrics]

@@ -13,31 +13,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from drimed.errors import InputError
-from drimed.evaluation import effects as arm_effects
-from drimed.evaluation.effects import LEAST_CHANCE, PLAYS, Scores
-from drimed.evaluation.residual_checks import (
-    Check,
-    DeclaredCovariate,
-    ModelDescription,
-    Residuals,
-    check_residuals,
-)
-from drimed.models.mixed.effects import ALPHA as ANYTIME_ALPHA
-from drimed.models.mixed.effects import (
-    EffectPosterior,
-    FittedModel,
-    effects_of_users,
-    seasons_with_both_arms,
-)
-from drimed.models.mixed.effects import effects_together as mean_effects
+from drimed.errors import InputError, NumericalError
+from drimed.evaluation import propensity_effects as arm_effects
+from drimed.evaluation import residual_checks
+from drimed.evaluation.propensity_effects import LEAST_CHANCE, PLAYS, Scores
+from drimed.evaluation.residual_checks import Check
+from drimed.models.mixed import effects as mixed
+from drimed.models.mixed.effects import EffectPosterior, FittedModel
 from drimed.models.mixed.learner import Field
 from drimed.models.mixed.observations import UNKNOWN, Rows
 from drimed.models.mixed.summaries import evenly_spaced, whitened_residuals
 from drimed.models.offer import Fit, Offer, Outcome
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, computing
+from drimed.numerics.quadratic_forms import leverages
+from drimed.policies.guards.base import radius
 from drimed.policies.policy import Policy
 from drimed.records import Effect
 from drimed.trial.dataset import Dataset
@@ -90,19 +80,28 @@ def effects_together(model: FittedModel, offers: Offer, some: Sequence[int], pos
     """Each arm for some users together; `possible` is (H, arms), of all: (K, 1 + M)."""
     can = np.zeros((len(some), model.structure.arms), bool)  # room for arms that are still to come is for no user
     can[:, : possible.shape[-1]] = possible[list(some)]
-    return mean_effects(model, offers.take(list(some)), can)
+    return mixed.effects_together(model, offers.take(list(some)), can)
 
 
-def of_posterior(posterior: EffectPosterior, alpha: float = ANYTIME_ALPHA) -> FloatArray:
+def of_posterior(posterior: EffectPosterior, alpha: float = mixed.ALPHA) -> FloatArray:
     """Five numbers of each effect: the estimate, the ends of the range at all looks, and the likely ones: (5, ...)."""
     return np.stack([posterior.mean, *posterior.at_all_times(alpha), *posterior.likely])
 
 
-def of_regression(fit: Fit, effects: arm_effects.Effects) -> FloatArray:
-    """The same by the paper's regression, whose likely range is a share of the guaranteed one."""
-    share = ndtri(0.5 + LEVEL / 2) * fit.noise_bound / np.asarray(fit.radius)
-    half = share[..., None] * (effects.estimate - effects.low)
-    return np.stack([effects.estimate, effects.low, effects.high, effects.estimate - half, effects.estimate + half])
+def of_regression(fit: Fit, w: FloatArray) -> FloatArray:
+    """The same of effects <w, theta> by the paper's regression: w (..., K, d) -> (5, ..., K).
+
+    The self-normalised bound |<w, theta - theta_hat>| <= radius |w|_{V^-1} (Abbasi-Yadkori et al., 2011, Thm 2) holds
+    for all w and all times together, however the arms were chosen. It assumes that the mean is linear with one theta
+    and that theta and the noise keep the learner's bounds; it assumes nothing about the policy.
+
+    >>> fit = Fit(np.array([1.0, 2.0]), np.eye(2) / 4, np.asarray(3.0), None, np.zeros(2), 1, 1.0)
+    >>> of_regression(fit, np.array([[0.0, 0.0], [-1.0, 1.0]]))[:, 1].round(3).tolist()
+    [1.0, -1.121, 3.121, -0.386, 2.386]
+    """
+    mean, deviation = np.matvec(w, fit.theta), np.sqrt(leverages(w, fit.metric))
+    long, likely = (radius(fit, level)[..., None] * deviation for level in ("anytime", 0.5 + LEVEL / 2))
+    return np.stack([mean, mean - long, mean + long, mean - likely, mean + likely])
 
 
 def model_effects(
@@ -119,20 +118,20 @@ def model_effects(
     `own`: each group is one user, with its own random effects.
     """
     on, names = 0 if metric is None else 1 + state.problem.metrics.index(metric), list(state.users)
-    effects = _unknown_effects(members, arms, metric)
+    effects = unknown_effects(members, arms, metric)
     if not names:
         return effects
     offers = offers_now(state)
     model = fitted_model(state)
     if model is None:
         raise InputError("only mixed models have ranges of any level")
-    seasons = seasons_with_both_arms(model.learner, model.evidence, offers)  # (H, K, 1 + M)
+    seasons = mixed.seasons_with_both_arms(model.learner, model.evidence, offers)  # (H, K, 1 + M)
     possible = may_get(state, names)
     for who, some in members.items():
         columns = None
         if some and state.counts.decisions:
             part = offers.take(list(some)) if own else offers
-            one = effects_of_users(model, part).at((0,)) if own else effects_together(model, part, some, possible)
+            one = mixed.effects_of_users(model, part).at((0,)) if own else effects_together(model, part, some, possible)
             columns = of_posterior(one, alpha)[..., on]  # (5, K)
         for arm in arms:
             k = state.problem.arm(arm)
@@ -144,7 +143,7 @@ def model_effects(
     return effects
 
 
-def _unknown_effects(members: Members, arms: Sequence[str], metric: str | None) -> dict[tuple[str, str], Effect]:
+def unknown_effects(members: Members, arms: Sequence[str], metric: str | None) -> dict[tuple[str, str], Effect]:
     effect = Effect("", "", metric or REWARD, 0.0, None, None, None, None)
     return {(who, arm): replace(effect, who=who, arm=arm) for who in members for arm in arms}
 
@@ -159,7 +158,11 @@ def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]
     learner = _mixed_learner(state)
     if learner is None:
         return {}
-    seasons = seasons_with_both_arms(learner, state.settled.evidence, offers_now(state, [user]), episode - 1)
+    try:
+        evidence = state.settled.evidence
+    except NumericalError:
+        return {}
+    seasons = mixed.seasons_with_both_arms(learner, evidence, offers_now(state, [user]), episode - 1)
     return {} if seasons is None else {arm: max(1, int(seasons[0, k, 0])) for k, arm in enumerate(state.problem.arms)}
 
 
@@ -179,7 +182,7 @@ def model_free_effects(
 
     Nothing is known of an exact range once an outcome has left the range that the trial file declares.
     """
-    effects = _unknown_effects(members, arms, metric)
+    effects = unknown_effects(members, arms, metric)
     bounds = value_range(data, metric) if exact else None
     if not (exact and bounds is None):
         source = EXACT if exact else PROPENSITIES
@@ -189,22 +192,24 @@ def model_free_effects(
 
 
 def all_model_free_effects(data: Dataset, members: Members, given: IntArray, possible: BoolArray) -> list[Effect]:
-    """Every arm on the reward of which the propensities tell something, for each of these groups, in their order.
+    """Every arm of which the propensities tell something, for each of these groups, in their order.
 
-    Where the file bounds the reward and decisions are drawn one by one, exact ranges come with the asymptotic ones.
-    `given` and `possible` are (H, K).
+    On the reward, and on metrics that are not plain numbers. Where the file bounds the outcomes and decisions are drawn
+    one by one, exact ranges come with the asymptotic ones. `given` and `possible` are (H, K).
     """
-    sources: dict[str, Bounds | None] = {PROPENSITIES: None}
-    # Exact ranges need decisions whose draws are independent.
-    if not data.state.balances and (bounds := value_range(data)) is not None:
-        sources[EXACT] = bounds
-    arms, shown = data.state.problem.arms, dict[tuple[str, str], list[Effect]]()
-    for e in _propensity_effects(data, members, arms, None, 1 - LEVEL, sources):
-        if e.is_known and (e.source == PROPENSITIES or (e.who, e.arm) in shown):
-            some, k = list(members[e.who]), arms.index(e.arm)
-            times, can = int(given[some, k].sum()), bool(possible[some, k].any())
-            shown.setdefault((e.who, e.arm), []).append(replace(e, decisions=times, available=can))
-    return [effect for who in members for arm in arms for effect in shown.get((who, arm), ())]
+    arms, shown = data.state.problem.arms, dict[tuple[str | None, str, str], list[Effect]]()
+    measures = [None, *(name for name, metric in data.state.spec.metrics.items() if metric.kind != "number")]
+    for on in measures:
+        sources: dict[str, Bounds | None] = {PROPENSITIES: None}
+        # Exact ranges need decisions whose draws are independent.
+        if not data.state.balances and (bounds := value_range(data, on)) is not None:
+            sources[EXACT] = bounds
+        for e in _propensity_effects(data, members, arms, on, 1 - LEVEL, sources):
+            if e.is_known and (e.source == PROPENSITIES or (on, e.who, e.arm) in shown):
+                some, k = list(members[e.who]), arms.index(e.arm)
+                times, can = int(given[some, k].sum()), bool(possible[some, k].any())
+                shown.setdefault((on, e.who, e.arm), []).append(replace(e, decisions=times, available=can))
+    return [e for on in measures for who in members for arm in arms for e in shown.get((on, who, arm), ())]
 
 
 def _propensity_effects(
@@ -215,7 +220,11 @@ def _propensity_effects(
     alpha: float,
     sources: Mapping[str, Bounds | None],
 ) -> Iterator[Effect]:
-    log = PropensityLog.of(data, metric)
+    log, problem = PropensityLog.of(data, metric), data.state.problem
+    weights = np.array([[name == metric for name in problem.metrics]], np.float64)
+    if metric is None:
+        weights = np.unique([p.preference for p in data.state.profiles.values()] or weights, axis=0)
+    limit = max(map(problem.largest_effect, weights))
     for arm in arms if len(log.at) else ():
         k = data.state.problem.arm(arm)
         plays = log.plays(k)
@@ -239,8 +248,9 @@ def _propensity_effects(
                     tells = low > share * least or high < share * most
                 if not np.isfinite([low, high]).all():
                     continue
+                middle, low, high = np.clip([(low + high) / 2, low, high], -limit, limit).tolist()
                 a, b = (low, high) if tells else (None, None)
-                yield Effect(who, arm, metric or REWARD, (low + high) / 2, low, high, a, b, source)
+                yield Effect(who, arm, metric or REWARD, middle, low, high, a, b, source)
 
 
 def value_range(data: Dataset, metric: str | None = None) -> Bounds | None:
@@ -249,7 +259,7 @@ def value_range(data: Dataset, metric: str | None = None) -> Bounds | None:
     None: the file has none, or a value has left them.
     """
     spec, problem = data.state.spec, data.state.problem
-    declared = [spec.metrics[m].range for m in problem.metrics]
+    declared = [spec.metrics[m].ends for m in problem.metrics]
     ends = np.array([(np.nan, np.nan) if r is None else r for r in declared])  # (M, 2)
     if spec.feedback == "difference":
         ends = np.stack([ends[:, 0] - ends[:, 1], ends[:, 1] - ends[:, 0]], -1)
@@ -309,11 +319,6 @@ class PropensityLog:
         counted = np.where(chance >= LEAST_CHANCE, chance, 0.0)
         return np.asarray(np.bincount(self.data.user[self.at], counted, len(self.data.state.users)), np.float64)
 
-    def plays_of_both(self, k: int) -> float:
-        """Expected plays of the rarer of arm k and the control, where both had a chance."""
-        both = np.minimum(self.chance(k), self.control_chance)
-        return float(both[both >= LEAST_CHANCE].sum())
-
     def is_control(self, k: int) -> bool:
         """True if arm k is the control of all users."""
         return bool((self.control[np.unique(self.data.slot[self.at]), k] == 1).all())
@@ -356,8 +361,12 @@ def serious_fault(checks: Collection[Check]) -> str | None:
 
 def model_fault(data: Dataset) -> str | None:
     """The same for a trial with a mixed model, from all outcomes so far."""
-    model = fitted_model(data.state) if data.state.users else None
-    return None if model is None else serious_fault(check_model(data, model))
+    try:
+        with computing():
+            model = fitted_model(data.state) if data.state.users else None
+            return None if model is None else serious_fault(check_model(data, model))
+    except NumericalError as error:
+        return str(error)
 
 
 def check_model(data: Dataset, model: FittedModel) -> tuple[Check, ...]:
@@ -412,7 +421,6 @@ def check_trial_residuals(
     values: FloatArray,
     *,
     design: FloatArray | None = None,
-    fitted: FloatArray | None = None,
     terms: Collection[str] = (),
 ) -> tuple[Check, ...]:
     """Checks of standardised residuals (len(at), M) of the decisions `at`; NaN: none for this metric.
@@ -424,29 +432,29 @@ def check_trial_residuals(
     for k in np.unique(arm):  # metrics with one value under each arm, such as a fixed cost, leave round-off
         y, observed = data.vector[at][arm == k], data.observed[at][arm == k]
         constant &= np.where(observed, y, -np.inf).max(0) <= np.where(observed, y, np.inf).min(0)
+    constant |= np.array([metric.kind != "number" for metric in state.spec.metrics.values()])  # not normal by design
     profiles = [state.profiles[int(s)] for s in data.slot[at]]
     grouped = any(p.group is not None for p in profiles)
     numbers, categories = _covariates_of(data, at)
-    residuals = Residuals(
+    residuals = residual_checks.Residuals(
         values=np.where(data.observed[at] & ~constant, values, np.nan),
         metrics=tuple(state.problem.metrics),
-        arm=arm,
+        arm=np.array(state.problem.arms)[arm],
         user=[p.user for p in profiles],
         group=[p.group or p.user for p in profiles] if grouped else None,
         season=data.episode[at],
         covariates=numbers,
         categories=categories,
         design=design,
-        fitted=fitted,
         outcomes=data.vector[at],
         decision=data.number[at],
     )
     spec, known = state.spec, state.problem.covariates
-    description = ModelDescription(
+    description = residual_checks.ModelDescription(
         kind=spec.kind,
         terms=frozenset(terms),
         covariates={
-            c.name: DeclaredCovariate(f"{table}.{c.name}", frozenset(c.roles.split()))
+            c.name: residual_checks.DeclaredCovariate(f"{table}.{c.name}", frozenset(c.roles.split()))
             for table, covariates in (("attributes", known.attributes), ("context", known.fields))
             for c in covariates.values()
         },
@@ -456,7 +464,7 @@ def check_trial_residuals(
         difference=spec.feedback == "difference",
         discount=spec.model.discount < 1,
     )
-    return check_residuals(residuals, model=description, alpha=ALPHA)
+    return residual_checks.check_residuals(residuals, model=description, alpha=ALPHA)
 
 
 def _covariates_of(data: Dataset, at: IntArray) -> tuple[dict[str, FloatArray], dict[str, list[str]]]:

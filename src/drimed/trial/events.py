@@ -27,7 +27,7 @@ CREATED, HISTORY, EPISODE, DECISION = "created", "history", "episode", "decision
 OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED, REVEALED = "paused", "resumed", "stopped", "revealed"
-LOOK, RULES, SNAPSHOT = "look", "rules", "snapshot"
+LOOK, FORECAST, RULES, SNAPSHOT = "look", "forecast", "rules", "snapshot"
 
 Text = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -68,7 +68,7 @@ class Rehearsed(TypedDict):
     scenario: Text
     seasons: Count
     trials: Count
-    control: Share  # of decisions
+    control: Share  # of the last season's decisions
     power: Share | None
 
 
@@ -138,6 +138,7 @@ class Decided(EventBody, kind=DECISION, user=True, decision=True):
     plot: Text | None = None
     block: Text | None = None
     floor: list[float] | None = None  # of the control and of every arm
+    unmeasured: list[str] | None = None  # metrics that are not measured for this user
 
 
 @dataclass(frozen=True)
@@ -248,11 +249,20 @@ class LookTaken(EventBody, kind=LOOK):
     episode: int
     decisions: int
     outcomes: int
-    rules: list[dict[str, Any]]
+    claims: list[dict[str, Any]]
     limits: list[dict[str, Any]]
     ends: list[str]
     demands: dict[str, str] | None
     hash: str
+
+
+@dataclass(frozen=True)
+class Foreseen(EventBody, kind=FORECAST):
+    """How much longer the trial takes, as rehearsed from one of its seasons; pages show the last one."""
+
+    episode: int
+    trials: Count  # simulated
+    text: Text
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Why a user got an arm, in sentences with numbers, from the decision as it was recorded."""
+"""Explain why a user got an arm, in sentences with numbers, from the decision as it was recorded."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
     known = {
         arm: e
         for arm, e in d.effects.items()
-        if arm not in d.unavailable and (_is_control(e) or (arm not in unknown and e.high - e.low <= LARGEST))
+        if arm not in d.unavailable and (e.is_control or (arm not in unknown and e.high - e.low <= LARGEST))
     }
     silent = [arm for arm in d.probabilities if arm not in (d.arm, *known, *d.unavailable)]
     own, others = known.get(d.arm), {arm: e for arm, e in known.items() if arm != d.arm}
@@ -153,21 +153,17 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
     is_beaten = best is not None and others[best].estimate > (0.0 if own is None else own.estimate)
     if own is None:
         texts = [f"No outcome of {d.arm} was recorded yet.{allowed} Assigned in order to learn about it."]
-    elif _is_control(own):
+    elif own.is_control:
         texts = [f"{d.arm} is the control."]
     else:
         most = "" if is_beaten else f", the most of {'those that are known' if silent else 'all arms'}"
         texts = [f"{d.arm} is estimated to bring {against(own)}{most}."]
     if best is not None and is_beaten:
         best_one = others[best]
-        which = "it is the control" if _is_control(best_one) else against(best_one)
+        which = "it is the control" if best_one.is_control else against(best_one)
         texts.append(f"{best} is estimated best: {which}.")
         if own is not None and own.high > best_one.estimate:
             texts.append(f"The range of {d.arm} reaches beyond that: it may still be better.")
-    elif (own is None or _is_control(own)) and not all(map(_is_control, others.values())):
+    elif (own is None or own.is_control) and not all(e.is_control for e in others.values()):
         texts.append("No arm of which something was known is estimated to bring more than the control.")
     return [*texts, f"Nothing was known yet about {listed(silent)}."] if silent else texts
-
-
-def _is_control(e: Interval) -> bool:
-    return e.estimate == e.low == e.high == 0

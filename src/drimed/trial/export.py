@@ -1,4 +1,4 @@
-"""A trial's decisions with their outcomes, for other programs: CSV, .xlsx, JSON or Parquet.
+"""A trial's decisions with their outcomes, for other programs: CSV or .xlsx.
 
 Columns are named as `drimed evaluate` expects them. Exports are read some decisions at a time, as the trial stood when
 the export began: the log only grows, so no transaction stays open between two chunks.
@@ -7,7 +7,6 @@ the export began: the log only grows, so no transaction stays open between two c
 from __future__ import annotations
 
 import io
-import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from drimed.errors import InputError, StoreError
-from drimed.evaluation.decision_log import polars
 from drimed.outputs import replacing
 from drimed.records import Decision
 from drimed.trial import queries
+from drimed.trial.problem import below_key, size_key
 from drimed.trial.seasons import COLUMNS, UNNAMED
 from drimed.trial.spec import Attribute, ContextField, Metric, control_plot
 from drimed.trial.state import TrialState
@@ -27,7 +26,7 @@ from drimed.trial.tables import SUFFIX, csv_lines, csv_text, save_workbook
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
-FORMS = (".csv", SUFFIX, ".json", ".parquet")
+FORMS = (".csv", SUFFIX)
 
 
 def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
@@ -79,11 +78,20 @@ class Export:
             "reason": str,
             **({f"effect_{arm}": float for arm in problem.arms} if self.effects else {}),
             "state": str,
-            **{f"metric_{metric}": float for metric in problem.metrics},
+            **{f"metric_{key}": float for key in self.outcome_keys},
             **({control_plot(metric): float for metric in problem.metrics} if spec.feedback == "difference" else {}),
             "reward": float,
             "amendments": int,
         }
+
+    @property
+    def outcome_keys(self) -> list[str]:
+        """The metrics, and the sizes and limits of detection of those that have them."""
+        metrics = self.state.spec.metrics.items()
+        parts = (
+            (name, size_key(name) if m.of else None, below_key(name) if m.detection else None) for name, m in metrics
+        )
+        return [key for keys in parts for key in keys if key is not None]
 
     def _record(self, d: Decision) -> dict[str, Any]:
         profile, season = self.state.profile(d.user), self.state.seasons.get(d.episode, UNNAMED)
@@ -103,34 +111,16 @@ class Export:
             values |= {f"{prefix}{name}": value for name, value in (table or {}).items()}
         return {name: values.get(name) for name in self.columns}
 
-    def pieces(self, form: str) -> Iterator[tuple[bytes, int]]:
-        """CSV or (".json") a list of records in pieces, each with the number of its decisions."""
+    def pieces(self) -> Iterator[tuple[bytes, int]]:
+        """CSV in pieces, each with the number of its decisions."""
         names = list(self.columns)
-        yield b"[" if form == ".json" else csv_lines([names]).encode(), 0
-        before = "\n "
+        yield csv_lines([names]).encode(), 0
         for rows in self.chunks():
-            if form != ".json":
-                yield csv_lines(map(row.get, names) for row in rows).encode(), len(rows)
-            elif rows:
-                texts = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
-                yield (before + ",\n ".join(texts)).encode(), len(rows)
-                before = ",\n "
-        if form == ".json":
-            yield b"\n]\n", 0
+            yield csv_lines(map(row.get, names) for row in rows).encode(), len(rows)
 
     def workbook(self, out: IO[bytes]) -> int:
         """Write a workbook; return the number of its decisions."""
         return save_workbook(list(self.columns), (row for rows in self.chunks() for row in rows), out)
-
-    def parquet(self, path: Path) -> int:
-        """Write a Parquet file; return the number of its decisions."""
-        pl = polars()
-        types = {int: pl.Int64, float: pl.Float64, str: pl.String}
-        schema = {name: types[kind] for name, kind in self.columns.items()}
-        chunks = (pl.DataFrame(rows, schema=schema, strict=False) for rows in self.chunks() if rows)
-        frame = pl.concat([pl.DataFrame(schema=schema), *chunks])
-        frame.write_parquet(path)
-        return int(frame.height)
 
 
 def in_workbook(trial: Trial) -> bytes:
@@ -148,15 +138,12 @@ def write(trial: Trial, path: Path, *, whole: bool = False, force: bool = False)
     export, count = Export.of(trial, whole=whole), 0
     meanings = path.with_suffix(".dictionary.csv")
     with replacing(path, force=force) as beside, replacing(meanings, force=force) as dictionary:
-        if form == ".parquet":
-            count = export.parquet(beside)
-        else:
-            with beside.open("wb") as out:
-                if form == SUFFIX:
-                    count = export.workbook(out)
-                for piece, rows in () if form == SUFFIX else export.pieces(form):
-                    out.write(piece)
-                    count += rows
+        with beside.open("wb") as out:
+            if form == SUFFIX:
+                count = export.workbook(out)
+            for piece, rows in () if form == SUFFIX else export.pieces():
+                out.write(piece)
+                count += rows
         dictionary.write_text(data_dictionary(export.state), encoding="utf-8")
     return count
 

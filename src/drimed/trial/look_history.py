@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from drimed.evaluation.stopping_rules import Better, Rule, share_of
+from drimed.records import Claim
 from drimed.trial.spec import StoppingRule, TrialSpec, User
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class RuleScope:
 
     arms: tuple[str, ...]
     by: By
-    names: tuple[str, ...]  # of groups or users; one empty name for all users together
+    names: tuple[str, ...]  # of groups or users, or all users
     better: Better
 
     def question(self, rule: StoppingRule) -> Rule:
@@ -68,10 +69,8 @@ class LookHistory:
     def after(self, seq: int, body: Mapping[str, Any]) -> LookHistory:
         """The history with another look, of event `seq`."""
         met = {rule: dict(claims) for rule, claims in self.met.items()}
-        for result in body["rules"]:
-            for claim in result["claims"]:
-                if claim["met"]:
-                    met.setdefault(result["rule"], {}).setdefault(claim_key(claim), seq)
+        for claim in (Claim(**one) for one in body["claims"] if one["met"]):
+            met.setdefault(claim.rule, {}).setdefault(claim_key(claim), seq)
         demands = body["demands"]
         return replace(
             self,
@@ -90,14 +89,9 @@ def scope_key(by: str, name: str) -> str:
     return f"{by}:{name}"
 
 
-def scope_label(by: str, name: str) -> str:
-    """The same for a reader."""
-    return ALL_USERS if by == "all" else name
-
-
-def claim_key(claim: Mapping[str, Any]) -> str:
+def claim_key(claim: Claim) -> str:
     """The key of a claim: its scope, and its arm (of all: nothing)."""
-    return scope_key(claim["by"], claim["who"]) + ("" if claim["arm"] is None else f"|{claim['arm']}")
+    return scope_key(claim.by, claim.who) + ("" if claim.all_arms else f"|{claim.arm}")
 
 
 def look_hash(body: Mapping[str, Any]) -> str:
@@ -132,7 +126,11 @@ def is_fresh(state: TrialState, cause: str) -> bool:
 def has_floor(state: TrialState, user: str) -> bool:
     """True if the floor has not ended for this user."""
     group = state.profile(user).group
-    own = {scope_key("all", ""), scope_key("user", user), *(() if group is None else (scope_key("group", group),))}
+    own = {
+        scope_key("all", ALL_USERS),
+        scope_key("user", user),
+        *([] if group is None else [scope_key("group", group)]),
+    }
     return own.isdisjoint(state.looked.ended)
 
 
@@ -148,7 +146,7 @@ def rule_scopes(spec: TrialSpec, users: Mapping[str, User]) -> dict[str, RuleSco
     scopes = {}
     for name, rule in spec.rules.items():
         by: By = "all"
-        names: tuple[str, ...] = ("",)
+        names: tuple[str, ...] = (ALL_USERS,)
         if rule.each is not None:
             by, names = rule.each, tuple(groups_of(spec, users) if rule.each == "group" else users)
         elif rule.group is not None or rule.user is not None:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from drimed.errors import InputError, UnknownNameError
 from drimed.trial import tables
-from drimed.trial.checks import why_unlikely_outcome
+from drimed.trial.event_checks import why_unlikely_covariate, why_unlikely_outcome
 from drimed.trial.events import HistoryRead, PastUnit
 from drimed.trial.look_history import groups_of
-from drimed.trial.problem import Problem, alike, number, shown
+from drimed.trial.problem import Problem, alike, number, read_outcome, shown
 from drimed.trial.sheets import ARM, SEASON, Cells, Columns, Sheet
-from drimed.trial.spec import ATTRIBUTE, CONTEXT, METRIC, TrialSpec, tidy
+from drimed.trial.spec import ATTRIBUTE, CONTEXT, METRIC, Attribute, TrialSpec, tidy
 from drimed.trial.state import Spread
 from drimed.trial.tables import Marks, Table, is_missing
 
@@ -59,7 +60,7 @@ def read_rows(problem: Problem, table: Table) -> list[PastRow]:
         c.name for c in (*covariates.attributes.values(), *covariates.fields.values()) if c.levels is not None
     }
     numeric = {column for column in columns.units if column.name not in categories}
-    sheet = Sheet(columns, replace(table, names=[n for n in table.names if n not in present]), numeric, ())
+    sheet = Sheet(columns, table, numeric, present, texts={SEASON, ARM, *columns.units} - numeric)
     missing = [c.name for c in (SEASON, ARM) if c not in sheet.meanings.values()] + ([] if present else ["site"])
     measured = [c for c in sheet.meanings.values() if c.part == METRIC]
     if missing or not measured:
@@ -72,12 +73,13 @@ def read_rows(problem: Problem, table: Table) -> list[PastRow]:
         raise InputError(f"the history has a column that the trial does not: {unknown}; rename it, or take it out")
     rows, faults = [], dict[int, str]()
     for row in table.rows:
-        texts = {name: tidy(tables.text(row.cells.get(name, ""))) for name in present}
+        units = [tidy(tables.text(row.cells.get(name, ""))) for name in present]
         try:
-            rows.append(_row(problem, row.number, list(texts.values()), sheet.rows[row.number], sheet.marks))
+            rows.append(_row(problem, row.number, units, sheet.rows[row.number], sheet.marks))
         except InputError as error:
             faults[row.number] = str(error)
-    for fault_row, text in _contradictions(problem, rows):
+    doubts = ((fault.row or 0, fault.message) for fault in sheet.doubts(present))
+    for fault_row, text in (*_contradictions(problem, rows), *doubts):
         faults.setdefault(fault_row, text)
     tables.refuse(faults)
     return rows
@@ -99,11 +101,20 @@ def _row(problem: Problem, row: int, units: list[str], cells: Cells, marks: Mark
                 raise InputError(f"{UnknownNameError(f'level of {column.name!r}', level, covariate.levels)}; {RIGHT}")
             values[column.part][column.name] = level if column.part == ATTRIBUTE else covariate.record(level, ())
             continue
+        metric = problem.spec.metrics[column.name] if column.part == METRIC else None
+        if metric is not None and metric.kind != "number":
+            with suppress(InputError):
+                cell = tables.number(column.name, cell, marks)
+            values[METRIC] |= read_outcome(column.name, metric, cell)
+            continue
         value = number(column.name, tables.number(column.name, cell, marks))
-        if column.part == METRIC:
-            why = why_unlikely_outcome(problem.spec.metrics[column.name], Spread(), value)
-            if why is not None:
-                raise InputError(f"{column.name} {value:g} {why}; {RIGHT}")
+        if metric is not None:
+            why = why_unlikely_outcome(metric, Spread(), value)
+        else:
+            declared = (problem.spec.context | problem.spec.attributes).get(column.name, Attribute())
+            why = why_unlikely_covariate(declared, value)
+        if why is not None:
+            raise InputError(f"{column.name} {value:g} {why}; {RIGHT}")
         values[column.part][column.name] = value
     unit, *groups = units
     return PastRow(row, season, unit, next(filter(None, groups), None), arm, *values.values())
@@ -169,8 +180,19 @@ def of_rows(problem: Problem, rows: list[PastRow], file: str, digest: str) -> Hi
     )
 
 
-def load(spec: TrialSpec, path: Path) -> HistoryRead:
-    """The history of a trial from a file."""
-    table, digest = read_bytes(path)
+def of_trial(spec: TrialSpec, file: Path | None = None, history: Path | str | None = None) -> HistoryRead | None:
+    """The history that a trial begins with: this file, the sheet in the trial file, or the one beside it."""
+    own = spec.history
+    if history is None and own is not None and own.sheet is not None:
+        problem, digest = Problem(spec), hashlib.sha256(own.sheet.encode()).hexdigest()
+        return of_rows(problem, read_rows(problem, tables.read(own.sheet)), own.file or "in the trial file", digest)
+    if history is None and own is not None and own.file is not None:
+        if file is None:
+            fix = "put the sheet itself into the trial file, as the text of `sheet` under [history]"
+            raise InputError(f"the file {own.file!r} did not come with the trial file: {fix}", ("history", "file"))
+        history = file.parent / own.file
+    if history is None:
+        return None
+    table, digest = read_bytes(Path(history))
     problem = Problem(spec)
-    return of_rows(problem, read_rows(problem, table), path.name, digest)
+    return of_rows(problem, read_rows(problem, table), Path(history).name, digest)

@@ -11,17 +11,21 @@ decisions at a time, D context fields.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf, isclose, sqrt
-from typing import Any
+from math import inf, isclose, nan, sqrt
+from typing import Any, TypeVar, final, get_args
 
 import numpy as np
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from drimed.errors import ConfigError, ConflictError, InputError, UnknownNameError
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed.learner import Field
+from drimed.models.mixed.terms import dose_columns
 from drimed.models.offer import Offer, Shape, Unit, quadratic, whiten
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import Guardrail
@@ -30,10 +34,10 @@ from drimed.policies.protocol import AnyPolicy, Traits, to_arrays
 from drimed.policies.registry import find, make
 from drimed.policies.rules.base import Floors
 from drimed.records import Fault, Path
-from drimed.trial.spec import LARGEST, PAPER, TOO_LARGE, ArmNoise, Attribute, Cohort, Role, TrialSpec, User, short
-from drimed.trial.store import Layers
+from drimed.trial import spec as trial_file
+from drimed.trial.spec import LARGEST, SMALLEST, Attribute, Cohort, Metric, TrialSpec, User, short
 
-ROLES: tuple[Role, ...] = ("level", "effects", "noise")
+ROLES: tuple[trial_file.Role, ...] = ("level", "effects", "noise")
 FEWEST_USERS = 16  # room for users is doubled when it is used up, so that joining costs little
 DEPARTURE = 0.5  # arms differ from each other by less than levels do from zero: half as much, before any data
 EVEN_SHARE = 0.5  # of the probability that all arms have alike where the goal is to find out about each
@@ -41,6 +45,59 @@ PRIOR_DEVIATION = 0.5  # of a coefficient of the paper's model, in units of its 
 
 Values = Mapping[str, float | str]
 NewUser = tuple[str, str | None, Values]  # name, group, attributes
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@final
+class Layers(Mapping[K, V]):
+    """An immutable mapping in the order of insertion; a changed copy shares almost everything with the original.
+
+    It is a stack of dictionaries, each at most half as large as the one below: adding an entry costs O(log n) on
+    average, and looking one up at most log2(n) steps.
+
+    >>> one = Layers({"a": 1})
+    >>> two = one.with_items([("b", 2), ("a", 3)])
+    >>> dict(one), dict(two)
+    ({'a': 1}, {'a': 3, 'b': 2})
+    """
+
+    def __init__(self, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
+        base = dict(items)
+        self._layers: tuple[dict[K, V], ...] = (base,) if base else ()
+        self._length = len(base)
+
+    def with_items(self, items: Iterable[tuple[K, V]]) -> Layers[K, V]:
+        """A copy with more entries, or others in their place."""
+        top = dict(items)
+        new: Layers[K, V] = Layers()
+        new._length = self._length + sum(key not in self for key in top)
+        layers = list(self._layers)
+        while layers and 2 * len(top) > len(layers[-1]):
+            top = layers.pop() | top
+        new._layers = (*layers, top) if top else self._layers
+        return new
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        as_dict = core_schema.plain_serializer_function_ser_schema(dict)
+        entries = handler(dict.__class_getitem__(get_args(source)))
+        return core_schema.no_info_after_validator_function(cls, entries, serialization=as_dict)
+
+    def __getitem__(self, key: K) -> V:
+        for layer in reversed(self._layers):
+            if key in layer:
+                return layer[key]
+        raise KeyError(key)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[K]:
+        merged: dict[K, V] = {}
+        for layer in self._layers:
+            merged |= layer
+        return iter(merged)
 
 
 # Attributes and context fields
@@ -77,7 +134,7 @@ class Covariates:
 
     def __init__(self, spec: TrialSpec) -> None:
         self.attributes = {c.name: c for c in _attributes(spec)}
-        default: list[Role] = ["noise"] if spec.kind == "paper" else ["level", "effects"]
+        default: list[trial_file.Role] = ["noise"] if spec.kind == "paper" else ["level", "effects"]
         self.fields = {
             name: Covariate(name, _roles(f.affects, default), f.typical, f.spread, levels=f.levels)
             for name, f in spec.context.items()
@@ -129,7 +186,7 @@ class Covariates:
         return self.standard(context)[..., numbers], context[..., levels].astype(np.intp)
 
 
-def _roles(affects: Iterable[Role] | None, default: Iterable[Role]) -> str:
+def _roles(affects: Iterable[trial_file.Role] | None, default: Iterable[trial_file.Role]) -> str:
     declared = set(default if affects is None else affects)
     return " ".join(role for role in ROLES if role in declared)
 
@@ -155,6 +212,11 @@ def _attributes(spec: TrialSpec) -> Iterator[Covariate]:
         yield Covariate(name, roles, typical, spread or 1.0, needed=declared.typical is None)
 
 
+YES = {1, "1", "yes", "y", "true", "ja", "j", "oui", "si", "sí"}  # True is 1
+NO = {0, "0", "no", "n", "false", "nein", "non"}
+_SIZED = re.compile(r"(\d+(?:[.,]\d+)?)\s*(?:of|in|out of|/|von|sur|de)\s*(\d+(?:[.,]\d+)?)")
+
+
 def number(what: str, value: object, at: Path = ()) -> float:
     """A value that came in, if it is a number that can be calculated with."""
     if isinstance(value, np.integer | np.floating):
@@ -162,9 +224,80 @@ def number(what: str, value: object, at: Path = ()) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{what} must be a finite number, got {value!r}", at)
     if not -LARGEST <= value <= LARGEST:
-        wrong = TOO_LARGE if abs(value) < np.inf else "must be a finite number"
+        wrong = trial_file.TOO_LARGE if abs(value) < np.inf else "must be a finite number"
         raise InputError(f"{what} {wrong}, got {short(value)}", at)
     return float(value)
+
+
+def size_key(metric: str) -> str:
+    """The name of the size of an outcome beside that of its metric: 20 in "7 of 20"."""
+    return f"{metric} of"
+
+
+def below_key(metric: str) -> str:
+    """The name under which a limit of detection is recorded in place of a value below it."""
+    return f"{metric} below"
+
+
+def keys_of(metrics: Iterable[str]) -> list[str]:
+    """All names under which an outcome of these metrics may be recorded, in their order."""
+    return [key for m in metrics for key in (m, size_key(m), below_key(m))]
+
+
+def read_outcome(name: str, metric: Metric, value: object, at: Path = ()) -> dict[str, float | None]:
+    """A value of a metric as people write it, as it is recorded: a share or a rate, and the size that it is of.
+
+    >>> read_outcome("cure", Metric(kind="yes/no"), "Ja"), read_outcome("cure", Metric(kind="yes/no"), False)
+    ({'cure': 1.0}, {'cure': 0.0})
+    >>> read_outcome("seeds", Metric(kind="yes/no", of="seeds"), "7 of 20")
+    {'seeds': 0.35, 'seeds of': 20.0}
+    """
+    text = str(value).strip().casefold() if isinstance(value, str | bool) else ""
+    if metric.detection is not None and value is not None:
+        if text and "".join(text.split()).replace(",", ".") == f"<{metric.detection:.12g}":
+            return {name: None, below_key(name): metric.detection}
+        if text or (isinstance(value, int | float) and value < metric.detection):
+            limit = f"<{metric.detection:.12g}"
+            raise InputError(f"{name} must be a number from its limit of detection, or {limit!r}, got {value!r}", at)
+    if metric.kind == "number" or value is None:
+        return {name: None if value is None else number(name, value, at)}
+    if metric.of is not None:
+        parts = _SIZED.fullmatch(text)
+        total, size = (float(part.replace(",", ".")) for part in parts.groups()) if parts else (-1.0, 0.0)
+        whole = total.is_integer() and (metric.kind == "count" or (size.is_integer() and total <= size))
+        if not (whole and total >= 0 and 0 < size <= LARGEST):
+            like = "7 of 20" if metric.kind == "yes/no" else "12 in 3.5"
+            raise InputError(f"{name} needs its number of {metric.of}, such as {like!r}, got {value!r}", at)
+        return {name: total / size, size_key(name): size}
+    if metric.kind == "yes/no":
+        if (text or value) in YES:
+            return {name: 1.0}
+        if (text or value) in NO:
+            return {name: 0.0}
+        raise InputError(f"{name} is yes or no: expected yes, no, 1 or 0, got {value!r}", at)
+    told, got = nan, short(value)
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        told, got = float(value), shown(float(value))
+    low, high = metric.limits
+    if metric.kind == "count" and not (low <= told <= LARGEST and told.is_integer()):
+        raise InputError(f"{name} is a count: expected a whole number from 0, got {got}", at)
+    if metric.kind == "score" and not low <= told <= high:
+        raise InputError(f"{name} is a score from {low:g} to {high:g}, got {got}", at)
+    return {name: told}
+
+
+def outcome_text(name: str, metric: Metric, values: Mapping[str, float]) -> str:
+    """A recorded value as people write it.
+
+    >>> outcome_text("seeds", Metric(kind="yes/no", of="seeds"), {"seeds": 0.35, "seeds of": 20.0})
+    '7 of 20'
+    """
+    if name not in values:
+        return f"<{values[below_key(name)]:.12g}" if below_key(name) in values else ""
+    value, size = values[name], values.get(size_key(name))
+    if size is not None:
+        return f"{round(value * size):d} {'in' if metric.kind == 'count' else 'of'} {size:.12g}"
+    return ("yes" if value else "no") if metric.kind == "yes/no" else f"{value:.12g}"
 
 
 def alike(one: float | str, other: float | str) -> bool:
@@ -306,9 +439,7 @@ class Profile:
     allowed: BoolArray | None  # (K,)
     group: str | None
     unit: IndexedUnit  # the same for all profiles of the user
-
-
-_ArmView = tuple[FloatArray, FloatArray | None, FloatArray | None]  # maps, whitening and covariance of the arms
+    measured: tuple[str, ...]  # metrics
 
 
 class Problem:
@@ -326,11 +457,12 @@ class Problem:
         self.sizes = np.array([spec.size(m) for m in spec.metrics])  # (M,)
         self.fields = list(spec.context)
         self.covariates = Covariates(spec)
-        self.floors = None if spec.floors is None else Floors(**spec.floors.heights())
-        self._subtracts = spec.feedback == "difference" and spec.kind == "paper"  # mixed models see both plots
+        heights: dict[str, Any] = {} if spec.floors is None else spec.floors.heights()
+        if spec.feedback == "difference":  # every plot has one of its control beside it
+            heights["plot"] = "never"
+        self.floors = Floors(**heights) if heights else None
         self._founders = founders or len(self.arms)  # arms at the start: later ones do not change attributes' units
         self._remembers_users: bool | None = None
-        self._views: dict[int | None, _ArmView] = {}
         self._wishes_of_cohort: dict[str | None, _Wishes] = {}  # of users without values of their own
 
     @cached_property
@@ -369,12 +501,25 @@ class Problem:
         if unit is None:
             numbers, categories = self.covariates.own
             unit = IndexedUnit(-1, -1, 0, (-1,) * len(categories), (0.0,) * len(numbers))
-        return Profile(name, slot, user, *wishes, resolved.group, unit)
+        return Profile(name, slot, user, *wishes, resolved.group, unit, tuple(resolved.metrics or self.metrics))
 
     def outcome(self, values: Mapping[str, float | None]) -> tuple[FloatArray, BoolArray]:
         """An outcome in the learner's units, and which metrics are observed: (M,) twice."""
         observed = np.array([values.get(m) is not None for m in self.metrics])
-        return np.array([values.get(m) or 0.0 for m in self.metrics]) / self.sizes, observed
+        y = np.array([values.get(m) or 0.0 for m in self.metrics]) / self.sizes
+        return np.where(np.abs(y) < SMALLEST, 0.0, y), observed  # the square of a smaller one is lost
+
+    def outcome_sizes(self, values: Mapping[str, float | None]) -> FloatArray | None:
+        """The sizes of metrics that may have them, (1, s); None: no metric has any."""
+        if not any(m.of for m in self.spec.metrics.values()):
+            return None
+        sized = [name for name, m in self.spec.metrics.items() if m.kind in ("yes/no", "count")]
+        return np.array([[values.get(size_key(name)) or 1.0 for name in sized]])
+
+    def largest_effect(self, weights: FloatArray) -> float:
+        """The largest possible effect on the sum of the metrics with these weights (M,); infinite: no limit."""
+        low, high = np.array([metric.limits for metric in self.spec.metrics.values()])[weights != 0].T
+        return float(np.abs(weights[weights != 0]) @ (high - low))
 
     def available(self, profile: Profile, excluded: Sequence[str]) -> BoolArray | None:
         """The arms this user may get: (K,), or None for all of them."""
@@ -400,14 +545,12 @@ class Problem:
 
         Contexts of many simulated trials (..., D) make offers with their leading axes: (..., n, ...).
         """
-        views = [self._view(int(profile.control.argmax()) if self._subtracts else None) for profile in profiles]
-        views = views[:1] if all(view is views[0] for view in views) else views
         p = np.stack([profile.preference for profile in profiles])  # (n, M)
-        maps = np.stack([view[0] for view in views])  # (n or 1, K, M, d)
+        maps = self._maps[None]  # (1, K, M, d)
         context = np.stack([c for c in contexts if c is not None], axis=-2) if self.fields else None
         sigma = scale = whitening = None
-        if self._covariance is not None:
-            whitening, covariance = (np.stack(arrays) for arrays in zip(*(view[1:] for view in views), strict=True))
+        if self._known_noise is not None:
+            whitening, covariance = (array[None] for array in self._known_noise)
             sigma, scale = self._noise(covariance, p, context)
         masks = None
         if any(mask is not None for mask in available):
@@ -429,12 +572,14 @@ class Problem:
 
     @cached_property
     def attributes(self) -> FloatArray | None:
-        """Attributes of the arms for mixed models, standardised over the first arms: (K, r)."""
+        """Attributes of the arms for mixed models, standardised over the first arms, columns of doses last: (K, r)."""
         if self.spec.kind == "paper" or (values := self._arm_attributes()) is None:
             return None
-        first = values[: self._founders]
-        spread = first.std(0)
-        z = (values - first.mean(0)) / np.where(spread > 0, spread, 1.0)
+        is_dose = self._is_dose
+        plain, first = values[:, ~is_dose], values[: self._founders]
+        spread = first[:, ~is_dose].std(0)
+        z = (plain - first[:, ~is_dose].mean(0)) / np.where(spread > 0, spread, 1.0)
+        z = np.column_stack([z, *(dose_columns(values[:, i], first[:, i]) for i in np.flatnonzero(is_dose))])
         return np.concatenate([z, np.zeros((self.room - len(z), z.shape[1]))])  # an arm still to come is average
 
     @cached_property
@@ -458,19 +603,33 @@ class Problem:
         return np.concatenate([maps, np.zeros((room - len(arms), *maps.shape[1:]))])
 
     @cached_property
-    def _covariance(self) -> FloatArray | None:
-        """Of each arm's scaled outcome, where it is known: (K, M, M); an arm still to come has unit noise."""
+    def _known_noise(self) -> tuple[FloatArray, FloatArray] | None:
+        """Whitening and covariance of each arm's scaled outcome: (K, M, M); an arm still to come has unit noise."""
         noise, M = self.spec.noise, len(self.metrics)
         if noise.kind == "learned":
             return None
 
         def matrix(arm: str) -> FloatArray:
-            own: ArmNoise = noise.arms.get(arm, noise)
+            own: trial_file.ArmNoise = noise.arms.get(arm, noise)
             sd = own.sd or {}
             return np.diag([sd[m] ** 2 for m in self.metrics]) if own.covariance is None else np.array(own.covariance)
 
         matrices = [matrix(arm) / np.outer(self.sizes, self.sizes) for arm in self.arms]
-        return np.stack(matrices + [np.eye(M)] * (self.room - len(self.arms)))
+        return whiten(np.stack(matrices + [np.eye(M)] * (self.room - len(self.arms))))
+
+    @property
+    def dose_columns(self) -> tuple[int, ...]:
+        """The number of columns of each dose among the attributes."""
+        if not self.spec.doses or (values := self._arm_attributes()) is None:
+            return ()
+        first = values[: self._founders, self._is_dose]
+        return tuple(dose_columns(dose, dose).shape[1] for dose in first.T)
+
+    @property
+    def _is_dose(self) -> BoolArray:
+        """Of the arms' attributes: (r,)."""
+        names = next(iter(self.spec.arms.values())).attributes or ()
+        return np.array([name in self.spec.doses for name in names], bool)
 
     def _arm_attributes(self) -> FloatArray | None:
         """The arms' attributes as they were given: (arms, r)."""
@@ -507,33 +666,14 @@ class Problem:
             covariates=numbers if numbers.size else None,
         )
 
-    def _view(self, key: int | None) -> _ArmView:
-        """Of users whose plot with this control arm is subtracted; None: of all users, whose outcomes are absolute."""
-        if key not in self._views:
-            maps, covariance, whitening = self._maps, self._covariance, None
-            if key is not None:
-                # Difference to the site's own control plot: its mean is subtracted, its noise added.
-                maps = maps - maps[key]
-                covariance = None if covariance is None else covariance + covariance[key]
-            if covariance is not None:
-                whitening, covariance = whiten(covariance)
-            self._views[key] = maps, whitening, covariance
-        return self._views[key]
-
     def _noise(
         self, covariance: FloatArray, p: FloatArray, context: FloatArray | None
     ) -> tuple[FloatArray, FloatArray]:
         """The reward's noise for each arm, and the factor of the covariance in this context."""
         noise = self.spec.noise
-        if noise.scale == "constant" or context is None:
-            scale = np.full(p.shape[:-1], noise.level)
-        elif noise.scale == "norm":
+        scale = np.full(p.shape[:-1], noise.level)
+        if noise.scale == "norm" and context is not None:
             scale = np.asarray(noise.level * (1 + np.linalg.norm(self.covariates.standard(context), axis=-1)))
-        else:
-            own = context[..., self.fields.index(noise.scale)]
-            if not (own > 0).all():
-                raise InputError(f"context {noise.scale!r} scales the noise and must be positive, got {own.min():g}")
-            scale = noise.level * own
         return np.sqrt(scale)[..., None] * np.sqrt(quadratic(covariance, p)), scale
 
     def _mask(self, arms: Sequence[str]) -> BoolArray:
@@ -548,13 +688,14 @@ class Problem:
 def build_policy(problem: Problem) -> AnyPolicy:
     """The policy of a trial; settings in [policy] come before what the rest of the file implies."""
     spec = problem.spec
-    return _paper_policy(spec, problem.shape.d) if spec.kind == "paper" else _mixed_policy(spec)
+    return _paper_policy(spec, problem.shape.d) if spec.kind == "paper" else _mixed_policy(problem)
 
 
-def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
+def _mixed_policy(problem: Problem) -> AnyPolicy:
     """A policy with random effects of sites, seasons, blocks and people."""
+    spec, described = problem.spec, problem.attributes
     name, settings, model = spec.policy.name, spec.policy.settings, spec.model
-    own_model = ConfigError(f"{name!r} comes with a model of its own: {PAPER}")
+    own_model = ConfigError(f"{name!r} comes with a model of its own: {trial_file.PAPER}")
     if find(name).source is not None:  # from outside, perhaps with a learner that another must not replace
         made = make(name, **settings)
         if not (isinstance(made, Policy) and isinstance(made.learner, Learner | Field)):
@@ -565,11 +706,13 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
         "promise": spec.promise,
         "covariates": tuple(c.roles for c in numbers),
         "categories": tuple(c.roles for c in categories),
-        "attributes": len(next(iter(spec.arms.values())).attributes or ()),
+        "attributes": 0 if described is None else described.shape[1],
+        "doses": problem.dose_columns,
         "noise": model.noise,
         "discount": model.discount,
         "seasons": model.seasons,
         "ranges": _ranges(spec),
+        "kinds": tuple(m.kind for m in spec.metrics.values()) if spec.has_kinds else (),
         "spreads": tuple(m.spread or 0.0 for m in spec.metrics.values()),
         "delta": spec.delta,
     }
@@ -584,7 +727,7 @@ def _mixed_policy(spec: TrialSpec) -> AnyPolicy:
 
 def _ranges(spec: TrialSpec) -> tuple[tuple[float, float], ...]:
     """The ends of each metric's range in the learner's units."""
-    ranges = [(-inf, inf) if m.range is None else m.range for m in spec.metrics.values()]
+    ranges = [(-inf, inf) if m.ends is None else m.ends for m in spec.metrics.values()]
     return tuple((low / spec.size(m), high / spec.size(m)) for m, (low, high) in zip(spec.metrics, ranges, strict=True))
 
 
@@ -627,15 +770,14 @@ def _paper_policy(spec: TrialSpec, d: int) -> AnyPolicy:
     implied: dict[str, Any] = {}
     weighting = plain.weighting
     if weighting == "known" and spec.noise.kind == "learned":
-        if "weighting" not in plain.settings:
+        if "weighting" not in plain.settings or plain.feedback == "reward":
             raise ConfigError(f"{name!r} needs noise that is known; dri_med learns it")
         if "weighting" in settings:
             raise ConfigError("weighting 'known' needs the noise: give [noise] kind = \"known\" with sd or covariance")
         implied["weighting"] = weighting = "learned"
     implied |= _implied_settings(spec, plain)
     if weighting == "learned":
-        implied["refits"] = "converged"  # decisions must not depend on the order in which outcomes came
-        implied["ranges"] = _ranges(spec) if spec.feedback == "absolute" else ()
+        implied["ranges"] = _ranges(spec)
     if "regularisation" not in plain.settings:  # a published algorithm: its constants are its own
         return make(name, **({"tolerance": spec.tolerance.relative} | settings))
     if coefficients_are_scaled(spec):

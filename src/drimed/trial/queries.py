@@ -7,22 +7,23 @@ Command line, HTTP and pages all read here. Everything is taken from a ledger an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from difflib import get_close_matches
 
 from drimed.errors import InputError, UnknownDecisionError
 from drimed.formatting import counted, listed
 from drimed.policies.guards.base import reason_text
 from drimed.policies.protocol import AnyPolicy
-from drimed.records import Alarm, Decision, Event, Interval, Member, Opening, Page, Status
+from drimed.records import OPEN, Alarm, Decision, Event, Interval, Member, Opening, Page, Search, Status
 from drimed.trial.events import Decided, HistoryRead, body_of
-from drimed.trial.look_history import scope_label
 from drimed.trial.problem import Problem, build_policy
 from drimed.trial.seasons import UNNAMED
 from drimed.trial.spec import LARGEST, SEASONLESS, TrialSpec
 from drimed.trial.state import RecordedDecision, TrialState, decision_number, recorded_decisions
-from drimed.trial.store import OPEN, Ledger, Search
+from drimed.trial.store import Ledger
 
 PAGE = 25
+STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
 COUNTS = ("decisions", "pending", "partial", "complete", "missing", "amendments", "failures")
 RECORDED = ("episode", "arm", "propensity", "share", "unavailable", "plot", "block")  # of a decision, as callers get it
 
@@ -34,7 +35,8 @@ def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = Fa
     effects = None
     if body.estimate is not None and body.half is not None:
         triples = zip(arms, body.estimate, body.half, strict=False)
-        effects = {arm: Interval(e, e - h, e + h) for arm, e, h in triples if h <= LARGEST}
+        most = state.problem.largest_effect(state.profiles[body.profile].preference)
+        effects = {arm: Interval(e, max(e - h, -most), min(e + h, most)) for arm, e, h in triples if h <= LARGEST}
     return Decision(
         id=event.decision or 0,
         user=str(event.user),
@@ -79,7 +81,7 @@ def status(state: TrialState) -> Status:
         season=state.seasons.get(state.episode.number, UNNAMED).name,
         looks=looked.count,
         rules_met=list(looked.met),
-        floor_ended=[scope_label(*who.split(":", 1)) for who in looked.ended],
+        floor_ended=[key.partition(":")[2] for key in looked.ended],
         halted=looked.halted,
         history="" if state.history is None else past_text(spec, state.history),
     )
@@ -95,7 +97,26 @@ def past_text(spec: TrialSpec, past: HistoryRead) -> str:
         effects = f"and effects of {same} too{often}"
     else:
         effects = "effects of arms do not" + (", which were not given at random" if same else "")
-    return f"Before the trial: {size} ({past.file}). Levels and variances rest on them, {effects}."
+    others = [f"{arm} (not {close[0]}?)" if (close := get_close_matches(arm, spec.arms)) else arm
+              for arm in past.arms if arm not in spec.arms]  # fmt: skip
+    left = f" Not offered by the trial: {listed(others)}." if others else ""
+    return f"Before the trial: {size} ({past.file}). Levels and variances rest on them, {effects}.{left}"
+
+
+def ways_off_the_control(spec: TrialSpec, policy: AnyPolicy | None = None, *, seasons: int | None = None) -> str:
+    """Changes of its file that may let a trial leave its control, in words; it has outcomes of so many seasons."""
+    traits, people = (policy or build_policy(Problem(spec))).traits, spec.kind == "people"
+    scattering = [name for name, metric in spec.metrics.items() if metric.kind == "number" and metric.spread is None]
+    declared = spec.kind == "paper" or spec.history is not None or not scattering
+    ways = {
+        "a wider tolerance": traits.tolerance is not None,
+        "a lower confidence": traits.confidence is not None,
+        "the promise to people alike (leave `for` out)": people and spec.promise == "each",
+        f"a declared spread of {listed(scattering)}": not declared,
+        "a second season": spec.has_one_season or (seasons == 1 and not people),
+        "more people" if people else "more plots": True,
+    }
+    return listed([way for way, helps in ways.items() if helps], len(ways), " or ")
 
 
 def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -> list[str]:
@@ -118,6 +139,12 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
             'the promise is to each person (`for = "each"`): one outcome cannot tell their own effect from noise, so '
             "that the trial stays on the control unless people come back many times; leave `for` out to promise it to "
             "people alike"
+        )
+    if spec.has_one_season and traits.tolerance is not None:
+        texts.append(
+            "all outcomes will be of one season: what an arm brings in an average season cannot be told from its luck "
+            "in this one, so that the trial may stay on the control, and nothing is called better; plan more seasons, "
+            "or write `[model] seasons = false` if nothing shifts from one season to the next"
         )
     if not spec.users and not users and not spec.enrols:
         texts.append("there are no users yet; add them before asking")
@@ -162,20 +189,14 @@ def decisions(ledger: Ledger, state: TrialState, numbers: Iterable[int] | None =
     return (record(state, one) for one in recorded_decisions(ledger, state, numbers))
 
 
-@dataclass(frozen=True)
-class Found:
-    """A page of decisions, newest first."""
-
-    decisions: list[Decision]
-    before: int | None  # older decisions follow before this one; None: that was all
-
-
-def search(ledger: Ledger, state: TrialState, wanted: Search, *, before: int | None = None, limit: int = PAGE) -> Found:
+def search(
+    ledger: Ledger, state: TrialState, wanted: Search, *, before: int | None = None, limit: int = PAGE
+) -> Page[Decision]:
     """Decisions before number `before`, newest first."""
     rows = ledger.decision_rows(wanted, before=before, limit=limit + 1)
     numbers = [row.decision for row in rows[:limit]]
     page = list(decisions(ledger, state, numbers))[::-1]
-    return Found(page, numbers[-1] if len(rows) > limit else None)
+    return Page(page, str(numbers[-1]) if len(rows) > limit else None)
 
 
 def pending(ledger: Ledger) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Names and dates of episodes: an episode has a number and, if given, a name and a date."""
+"""Names and dates of seasons: an episode is a season, with a number and, if given, a name and a date."""
 
 from __future__ import annotations
 

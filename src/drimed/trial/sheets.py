@@ -17,38 +17,22 @@ from itertools import pairwise
 from typing import Any
 
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
-from drimed.records import AskRequest, Decision, Fault, Receipt, Report, TellRequest
+from drimed.records import AskRequest, Decision, Fault, Receipt, Report, Told
 from drimed.trial import ask, tables, tell
+from drimed.trial import spec as trial_file
 from drimed.trial.ask import Place, places, resolve_user
-from drimed.trial.problem import Problem, alike
+from drimed.trial.problem import Problem, alike, outcome_text
 from drimed.trial.seasons import COLUMNS, UNNAMED, iso
-from drimed.trial.spec import (
-    ATTRIBUTE,
-    CODE,
-    COLUMN_PARTS,
-    CONTEXT,
-    CONTROL,
-    FREE_COLUMNS,
-    METRIC,
-    NOTE_COLUMNS,
-    OWN_COLUMNS,
-    Attribute,
-    User,
-    control_plot,
-    folded,
-    tidy,
-)
+from drimed.trial.spec import ATTRIBUTE, CONTEXT, CONTROL, METRIC, Attribute, Metric, control_plot, folded, tidy
 from drimed.trial.state import RecordedDecision, TrialState, recorded_decisions
-from drimed.trial.tables import POINT, Marks, Record, Table, is_missing, number, refuse, text
+from drimed.trial.tables import POINT, WORKBOOK, Marks, Record, Table, is_missing, number, refuse, text
 from drimed.trial.transaction import Transaction
+from drimed.trial.workbooks import GENERAL, letters, shown
 
 SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 PLACES = ("plot", "block")  # columns that are written only where there are any
+MOST_HINTS = 5  # faults of a sheet that say which name was probably meant
 CLOSE = 0.7  # the similarity of two names that were probably meant to be one
-_USERS = ("farm", "farmer", "grower", "site", "field", "location", "clinic", "patient", "shop", "reader")
-USUAL_WORDS = dict.fromkeys(_USERS, "user") | {  # for the sheet's own columns: for hints, and never read as such
-    "parcel": "plot", "plot number": "plot", "treatment": "arm", "variant": "arm", "year": "season"
-}  # fmt: skip
 _NUMBER = re.compile(r"[+-]?[\d.,]+")
 
 Value = float | str
@@ -109,7 +93,7 @@ class Column:
     @property
     def long(self) -> str:
         """Its name after its part."""
-        return f"{self.part}.{self.name}" if self.part in COLUMN_PARTS else self.name
+        return f"{self.part}.{self.name}" if self.part in trial_file.COLUMN_PARTS else self.name
 
     @property
     def heading(self) -> str:
@@ -135,15 +119,15 @@ class Columns:
         spec = problem.spec
         attributes = {name: spec.attributes.get(name, Attribute()) for name in problem.covariates.attributes}
         named: list[Mapping[str, Any]] = [spec.metrics, spec.metrics, spec.context, attributes]
-        parts = zip(COLUMN_PARTS, named, strict=True)
+        parts = zip(trial_file.COLUMN_PARTS, named, strict=True)
         return Columns({Column(part, name): one.unit for part, declared in parts for name, one in declared.items()})
 
     @cached_property
     def all(self) -> list[Column]:
         """Every one of them; seasons and notes only if the trial uses these words for nothing else."""
-        columns = [*(Column(SHEET, name) for name in OWN_COLUMNS), *self.units]
+        columns = [*(Column(SHEET, name) for name in trial_file.OWN_COLUMNS), *self.units]
         used = {folded(column.name) for column in columns}
-        free = [(SHEET, name) for name in FREE_COLUMNS] + [(NOTE, name) for name in NOTE_COLUMNS]
+        free = [(SHEET, name) for name in trial_file.FREE_COLUMNS] + [(NOTE, name) for name in trial_file.NOTE_COLUMNS]
         return columns + [Column(part, name) for part, name in free if name not in used]
 
     @cached_property
@@ -185,17 +169,23 @@ class Columns:
 
     def refuse(self, name: str) -> None:
         """Raise an unknown column."""
-        known, usual = {column.heading for column in self.all}, USUAL_WORDS.get(folded(name))
-        raise UnknownNameError("column", name, known, meant=usual if usual in known else None)
+        raise UnknownNameError("column", name, {column.heading for column in self.all})
 
 
 class Sheet:
-    """A table, and the meanings of its columns; `numeric` ones hold numbers."""
+    """A table, and the meanings of its columns; `numeric` ones hold numbers, and `texts` are compared to the letter."""
 
     def __init__(
-        self, columns: Columns, table: Table, numeric: Collection[Column], ignore: Iterable[str], *, asks: bool = False
+        self,
+        columns: Columns,
+        table: Table,
+        numeric: Collection[Column],
+        ignore: Iterable[str],
+        *,
+        texts: Collection[Column] = (),
+        asks: bool = False,
     ) -> None:
-        self.columns, self.table, self.numeric = columns, table, numeric
+        self.columns, self.table, self.numeric, self.texts = columns, table, numeric, texts
         self.ignored = {folded(name) for name in ignore}
         self.meanings = columns.read(table, self.ignored, asks=asks)
         self.rows: dict[int, Cells] = {
@@ -207,7 +197,42 @@ class Sheet:
     def unknown(self) -> list[str]:
         """Unknown columns with something in them. A number is no name: a line end was lost before it."""
         names = (n for n in self.table.names if n and n not in self.meanings and folded(n) not in self.ignored)
-        return [name for name in names if _NUMBER.fullmatch(name) or any(True for _ in self.table.column(name))]
+        filled = {name for row in self.table.rows for name in row.cells}
+        return [name for name in names if _NUMBER.fullmatch(name) or name in filled]
+
+    def doubts(self, units: Iterable[str] = ()) -> Iterator[Fault]:
+        """Doubts about cells of a workbook that show something else than they hold, and about what is hidden.
+
+        `units` are more columns of texts.
+        """
+        if self.table.separator != WORKBOOK or not self.table.rows:
+            return
+        first: dict[
+            tuple[str, str], tuple[int, str, int]
+        ] = {}  # column and format -> row, what is there, and how often
+        used = {n: c in self.texts for n, c in self.meanings.items() if c in self.numeric or c in self.texts}
+        used |= dict.fromkeys(units, True)
+        for row in self.table.rows:
+            for name in used.keys() & row.cells.keys():
+                cell, code = row.cells[name], row.formats.get(name, GENERAL)
+                if isinstance(cell, str) and name not in row.formats:
+                    continue
+                seen, same = shown(cell, code)
+                if (seen != text(cell)) if used[name] else not same and not isinstance(cell, bool | str):
+                    at = f"cell {letters(self.table.names.index(name))}{row.number}"
+                    number, what, n = first.get(
+                        (name, code), (row.number, f"{at} shows {seen} and holds {text(cell)}", 0)
+                    )
+                    first[name, code] = number, what, n + 1
+        for (name, _), (number, what, n) in first.items():
+            more = f", and {n - 1:,} more cells of the column are like it" if n > 1 else ""
+            yield Fault((), f"{name}: {what}{more}; is what it holds right?", row=number, severity="unlikely")
+        if hidden := [row.number for row in self.table.rows if row.hidden and row.cells.keys() & used.keys()]:
+            what = f"the row is hidden, and so are {len(hidden) - 1:,} more" if len(hidden) > 1 else "the row is hidden"
+            yield Fault((), f"{what}; is it meant?", row=hidden[0], severity="unlikely")
+        for name in self.table.hidden:
+            if name in used:
+                yield Fault((), f"column {name!r} is hidden; is it meant?", row=self.table.top, severity="unlikely")
 
     @cached_property
     def marks(self) -> Marks:
@@ -250,10 +275,15 @@ class AskSheet:
 
     request: AskRequest
     rows: dict[str, list[_AskRow]]
+    doubts: list[Fault]
 
     def row(self, user: str, plot: str | None) -> _AskRow:
         """The row of a plot, or else the first of its user."""
-        return next((row for row in self.rows[user] if row.plot == plot), self.rows[user][0])
+        return self._by_place.get((user, plot), self.rows[user][0])
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, str | None], _AskRow]:
+        return {(row.user, row.plot): row for rows in self.rows.values() for row in reversed(rows)}
 
 
 def ask_sheet(
@@ -279,7 +309,7 @@ def ask_sheet(
         date=asked.date if request.date is None else request.date,
     )
     try:
-        decisions = ask.ask(tx, request)
+        decisions = ask.ask(tx, request, doubts=sheet.doubts)
     except DrimedError as error:
         faults = [_at_row(fault, sheet, names) for fault in error.faults]
         if not faults or not all(f.row for f in faults):
@@ -303,13 +333,15 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
     covariates = state.problem.covariates
     named = ((CONTEXT, covariates.fields), (ATTRIBUTE, covariates.attributes))
     numeric = {Column(part, name) for part, known in named for name, c in known.items() if c.levels is None}
-    sheet = Sheet(Columns.of(state.problem), table, numeric, ignore, asks=True)
+    texts = {Column(SHEET, name) for name in ("user", *PLACES, "cohort", "group", "season")}
+    texts |= {Column(part, name) for part, known in named for name in known} - numeric
+    sheet = Sheet(Columns.of(state.problem), table, numeric, ignore, texts=texts, asks=True)
     _refuse_headings(state, sheet)
     errors: dict[int, str] = {}
     rows: dict[str, list[_AskRow]] = {}
     for row, cells in sheet.rows.items():
         try:
-            one = _ask_row(state, row, cells, sheet.marks)
+            one = _ask_row(state, row, cells, sheet.marks, hint=len(errors) < MOST_HINTS)
             if one.user not in state.users and sheet.unknown:  # a property of a new user must not be lost
                 sheet.columns.refuse(sheet.unknown[0])
             rows.setdefault(one.user, []).append(one)
@@ -328,7 +360,7 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
             if value:
                 fields[field][user] = value
     refuse(errors)
-    return AskSheet(AskRequest(users=list(rows), season=season, date=date, **fields), rows)
+    return AskSheet(AskRequest(users=list(rows), season=season, date=date, **fields), rows, list(sheet.doubts()))
 
 
 def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
@@ -342,12 +374,10 @@ def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
     needed = [USER, *(Column(CONTEXT, name) for name in state.problem.fields)]
     if table.rows and (absent := [repr(c.name) for c in needed if c not in present]):
         noun, there = "column" if len(absent) == 1 else "columns", ", ".join(map(repr, table.names))
-        usual = [name for name in table.names if repr(USUAL_WORDS.get(folded(name))) in absent]
-        hint = f"; call {usual[0]!r} {USUAL_WORDS[folded(usual[0])]!r} if that is meant" if usual else ""
-        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {there}{hint}")
+        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {there}: rename one, or add it")
 
 
-def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks) -> _AskRow:
+def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks, *, hint: bool) -> _AskRow:
     def name(column: str) -> str | None:
         cell = cells.get(Column(SHEET, column))
         return None if cell is None or not text(cell).strip() else tidy(text(cell))
@@ -356,7 +386,7 @@ def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks) -> _Ask
         raise InputError("column 'user' is empty")
     user = resolve_user(state, text(cells[USER]).strip())
     if user not in state.users and not state.spec.enrols:
-        raise UnknownNameError("user", user, state.users)
+        raise UnknownNameError("user", user, state.users, message="" if hint else f"unknown user {user!r}")
     values: dict[tuple[str, str], Value] = {}
     for column, cell in cells.items():
         if column.part in (CONTEXT, ATTRIBUTE) and (not is_missing(cell) or cell in _levels(state, column.name)):
@@ -388,15 +418,16 @@ def _user_of_rows(
     values: dict[tuple[str, str], Value] = {}
     user, in_blocks = own[0].user, any(row.block for row in own)
     known = state.profile(user).definition.block_of() if user in state.users else {}
-    blocks: dict[str, list[str]] = {}
+    blocks, seen = dict[str, list[str]](), set[str]()
     for row in own:
         for key, value in row.values.items():
             if values.setdefault(key, value) != value:
                 errors[row.number] = f"{key[1]} of user {user!r} is {value!r} here and {values[key]!r} in another row"
         block = row.block or known.get(row.plot or "") or ""  # that of a plot which the trial knows may be left out
         if row.plot is not None:
-            if any(row.plot in plots for plots in blocks.values()):
+            if row.plot in seen:
                 errors[row.number] = f"plot {row.plot!r} of user {user!r} is in the sheet twice"
+            seen.add(row.plot)
             blocks.setdefault(block if in_blocks else "", []).append(row.plot)
         elif len(own) > 1:
             errors[row.number] = f"user {user!r} is in the sheet twice; only rows with a column 'plot' may share a user"
@@ -413,6 +444,8 @@ def _user_of_rows(
 
 def _at_row(fault: Fault, sheet: AskSheet, names: Sequence[str]) -> Fault:
     """A fault of an ask request at its row; one that is about no row keeps its path."""
+    if fault.row:
+        return fault
     part, name, *rest = (*fault.path, "", "")[: max(2, len(fault.path))]
     user = names[name] if part == "users" and isinstance(name, int) else str(name)
     if part not in ("users", "enrol", "contexts", "plots") or user not in sheet.rows:
@@ -430,7 +463,7 @@ def blank_sheet(state: TrialState) -> list[Record]:
     attributes = list(state.problem.covariates.attributes) if state.spec.enrols else []
 
     def row(place: Place | None) -> Record:
-        definition = User() if place is None else state.profile(place.user).definition
+        definition = trial_file.User() if place is None else state.profile(place.user).definition
         return {
             "user": None if place is None else place.user,
             **{name: getattr(place, name) for name in present},
@@ -508,7 +541,7 @@ def tell_sheet(
     first_rows: dict[int, int] = {}  # decision -> its row
     for row, cells in sheet.rows.items():
         try:
-            report = report_of(cells, sheet.marks)
+            report = report_of(tx.state.spec.metrics, cells, sheet.marks)
         except InputError as error:
             errors[row] = str(error)
             continue
@@ -524,28 +557,40 @@ def tell_sheet(
     if not reports:
         wanted = ", ".join(tx.state.problem.metrics)
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
-    doubts = list(_split_decimals(tx.state, sheet, reports, recorded))
+    doubts = [*_split_decimals(tx.state, sheet, reports, recorded), *sheet.doubts()]
     try:
-        return tell.tell(tx, TellRequest(reports=list(reports.values()), confirm=confirm), doubts)
+        return tell.tell(tx, list(reports.values()), doubts, confirm=confirm)
     except InputError as error:
         if not error.faults:
             raise
         kind, rows = UnconfirmedError if isinstance(error, UnconfirmedError) else BatchError, list(reports)
-        raise kind(replace(f, path=f.path[2:], row=rows[int(f.path[1])]) for f in error.faults) from None
+        raise kind(
+            f if f.row else replace(f, path=f.path[2:], row=rows[int(f.path[1])]) for f in error.faults
+        ) from None
 
 
-def report_of(cells: Cells, marks: Marks) -> Report:
-    """The outcome in a row."""
+def report_of(metrics: Mapping[str, Metric], cells: Cells, marks: Marks) -> Report:
+    """The outcome in a row; words of metrics that are not numbers are read when they are told."""
     if is_missing(cells.get(DECISION)):
         raise InputError("column 'decision' is missing or empty")
     decision = number("decision", cells[DECISION], marks)
     if not decision.is_integer() or not 0 < decision < 2**31:
         raise InputError(f"decision must be a whole number from 1, got {decision:g}")
-    values: dict[str, dict[str, float | None]] = {METRIC: {}, CONTROL: {}}
+    values: dict[str, dict[str, Told]] = {METRIC: {}, CONTROL: {}}
     for column, cell in cells.items():
         if column.part in values and not is_missing(cell):
-            values[column.part][column.name] = number(column.heading, cell, marks)
+            values[column.part][column.name] = metric_value(metrics.get(column.name), column.heading, cell, marks)
     return Report(int(decision), values[METRIC], values[CONTROL] or None)
+
+
+def metric_value(metric: Metric | None, heading: str, cell: Any, marks: Marks = POINT) -> Told:
+    """A cell for a metric: a number, or as it is where the metric has words (yes, 7 of 20, <0.5)."""
+    below = metric is not None and metric.detection is not None and str(cell).lstrip().startswith("<")
+    if metric is None or (metric.kind == "number" and not below):
+        return number(heading, cell, marks)
+    with suppress(InputError):
+        return number(heading, cell, marks)
+    return cell if isinstance(cell, bool | str) else str(cell)
 
 
 def _split_decimals(
@@ -555,7 +600,7 @@ def _split_decimals(
     metrics = {name: column.name for name, column in sheet.meanings.items() if column.part in (METRIC, CONTROL)}
     if any("." in str(cell) for name in metrics for cell in sheet.table.column(name)):
         return
-    usual, rows = dict(zip(state.problem.metrics, state.usual, strict=True)), list(reports)
+    usual, numbers = dict(zip(state.problem.metrics, state.usual, strict=True)), {r: i for i, r in enumerate(reports)}
     for row, left, right, decimal in sheet.split_numbers():
         if row not in reports or not {left, right} <= metrics.keys() or not usual[metrics[left]].fractional:
             continue
@@ -563,7 +608,7 @@ def _split_decimals(
         before = recorded[report.decision].outcome if report.decision in recorded else None
         if (before or {}).get("metrics") != report.outcome:
             message = f"decision {report.decision}: is {decimal} under {left} and {right} one number, a decimal comma?"
-            yield Fault(("reports", rows.index(row), "outcome", metrics[left]), message, severity="unlikely")
+            yield Fault(("reports", numbers[row], "outcome", metrics[left]), message, severity="unlikely")
 
 
 def _mismatch(state: TrialState, cells: Cells, recorded: RecordedDecision) -> str | None:
@@ -612,9 +657,9 @@ def decision_rows(state: TrialState, decisions: Iterable[Decision], *, fill_in: 
             **{name: getattr(d, name) for name in ("user", *PLACES)},
             **(d.context or {}),
             "arm": d.arm,
-            **({CODE: d.code} if d.code else {}),
+            **({trial_file.CODE: d.code} if d.code else {}),
             **{name: getattr(d, name) for name in ("propensity", "reason")},
-            **{m: (d.outcome or {}).get(m) for m in metrics},
+            **{m: _cell(state.spec.metrics[m], d.outcome, m) for m in metrics},
             **{control_plot(m): (d.control or {}).get(m) for m in plots},
             **({NOTES.name: None} if fill_in and NOTES in free else {}),
         }
@@ -623,6 +668,13 @@ def decision_rows(state: TrialState, decisions: Iterable[Decision], *, fill_in: 
     optional = ("season", *PLACES, "arm", "propensity", "reason")
     empty = {name for name in optional if all(row.get(name) in (None, "") for row in rows)}
     return [{name: cell for name, cell in row.items() if name not in empty} for row in rows]
+
+
+def _cell(metric: Metric, outcome: Mapping[str, float] | None, name: str) -> float | str | None:
+    """A recorded value as a sheet takes it back: a number, or words."""
+    if metric.kind == "number" and name in (outcome or {}):
+        return (outcome or {})[name]
+    return outcome_text(name, metric, outcome or {}) or None
 
 
 def headings(state: TrialState, *, blinded: bool = False) -> list[str]:

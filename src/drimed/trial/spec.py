@@ -1,7 +1,7 @@
 """A trial file: its metrics, arms, users, control, tolerance, noise and policy.
 
 The same model is read from TOML, from JSON and from Python. All faults are found at once, each with its place
-(`drimed.trial.validation`). Fields are explained in docs/trial_file.md and in the template (`drimed trial template`).
+(`drimed.trial.spec_faults`). Fields are explained in docs/trial_file.md and in the template (`drimed trial template`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
+from math import inf, isclose
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -29,6 +30,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    model_validator,
 )
 
 from drimed.errors import InputError, SpecError
@@ -39,6 +41,7 @@ from drimed.records import Fault, Path
 LARGEST, SMALLEST = 1e30, 1e-30
 TOO_LARGE = f"is too large to compute with, correct it: must be a number of at most {LARGEST:g}"
 LONGEST_LEVEL = 100  # characters of a category's level
+MOST_DOSES = 50  # that are made by themselves
 MOST_KEY_PARTS = 20  # of a TOML key with dots; tomllib takes time with the square of them
 MOST_LINES = 1000  # of one value, up to which the lines of faults are found
 PAPER = 'write [model] kind = "paper"'  # the remedy for a file that only the paper's model can follow
@@ -223,11 +226,27 @@ class Metric(Part):
     """A measurement that every decision gets."""
 
     unit: Text = ""
+    # A number; yes or no; a count; or a score, which lies in its range. Other models than the paper's.
+    kind: Literal["number", "yes/no", "count", "score"] = "number"
+    # What outcomes are counted out of: plants (7 of 20 have it), or the exposure of a count (12 in 3.5 ha).
+    of: Text | None = None
     # Plausible values: others must be confirmed. In the paper's model they also tell the learner what is large.
     range: Range | None = Field(None, strict=False)
     # Deviation of two outcomes of one unit under one arm: a prior, so that a trial may explore from its first decision.
     spread: Positive | None = None
     better: Literal["higher", "lower"] = "higher"  # the direction that a guardrail protects
+    typical: Finite | None = None  # under the control: a rate, a count or a score that rehearsals assume
+    detection: Positive | None = None  # a limit below which a number is only known to lie: "<0.5"
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The range; that of yes or no is 0 to 1."""
+        return (0.0, 1.0) if self.kind == "yes/no" else self.range
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the largest possible value: a number's range is of plausible ones only."""
+        return {"number": (-inf, inf), "count": (0.0, inf)}.get(self.kind, self.ends or (-inf, inf))
 
 
 class Reward(Part):
@@ -249,6 +268,43 @@ class Arm(Part):
         return "attributes" if self.attributes is not None else "map" if self.map is not None else "own effects"
 
 
+class Dose(Part):
+    """An attribute of the arms to which outcomes respond smoothly; with three numbers it makes the arms itself."""
+
+    unit: Text = ""
+    lowest: Finite | None = Field(None, alias="from")
+    to: Finite | None = None
+    step: Positive | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Dose:
+        if len({end is None for end in (self.lowest, self.to, self.step)}) > 1:
+            raise ValueError("needs from, to and step together: the lowest dose, the highest, and from one to the next")
+        steps = 2.0 if self.steps is None else self.steps
+        if not (2 <= round(steps) < MOST_DOSES and isclose(steps, round(steps))):
+            text = f"must go from `from` to `to` in 2 to {MOST_DOSES - 1} whole steps"
+            raise ValueError(f"{text}; these numbers make {steps:.6g}")
+        return self
+
+    @property
+    def steps(self) -> float | None:
+        """From the lowest dose to the highest; None: it makes no arms."""
+        if self.lowest is None or self.to is None or self.step is None:
+            return None
+        return (self.to - self.lowest) / self.step
+
+    def arms(self, name: str) -> dict[str, Any]:
+        """The arms that it makes.
+
+        >>> [*Dose.model_validate({"from": 0.0, "to": 0.3, "step": 0.1}).arms("lime")]
+        ['lime 0', 'lime 0.1', 'lime 0.2', 'lime 0.3']
+        """
+        lowest, step = self.lowest or 0.0, self.step or 0.0
+        values = [] if self.steps is None else [lowest + i * step for i in range(round(self.steps) + 1)]
+        texts = [f"{value:.12g}" for value in values]
+        return {f"{name} {text}": {"attributes": {name: float(text)}} for text in texts}
+
+
 class Cohort(Part):
     """Defaults of users that join."""
 
@@ -256,6 +312,7 @@ class Cohort(Part):
     control: Control | None = None
     arms: list[Name] | None = None  # where not all arms are possible
     group: Label | None = None  # a site, farm or clinic: its users have something in common
+    metrics: Annotated[list[Name], Field(min_length=1)] | None = None  # where not all of them are measured
 
 
 class User(Cohort):
@@ -296,6 +353,8 @@ class Floors(Part):
 
     control: Share = 0.0  # of each user's control
     arms: Share = 0.0  # of every arm that the user can get
+    # A user with as many plots as arms has its control on one of them, as long as it may be its best arm.
+    plot: Literal["open", "always", "never"] = "open"
     shrink: Share = 0.0  # after n decisions a floor is its height times (n + 1) ** -shrink; 0: constant
     count: Literal["all", "user"] = "all"  # n counts all decisions of the trial, or those of this user
     until: Name | None = None  # a stopping rule: once it is met the floor ends, for those for whom it is met
@@ -373,6 +432,7 @@ class History(Part):
     """Outcomes from before the trial, and what they may teach of effects; levels and variances they always teach."""
 
     file: Text | None = None  # beside the trial file
+    sheet: Text | None = None  # or the sheet itself, where no file can come along: as text with separators
     arms: Literal["random", "chosen"] = "chosen"  # how arms were given then
     # Each row counts so many times, and tells of effects too; None: 1, and of effects only if arms were random.
     discount: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -415,8 +475,7 @@ class Noise(ArmNoise):
 
     kind: Literal["learned", "known"] = "learned"
     arms: Named[ArmNoise] = Field(default_factory=dict)  # where an arm differs from the others
-    # The covariance is multiplied by: 1, 1 + |context|, or a context field's own (unscaled) value.
-    scale: Label = "constant"
+    scale: Literal["constant", "norm"] = "constant"  # the covariance is multiplied by 1, or by 1 + |context|
     level: Positive = 1.0  # and by this
 
 
@@ -450,6 +509,7 @@ class TrialSpec(Part):
     metrics: Annotated[Named[Metric], Field(min_length=1)]
     reward: Reward = Field(default_factory=Reward)
     arms: Annotated[Named[Arm], Field(min_length=1)]
+    doses: Named[Dose] = Field(default_factory=dict)
     users: Named[User] = Field(default_factory=dict)
     cohorts: Named[Cohort] = Field(default_factory=dict)
     enrolment: Literal["open", "closed"] | None = None  # None: open for people, closed otherwise
@@ -488,6 +548,12 @@ class TrialSpec(Part):
             return False
         return self.stopping is None or self.stopping.seasons != 1
 
+    @property
+    def has_one_season(self) -> bool:
+        """True if all decisions of a field will be of one season, to which its model gives effects of its own."""
+        one_season = self.stopping is not None and self.stopping.seasons == 1
+        return one_season and self.kind == "field" and self.model.seasons
+
     @cached_property
     def kind(self) -> str:
         """Of the model: field, people or paper."""
@@ -513,9 +579,14 @@ class TrialSpec(Part):
         reach = self.metrics[metric].range
         return 1.0 if reach is None or self.kind != "paper" else max(map(abs, reach))
 
+    @property
+    def has_kinds(self) -> bool:
+        """Whether some metric is not a plain number."""
+        return any(metric.kind != "number" for metric in self.metrics.values())
+
     def resolved(self, user: User) -> Cohort:
         """The user's own values, or its cohort's, or the trial's."""
-        cohort, trial = self.cohorts.get(user.cohort or "", Cohort()), (self.preference, self.control, None, None)
+        cohort, trial = self.cohorts.get(user.cohort or "", Cohort()), (self.preference, self.control, *[None] * 3)
         values: dict[str, Any] = {
             name: next((v for v in (getattr(user, name), getattr(cohort, name), default) if v is not None), None)
             for name, default in zip(Cohort.model_fields, trial, strict=True)
@@ -530,15 +601,19 @@ class TrialSpec(Part):
     @staticmethod
     def read(data: object, text: str = "") -> TrialSpec:
         """A spec from plain data; SpecError lists every fault, with its line if `text` is the TOML of the data."""
-        from drimed.trial.validation import pydantic_faults, rest_faults, spec_faults  # they know specs
+        from drimed.trial.spec_faults import pydantic_faults, rest_faults, spec_faults  # they know specs
 
+        if _is_deeper(data, MOST_LEVELS):
+            raise SpecError([Fault((), f"tables and lists are nested more than {MOST_LEVELS} levels deep")])
         if isinstance(data, Mapping):  # a rehearsal's assumptions are in the file, but not of the trial
-            data = {name: part for name, part in data.items() if name != "scenarios"}
+            data = _with_arms_of_doses({name: part for name, part in data.items() if name != "scenarios"})
         try:
             spec = TrialSpec.model_validate(data)
             faults = spec_faults(spec)
         except ValidationError as error:
             unreadable = pydantic_faults(error)
+            if any(f.path[:1] == ("doses",) for f in unreadable):  # they would make the arms
+                unreadable = [f for f in unreadable if f.path != ("arms",)]
             faults = [*unreadable, *rest_faults(data, unreadable)]
         if faults:
             raise SpecError(with_lines(text, faults))
@@ -557,14 +632,34 @@ class TrialSpec(Part):
         return TrialSpec.read(parse_json(text)) if form == "json" else TrialSpec.read(parse_toml(text), text)
 
 
+def _with_arms_of_doses(data: dict[str, Any]) -> dict[str, Any]:
+    """A file with the arms that a dose makes, which is a dose like any other then."""
+    doses = data.get("doses")
+    if "arms" in data or not isinstance(doses, Mapping):
+        return data
+    for name, table in doses.items():
+        try:
+            dose = Dose.model_validate(table)
+        except ValidationError:  # a fault of the file, which is found with the others
+            continue
+        if arms := dose.arms(name):
+            return data | {"arms": arms, "doses": {**doses, name: {"unit": dose.unit}}}
+    return data
+
+
+def _is_deeper(data: object, levels: int) -> bool:
+    inside = [data]
+    for _ in range(levels + 1):
+        inside = [v for one in inside if isinstance(one, Mapping) for v in one.values()] + [
+            v for one in inside if isinstance(one, list) for v in one
+        ]
+    return bool(inside)
+
+
 # Texts of files
 
+MOST_LEVELS = 20  # of tables and lists in each other
 SAVE = "save it as text in UTF-8 (in spreadsheet programs: “CSV UTF-8”)"
-_OTHER_FILES = {  # first bytes of files that are often called .csv
-    b"%PDF": "a PDF",
-    b"\xd0\xcf\x11\xe0": "in the format of old spreadsheet programs (.xls)",
-    b"PK\x03\x04": "a ZIP archive",
-}
 _BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "UTF-8", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 _UNQUOTED = re.compile(r"\s*\[([^\[\]\"'#]+)\]")  # a heading
@@ -573,9 +668,8 @@ _LONG_KEY = re.compile(rf"""(?<![\w-])(?:["']?[\w-]+["']?[ \t]*\.[ \t]*){{{MOST_
 
 def decode(data: bytes, name: str, *, assume: bool = True) -> tuple[str, str]:
     """The text of a file, and the encoding that was assumed: Windows-1252 for what is not UTF; empty: none was."""
-    for start, what in _OTHER_FILES.items():
-        if data.startswith(start):
-            raise InputError(f"{name} is {what} and not a text; {SAVE}")
+    if data.startswith(b"%PDF"):  # others have characters that no text has
+        raise InputError(f"{name} is a PDF and not a text; {SAVE}")
     marked = next((e for mark, e in _BYTE_ORDER_MARKS.items() if data.startswith(mark)), None)
     encoding, assumed = marked or "UTF-8", ""
     try:
@@ -589,15 +683,10 @@ def decode(data: bytes, name: str, *, assume: bool = True) -> tuple[str, str]:
     return text.removeprefix("\ufeff"), assumed
 
 
-def decode_utf(data: bytes, name: str) -> str:
-    """The text of a file in UTF-8, UTF-16 or UTF-32."""
-    return decode(data, name, assume=False)[0]
-
-
 def read_file(path: FilePath) -> tuple[str, Any]:
     """The text of a TOML file (of JSON none, as its values have no lines), and its data."""
     try:
-        text = decode_utf(path.read_bytes(), str(path))
+        text = decode(path.read_bytes(), str(path), assume=False)[0]
     except OSError as error:
         raise SpecError([Fault((), f"cannot read {path}: {error.strerror or error}")]) from None
     except InputError as error:

@@ -21,18 +21,28 @@ import numpy as np
 from drimed.errors import InputError, NumericalError, StoreError
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.offer import Floor, Offer, Outcome
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, computing
 from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
-from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Decision, Event
+from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Decision, DecisionRow, Event
 from drimed.trial import events as kinds
 from drimed.trial.events import Decided, EventBody, HistoryRead, Told, Values, body_of
 from drimed.trial.look_history import LookHistory, has_floor, rule_scopes
-from drimed.trial.problem import FEWEST_USERS, Problem, Profile, UnitIndex, block_key, build_policy, plot_key
+from drimed.trial.problem import (
+    FEWEST_USERS,
+    Layers,
+    Problem,
+    Profile,
+    UnitIndex,
+    below_key,
+    block_key,
+    build_policy,
+    plot_key,
+)
 from drimed.trial.seasons import Season
 from drimed.trial.spec import Arm, ArmNoise, Stopping, TrialSpec, User
-from drimed.trial.store import DecisionRow, Layers, Ledger
+from drimed.trial.store import Ledger
 
 CHUNK = 2000  # events that are folded at a time: their decisions are fetched together
 FEWEST = 8  # recorded values of a metric before they say what is usual
@@ -159,7 +169,7 @@ class RecordedDecision:
             body = body_of(event, Told)
             outcome = body.outcome if any(body.outcome.values()) else None  # all of it may have been taken back
             missing, amendments = getattr(body, "missing", False), amendments + (event.kind == kinds.AMENDMENT)
-        new = state.state_of(outcome, missing=missing)
+        new = state.state_of(self, outcome, missing=missing)
         return RecordedDecision(self.event, outcome, missing, amendments, new)
 
     @property
@@ -258,12 +268,13 @@ class TrialState:
     def fits(self) -> int:
         """Outcomes at the last fit of variances: to fit again takes longer than all else when a trial is opened."""
         evidence = getattr(self.learned, "evidence", None)
-        return evidence.fitted_count if isinstance(evidence, FieldEvidence) else 0
+        return max(evidence.fitted_count, evidence.drawn_count) if isinstance(evidence, FieldEvidence) else 0
 
     @cached_property
     def settled(self) -> Any:
         """The policy's state, ready to decide on; it is kept when a decision is recorded."""
-        return self.policy.settle(self.learned)
+        with computing():
+            return self.policy.settle(self.learned)
 
     def floor(self, users: Sequence[str]) -> Floor | None:
         """The least probabilities of the next decisions, for these users: (n,)."""
@@ -276,8 +287,7 @@ class TrialState:
         floor = floors.after(before)
         if not self.looked.ended:
             return floor
-        left = np.array([has_floor(self, user) for user in users], np.float64)
-        return Floor(control=floor.control * left, arms=floor.arms * left)
+        return floor.where(np.array([has_floor(self, user) for user in users]))
 
     def with_users(self, users: Iterable[tuple[str, User]]) -> TrialState:
         """With new profiles, which are these users' from now on."""
@@ -361,19 +371,21 @@ class TrialState:
 
     # Outcomes
 
-    def state_of(self, outcome: Values | None, *, missing: bool) -> str:
+    def state_of(self, recorded: RecordedDecision, outcome: Values | None, *, missing: bool) -> str:
         """The state of a decision with this outcome; `missing`: the rest of it was marked as missing."""
+        left_out = recorded.event.body.get("unmeasured") or ()
+        measured = [m for m in self.problem.metrics if m not in left_out]
         parts = [] if outcome is None else [outcome["metrics"] or {}]
         if outcome is not None and self.spec.feedback == "difference":
             parts.append(outcome["control"] or {})
-        if parts and all(m in part for part in parts for m in self.problem.metrics):
+        if parts and all(m in part or below_key(m) in part for part in parts for m in measured):
             return COMPLETE
         return MISSING if missing else PARTIAL if any(parts) else PENDING
 
     def usable(self, profile: Profile, outcome: Values) -> Outcome | None:
         """An outcome as the policy learns from it, or None while it must wait for more metrics: (1, ...)."""
         p = profile.preference
-        if self.spec.feedback == "difference" and self.spec.kind != "paper":
+        if self.spec.feedback == "difference":
             # Learners of the field get both plots as they are: effects that the plots share are learned too.
             plots = (self.problem.outcome(outcome[part] or {}) for part in ("metrics", "control"))
             (y, observed), (y0, observed0) = ((values[None], observed[None]) for values, observed in plots)  # (1, M)
@@ -382,7 +394,12 @@ class TrialState:
         else:
             y, observed = self.vector(outcome)
             known = observed[None]  # (1, M)
-            usable = Outcome(np.asarray(np.vecdot(p, y[None])), y[None], None if observed.all() else known)
+            usable = Outcome(
+                np.asarray(np.vecdot(p, y[None])),
+                y[None],
+                None if observed.all() else known,
+                size=self.problem.outcome_sizes(outcome["metrics"] or {}),
+            )
         return usable if self.policy.usable(known, p).all() else None
 
     def reward(self, profile: Profile, outcome: Values) -> float | None:
@@ -583,13 +600,15 @@ def _told(state: TrialState, event: Event, recorded: RecordedDecision) -> TrialS
     learned, stale = state.learned, state.stale
     if (earlier := _evidence(state, recorded)) is not None:
         try:
-            learned = state.policy.forget(state.learned, *earlier)
-            stale = state.policy.lost_digits(state.learned, learned)
+            with computing():
+                learned = state.policy.forget(state.learned, *earlier)
+                stale = state.policy.lost_digits(state.learned, learned)
         except NumericalError:
             stale = True
     if not stale:
         try:
-            learned = _learned(state, learned, after)
+            with computing():
+                learned = _learned(state, learned, after)
         except NumericalError:
             counts = replace(counts, failures=counts.failures + 1)
     return replace(state, counts=counts, usual=tuple(usual), learned=learned, stale=stale)
@@ -601,12 +620,17 @@ def _changed(state: TrialState, event: Event) -> TrialState:
         case HistoryRead() as body:
             return state.with_history(body)
         case kinds.EpisodeOpened() as body:
-            learned = state.policy.begin_episode(state.learned, state.opening_offers(body.contexts))
+            offers, learned, counts = state.opening_offers(body.contexts), state.learned, state.counts
+            try:
+                with computing():
+                    learned = state.policy.begin_episode(learned, offers)
+            except NumericalError:
+                counts = replace(counts, failures=counts.failures + 1)
             seasons = state.seasons
             if body.name is not None or body.date is not None:
                 seasons = seasons.with_items([(body.episode, Season(body.name, body.date))])
             episode = Episode(body.episode, body.contexts, body.unavailable)
-            return replace(state, episode=episode, seasons=seasons, learned=learned)
+            return replace(state, episode=episode, seasons=seasons, learned=learned, counts=counts)
         case kinds.UserAdded() | kinds.PreferenceChanged() | kinds.ControlChanged() as body:
             if state.remembers_users and len(state.profiles) == state.capacity.users:
                 raise OutgrownError
@@ -712,9 +736,7 @@ def _past_arms(state: TrialState, past: HistoryRead) -> tuple[dict[str, int], di
 def _summed_again(state: TrialState, ledger: Ledger) -> TrialState:
     """Sum the evidence anew, from the first decision on, where taking an outcome out has cost too many digits."""
     fresh = _learned_from_past(state, state.policy.init(state.problem.shape, episodes=state.episode.number))
-    for first in range(1, state.counts.decisions + 1, CHUNK):
-        numbers = range(first, min(first + CHUNK, state.counts.decisions + 1))
-        for events in ledger.of_decisions(numbers).values():
-            with suppress(NumericalError):
-                fresh = _learned(state, fresh, RecordedDecision.of(state, events))
+    for recorded in recorded_decisions(ledger, state):
+        with suppress(NumericalError), computing():
+            fresh = _learned(state, fresh, recorded)
     return replace(state, learned=state.policy.with_evidence(state.learned, fresh), stale=False)

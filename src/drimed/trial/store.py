@@ -1,34 +1,57 @@
-"""Stores of trials: an append-only log for each, a table of its decisions, and a snapshot that makes opening fast.
+"""Stores of trials in SQLite and PostgreSQL: an append-only log for each, a table of its decisions, and a snapshot.
 
-A ledger is one trial's log inside one transaction. It buffers what is appended and reads it back with the rest. A
-writing ledger flushes its buffer when its `with` block ends without an error: then all of it is durable, or nothing is.
-A reading ledger never flushes, which makes it a dry run. Writers of one trial wait for each other.
+SQLite runs in WAL mode and syncs every commit to disk; PostgreSQL is told to. A writer takes its place in the queue at
+the start of its transaction, so two of them never meet in the middle.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+import os
+import random
+import shutil
+import tempfile
+import time
+import weakref
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, final, get_args
+from pathlib import Path
+from typing import Any
 
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+import sqlalchemy as sa
+from sqlalchemy import Boolean, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from drimed.errors import ConflictError, InputError, MissingExtraError, UnknownNameError
-from drimed.records import PARTIAL, PENDING, STATES, Event
-from drimed.trial.events import START
+from drimed import errors
+from drimed.errors import ConflictError, DrimedError, InputError, StoreError, UnknownNameError
+from drimed.records import AMENDED, DEFAULT_STORE, DecisionRow, Event, Search
+from drimed.trial.events import START, storable
 
-if TYPE_CHECKING:
-    from drimed.trial.sql_store import SqlReader, SqlStore
+LEAST_PACKED = 1000  # characters of an event's text; shorter ones are stored as they are
+VERSION = 1  # of the tables
+LOCK = 0x64726D  # of PostgreSQL's advisory locks, while tables are created
+PATIENCE = 120.0  # seconds that a writer waits for its turn; a turn takes milliseconds
+POLL = 0.0005, 0.002  # seconds between two looks whether it is one's turn
+LONGEST_LOOK = 1.0  # seconds that one look counts as: a process that was stopped in between did not wait
+KEPT, CONNECTIONS = 5, 15  # to the database: that stay open, and that there may be at a time
+PAGE = 2000  # events that are fetched at a time
+PAGE_BYTES = 8192  # of SQLite: a decision among 200 arms takes more than half of 4096, and would have a page to itself
+MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
+MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
+LARGEST = 2**31 - 1  # number that a column holds
 
-K = TypeVar("K")
-V = TypeVar("V")
-OPEN, AMENDED = "open", "amended"  # the outcome may still come; it was amended
-SEARCHES = (*STATES, OPEN, AMENDED)
+ADVICE = {  # part of a database's message -> what to do
+    "readonly": "; check the permissions of the file and its folder",
+    "unable to open": "; check that the folder exists and is writable",
+    "not a database": "; it is not a SQLite file: choose another path",
+    "disk is full": "; free some space, nothing was written",
+    "malformed": "; restore a backup (docs/verify.md)",
+    "refused": "; is the server running?",
+}
 
 
 @dataclass(frozen=True)
@@ -40,72 +63,235 @@ class Snapshot:
     data: bytes
 
 
-@dataclass(frozen=True)
-class DecisionRow:
-    """One row of the table of decisions, which follows from the log."""
+# Tables; the first process that opens a store creates them.
 
-    decision: int
-    seq: int  # of its own event
-    user: str
-    plot: str | None
-    block: str | None
-    arm: str
-    state: str  # pending, partial, complete or missing
-    amended: bool = False
+metadata = sa.MetaData()
+
+version = Table("drimed_version", metadata, Column("version", Integer, primary_key=True, autoincrement=False))
+
+trials = Table(
+    "drimed_trials",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(100), nullable=False, unique=True),
+    Column("seq", Integer, nullable=False),  # the head of the chain: it betrays a log whose end was cut off,
+    Column("hash", String(64), nullable=False),  # and writers of one trial wait for each other on this row
+)
+
+events = Table(
+    "drimed_events",
+    metadata,
+    Column("trial", Integer, ForeignKey("drimed_trials.id"), primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("time", String(40), nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("decision", Integer),
+    Column("user", Text),
+    Column("request", Text),
+    Column("text", Text, nullable=False),  # empty: it is in `packed`
+    Column("hash", String(64), nullable=False),
+    Column("packed", LargeBinary),
+    Index("drimed_events_by_decision", "trial", "decision"),
+    Index("drimed_events_by_request", "trial", "request"),
+)
+
+# Rebuilt from the log if it is lost; `verify` compares both.
+decisions = Table(
+    "drimed_decisions",
+    metadata,
+    Column("trial", Integer, ForeignKey("drimed_trials.id"), primary_key=True),
+    Column("decision", Integer, primary_key=True),
+    Column("seq", Integer, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("plot", Text),
+    Column("block", Text),
+    Column("arm", Text, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("amended", Boolean, nullable=False),
+    Index("drimed_decisions_by_state", "trial", "state", "decision"),
+    Index("drimed_decisions_by_user", "trial", "user", "decision"),
+)
+
+snapshots = Table(
+    "drimed_snapshots",
+    metadata,
+    Column("trial", Integer, ForeignKey("drimed_trials.id"), primary_key=True),
+    Column("seq", Integer, nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+# Tokens of the service, by the hash of each.
+tokens = Table(
+    "drimed_tokens",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("hash", String(64), nullable=False),
+    Column("label", String(100), nullable=False, unique=True),
+    Column("role", String(20), nullable=False),
+    Column("trial", String(100)),  # NULL: all trials
+    Column("created", String(40), nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires", String(40)),
+    Column("revoked", String(40)),
+    Column("revoked_by", Text),
+)
+
+# Answers to writes that carried an Idempotency-Key, written together with what they did.
+requests = Table(
+    "drimed_requests",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("actor", String(100), nullable=False),
+    Column("key", String(255), nullable=False),
+    Column("time", String(40), nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    Index("drimed_requests_by_key", "actor", "key", unique=True),
+    Index("drimed_requests_by_time", "time"),
+)
 
 
-@dataclass(frozen=True)
-class Search:
-    """Conditions on decisions; an empty field matches all."""
+class Store:
+    """Trials in a database."""
 
-    user: str = ""
-    arm: str = ""
-    state: str = ""  # one of SEARCHES
-    plot: str = ""
-    block: str = ""
+    def __init__(self, url: str, *, create: bool = True, connections: int | None = None, lasts: bool = True) -> None:
+        self.url = _normal(url)
+        self._waits = True
+        self.lite = self.url.get_backend_name() == "sqlite"
+        with _store_errors(self.url):
+            pool = {"pool_size": KEPT, "max_overflow": max(0, (connections or CONNECTIONS) - KEPT)}
+            lite = _sqlite(self.url, pool, create=create, lasts=lasts) if self.lite else None
+            self._engine = lite or _postgres(self.url, pool)
+            try:
+                self._prepare(create=create)
+            except BaseException:
+                self._engine.dispose()
+                raise
 
-    def matches(self, row: DecisionRow) -> bool:
-        named = all(getattr(self, name) in ("", getattr(row, name)) for name in ("user", "arm", "plot", "block"))
-        return named and (not self.states or row.state in self.states) and (row.amended or self.state != AMENDED)
+    def names(self) -> list[str]:
+        with self.transaction(write=False) as connection:
+            return list(connection.scalars(sa.select(trials.c.name).order_by(trials.c.id)))
 
-    @property
-    def states(self) -> tuple[str, ...]:
-        """States that are searched for; empty: all."""
-        return (PENDING, PARTIAL) if self.state == OPEN else () if self.state in ("", AMENDED) else (self.state,)
+    def create(self, name: str) -> AbstractContextManager[Ledger]:
+        return self._ledger(name, write=True, new=True)
+
+    def writing(self, name: str) -> AbstractContextManager[Ledger]:
+        return self._ledger(name, write=True)
+
+    def reading(self, name: str) -> AbstractContextManager[Ledger]:
+        return self._ledger(name, write=False)
+
+    def stop_waiting(self) -> None:
+        """Writers that wait for their turn on SQLite give up; nothing of theirs was written."""
+        self._waits = False
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Connection]:
+        """One on no trial in particular: for tables that are kept beside the trials."""
+        with _store_errors(self.url), self._engine.connect() as connection:
+            if not write and not self.lite:
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                if self.lite:
+                    self._begin(connection, write=write)
+                yield connection
+
+    @contextmanager
+    def _ledger(self, name: str, *, write: bool, new: bool = False) -> Iterator[Ledger]:
+        storable("the name of a trial", name)
+        with self.transaction(write=write) as connection:
+            try:
+                if new:
+                    connection.execute(trials.insert(), {"name": name, "seq": 0, "hash": START})
+            except IntegrityError:
+                raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name") from None
+            row = connection.execute(_LOCKED_HEAD if write else _HEAD, {"name": name}).first()
+            if row is None:
+                raise UnknownNameError("trial", name, list(connection.scalars(sa.select(trials.c.name))))
+            ledger = Ledger(connection, name, *row)
+            yield ledger
+            if write:
+                ledger.flush()
+
+    def _begin(self, connection: Connection, *, write: bool) -> None:
+        """Wait for one's turn. SQLite would do that itself, but sleeps ever longer, up to a tenth of a second, while
+        others come and go; and it does not wait at all while a log is being recovered. What counts is the time spent
+        looking: a process that was stopped together with the one before it finds the store as it left it.
+        """
+        try:
+            if write:
+                connection.exec_driver_sql("PRAGMA busy_timeout=0")
+            self._wait(connection, "BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
+        finally:
+            if write:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}")
+
+    def _wait(self, connection: Connection, statement: str) -> None:
+        waited, looked = 0.0, time.monotonic()
+        while True:
+            try:
+                connection.exec_driver_sql(statement)
+                return
+            except OperationalError as error:
+                now = time.monotonic()
+                waited, looked = waited + min(now - looked, LONGEST_LOOK), now
+                if "lock" not in str(error.orig) or waited > PATIENCE or not self._waits:
+                    raise
+                time.sleep(random.uniform(*POLL))
+
+    def _prepare(self, *, create: bool) -> None:
+        """Make sure that the tables are there and of this version; another program's database is left alone."""
+        with self._engine.connect() as connection:
+            if _is_ready(connection, create=create):  # before anything is written to the file
+                return
+            if self.lite:  # readers never wait with this; the switch wants the file alone for a moment
+                self._wait(connection, "PRAGMA journal_mode=WAL")
+        with self.transaction(write=True) as connection:
+            if not self.lite:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+            if not _is_ready(connection, create=create):  # again: another process may have been faster
+                metadata.create_all(connection)
+                connection.execute(version.insert(), {"version": VERSION})
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Conditions on events with after < seq <= until, in order."""
+def _is_ready(connection: Connection, *, create: bool) -> bool:
+    """Whether the tables of this version are there; StoreError if they cannot be created."""
+    tables = sa.inspect(connection).get_table_names()
+    if version.name in tables:
+        stored = connection.scalar(sa.select(version.c.version))
+        if stored != VERSION:
+            raise StoreError(f"the store has version {stored}, expected {VERSION}; use the drimed that made it")
+        return True
+    others = [name for name in tables if not name.startswith("sqlite_")]
+    if others and connection.dialect.name == "sqlite":
+        raise StoreError(f"this file is another program's database (it has a table {others[0]!r}); choose another path")
+    if not create:
+        raise StoreError("there are no trials in this database; create one first, or check the address")
+    return False
 
-    after: int
-    until: int
-    kinds: Sequence[str] = ()  # empty: all
-    user: str | None = None
-    limit: int | None = None
-    newest_first: bool = False
 
-    def of(self, events: Sequence[Event]) -> Iterator[Event]:
-        selected = (
-            event
-            for event in (reversed(events) if self.newest_first else events)
-            if self.after < event.seq <= self.until
-            and (not self.kinds or event.kind in self.kinds)
-            and (self.user is None or event.user == self.user)
-        )
-        return islice(selected, self.limit)
+# One trial
 
 
 class Ledger:
-    """One trial's log inside one transaction, with the events that it is about to add."""
+    """One trial's log inside one transaction, with the events that it is about to add.
 
-    def __init__(self, reader: SqlReader | _MemoryReader) -> None:
-        self.reader, self.name = reader, reader.name
-        self.seq, self.hash = reader.seq, reader.hash  # of the last event; 0 before the first
-        self.connection: Any = reader.connection  # of a store in a database, for tables beside the log
+    It buffers what is appended and reads it back with the rest. A writing ledger flushes its buffer when its `with`
+    block ends without an error: then all of it is durable, or nothing is. A reading one never does: it is a dry run.
+    """
+
+    def __init__(self, connection: Connection, name: str, trial: int, seq: int, hash_: str) -> None:
+        self.connection, self.name = connection, name
+        self.seq, self.hash = seq, hash_  # of the last event; 0 before the first
         self.new: list[Event] = []
         self.rows: dict[int, DecisionRow] = {}  # decision -> its row after the new events
-        self._kept: Snapshot | None = None
+        self._trial, self._stored, self._kept = trial, seq, None  # type: int, int, Snapshot | None
 
     def events(
         self,
@@ -118,38 +304,68 @@ class Ledger:
         newest_first: bool = False,
     ) -> Iterator[Event]:
         """Events with after < seq <= until, in order."""
-        wanted = Selection(after, self.seq if until is None else until, kinds, user, limit, newest_first)
-        if not self.new:
-            return self.reader.events(wanted)
-        stored = self.reader.events(replace(wanted, until=min(wanted.until, self.reader.seq)))
-        parts = stored, wanted.of(self.new)
-        return islice(chain(*(reversed(parts) if newest_first else parts)), limit)
+        most = self.seq if until is None else until
+        query = self._select()
+        if kinds:
+            query = query.where(events.c.kind.in_(list(kinds)))
+        if user is not None:
+            query = query.where(events.c.user == user)
+        if not self.new:  # also events behind the head, which must not be there
+            return self._pages(query, after, most, limit, newest_first=newest_first)
+        new = [
+            e for e in self.new if after < e.seq <= most and (not kinds or e.kind in kinds) and user in (None, e.user)
+        ]
+        stored = self._pages(query, after, min(most, self._stored), limit, newest_first=newest_first)
+        return islice(chain(reversed(new), stored) if newest_first else chain(stored, new), limit)
+
+    def _pages(
+        self, query: sa.Select[Any], low: int, high: int, left: int | None, *, newest_first: bool
+    ) -> Iterator[Event]:
+        seq, high = events.c.seq, min(high, LARGEST)
+        while low < high and (left is None or left > 0):
+            most = PAGE if left is None else min(PAGE, left)
+            some = query.where(seq > low, seq <= high).order_by(seq.desc() if newest_first else seq).limit(most)
+            page = [_event(*row) for row in self.connection.execute(some).all()]  # row by row takes longer
+            yield from page
+            if len(page) < most:
+                return
+            left = None if left is None else left - len(page)
+            low, high = (low, page[-1].seq - 1) if newest_first else (page[-1].seq, high)
 
     def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
         """All events about these decisions, in order; an unknown decision is left out."""
-        histories = self.reader.of_decisions(decisions)
-        if not self.new:
-            return histories
-        wanted = set(decisions)
+        histories: dict[int, list[Event]] = {}
+        wanted = [n for n in dict.fromkeys(decisions) if 0 < n <= LARGEST]
+        for start in range(0, len(wanted), MOST_NAMES):
+            for event in self._in_order(events.c.decision.in_(wanted[start : start + MOST_NAMES])):
+                histories.setdefault(int(event.decision or 0), []).append(event)
+        of_these = set(wanted) if self.new else ()
         for event in self.new:
-            if event.decision is not None and event.decision in wanted:
+            if event.decision is not None and event.decision in of_these:
                 histories.setdefault(event.decision, []).append(event)
         return dict(sorted(histories.items()))
 
     def of_request(self, request: str) -> list[Event]:
         """Events with this idempotency key."""
-        return self.reader.of_request(request) + [e for e in self.new if e.request == request]
+        return self._in_order(events.c.request == request) + [e for e in self.new if e.request == request]
 
     def decision_rows(
         self, search: Search | None = None, *, before: int | None = None, limit: int | None = None
     ) -> list[DecisionRow]:
-        """Rows of the table of decisions that match, newest first, with numbers below `before`."""
-        search = search or Search()
-        if not self.rows:
-            return self.reader.decision_rows(search, before=before, limit=limit)
-        rows = {row.decision: row for row in self.reader.decision_rows(Search(), before=before)} | self.rows
-        numbers = sorted((n for n in rows if before is None or n < before), reverse=True)
-        return [rows[n] for n in numbers if search.matches(rows[n])][:limit]
+        """Stored rows of the table of decisions that match, newest first, with numbers below `before`."""
+        c, search = decisions.c, search or Search()
+        query = sa.select(*(column for column in c if column is not c.trial)).where(c.trial == self._trial)
+        for name in ("user", "arm", "plot", "block"):
+            if wanted := getattr(search, name):
+                query = query.where(c[name] == wanted)
+        if search.states:
+            query = query.where(c.state.in_(search.states))
+        if search.state == AMENDED:
+            query = query.where(c.amended)
+        if before is not None:
+            query = query.where(c.decision < min(before, LARGEST))
+        rows = self.connection.execute(query.order_by(c.decision.desc()).limit(limit))
+        return [DecisionRow(*row) for row in rows]
 
     def append(self, events: Sequence[Event], rows: Sequence[DecisionRow] = ()) -> None:
         """Buffer events that follow the last one, and the rows of their decisions."""
@@ -161,17 +377,106 @@ class Ledger:
             self.seq, self.hash = events[-1].seq, events[-1].hash
         self.rows |= {row.decision: row for row in rows}
 
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """What the block appends, unless it fails; what led to a halt stays."""
+        count, seq, hash_, rows = len(self.new), self.seq, self.hash, dict(self.rows)
+        try:
+            yield
+        except errors.HaltedError:
+            raise
+        except BaseException:
+            del self.new[count:]
+            self.seq, self.hash, self.rows = seq, hash_, rows
+            raise
+
     def snapshot(self) -> Snapshot | None:
-        return self._kept or self.reader.snapshot()
+        c = snapshots.c
+        row = self.connection.execute(sa.select(c.seq, c.hash, c.data).where(c.trial == self._trial)).first()
+        return self._kept or (None if row is None else Snapshot(row.seq, row.hash, bytes(row.data)))
 
     def keep(self, snapshot: Snapshot) -> None:
         self._kept = snapshot
 
     def flush(self) -> None:
         """Write the buffer to the store."""
-        if self.new or self._kept is not None:
-            self.reader.write(self.new, list(self.rows.values()), self._kept)
-            self.new, self.rows, self._kept = [], {}, None
+        run, trial = self.connection.execute, {"trial": self._trial}
+        if self.new:
+            run(_ADD, [trial | _record(event) for event in self.new])
+            run(_MOVE, trial | {"seq": self.seq, "hash": self.hash})
+        if self.rows:
+            run(_upsert(self.connection.dialect.name), [trial | vars(row) for row in self.rows.values()])
+        if self._kept is not None:
+            run(snapshots.delete().where(snapshots.c.trial == self._trial))
+            run(snapshots.insert(), trial | vars(self._kept))
+        self.new, self.rows, self._kept, self._stored = [], {}, None, self.seq
+
+    def _select(self) -> sa.Select[Any]:
+        return sa.select(*_COLUMNS).where(events.c.trial == self._trial)
+
+    def _in_order(self, condition: sa.ColumnElement[bool]) -> list[Event]:
+        """Sorted here: asked to do so, SQLite walks through the whole trial in order rather than sort three rows."""
+        rows = self.connection.execute(self._select().where(condition))
+        return sorted((_event(*row) for row in rows), key=lambda e: e.seq)
+
+
+# Statements of every decision: to build one takes longer than to run it.
+_HEAD = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == sa.bindparam("name"))
+_LOCKED_HEAD = _HEAD.with_for_update()
+_ADD = events.insert()
+_MOVE = trials.update().where(trials.c.id == sa.bindparam("trial"))
+
+
+@cache
+def _upsert(dialect: str) -> sa.Executable:
+    """The statement that puts rows of decisions."""
+    insert = (sqlite if dialect == "sqlite" else postgresql).insert(decisions)
+    changed = {"state": insert.excluded.state, "amended": insert.excluded.amended}
+    return insert.on_conflict_do_update(index_elements=["trial", "decision"], set_=changed)
+
+
+_COLUMNS = [column for column in events.c if column.name != "trial"]  # in the order of an Event, and `packed`
+
+
+def _record(event: Event) -> dict[str, Any]:
+    """An event as columns, its text packed where it is long."""
+    record = {column.name: getattr(event, column.name) for column in _COLUMNS[:-1]}
+    packed = zlib.compress(event.text.encode()) if len(event.text) >= LEAST_PACKED else None
+    return record | {"text": event.text if packed is None else "", "packed": packed}
+
+
+def _event(*row: Any) -> Event:
+    """An event as it was recorded; a damaged text is empty, and its hash will not be right."""
+    seq, time, actor, kind, decision, user, request, text, hash_, packed = row
+    if packed is not None and not text:
+        with suppress(zlib.error, ValueError, TypeError):
+            text = zlib.decompress(packed).decode()
+    text = text if isinstance(text, str) else ""  # SQLite takes bytes for text
+    return Event(seq, time, actor, kind, decision, user, request, text, hash_)
+
+
+# Addresses and connections
+
+
+def open_store(address: str = DEFAULT_STORE, *, create: bool = True, connections: int | None = None) -> Store:
+    """The store at an address; a plain path is a SQLite file. `connections`: for as many threads at a time."""
+    try:
+        return Store(address if "://" in address else f"sqlite:///{address}", create=create, connections=connections)
+    except ModuleNotFoundError as error:
+        raise errors.MissingExtraError("psycopg", "postgres") from error
+
+
+def MemoryStore() -> Store:
+    """A store that ends with the process: for tests, examples and simulations."""
+    folder = tempfile.mkdtemp(prefix="drimed-")
+    store = Store(f"sqlite:///{folder}/trials.db", lasts=False)
+    weakref.finalize(store, _discard, store._engine, folder)
+    return store
+
+
+def _discard(engine: Engine, folder: str) -> None:
+    engine.dispose()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def checked(store: Any) -> None:
@@ -180,169 +485,75 @@ def checked(store: Any) -> None:
         raise InputError(f"expected a store, such as open_store('trials.db') or MemoryStore(), got {store!r}")
 
 
-# A store that lasts as long as the process: for tests, examples and simulations.
-
-
-@final
-class Layers(Mapping[K, V]):
-    """An immutable mapping in the order of insertion; a changed copy shares almost everything with the original.
-
-    It is a stack of dictionaries, each at most half as large as the one below: adding an entry costs O(log n) on
-    average, and looking one up at most log2(n) steps.
-
-    >>> one = Layers({"a": 1})
-    >>> two = one.with_items([("b", 2), ("a", 3)])
-    >>> dict(one), dict(two)
-    ({'a': 1}, {'a': 3, 'b': 2})
-    """
-
-    def __init__(self, items: Mapping[K, V] | Iterable[tuple[K, V]] = ()) -> None:
-        base = dict(items)
-        self._layers: tuple[dict[K, V], ...] = (base,) if base else ()
-        self._length = len(base)
-
-    def with_items(self, items: Iterable[tuple[K, V]]) -> Layers[K, V]:
-        """A copy with more entries, or others in their place."""
-        top = dict(items)
-        new: Layers[K, V] = Layers()
-        new._length = self._length + sum(key not in self for key in top)
-        layers = list(self._layers)
-        while layers and 2 * len(top) > len(layers[-1]):
-            top = layers.pop() | top
-        new._layers = (*layers, top) if top else self._layers
-        return new
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        as_dict = core_schema.plain_serializer_function_ser_schema(dict)
-        entries = handler(dict.__class_getitem__(get_args(source)))
-        return core_schema.no_info_after_validator_function(cls, entries, serialization=as_dict)
-
-    def __getitem__(self, key: K) -> V:
-        for layer in reversed(self._layers):
-            if key in layer:
-                return layer[key]
-        raise KeyError(key)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[K]:
-        merged: dict[K, V] = {}
-        for layer in self._layers:
-            merged |= layer
-        return iter(merged)
-
-
-@dataclass
-class _Trial:
-    events: list[Event] = field(default_factory=list)
-    related: dict[int | str, list[Event]] = field(default_factory=lambda: defaultdict(list))  # to a decision or request
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    # Length of the log, rows of decisions and snapshot as of the last commit: replaced together.
-    committed: tuple[int, Layers[int, DecisionRow], Snapshot | None] = field(
-        default_factory=lambda: (0, Layers(), None)
-    )
-
-
-class MemoryStore:
-    """Trials in lists."""
-
-    def __init__(self) -> None:
-        self._trials: dict[str, _Trial] = {}
-        self._lock = threading.Lock()
-
-    def names(self) -> list[str]:
-        return list(self._trials)
-
-    @contextmanager
-    def create(self, name: str) -> Iterator[Ledger]:
-        with self._lock:
-            if name in self._trials:
-                raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name")
-            trial = _Trial()
-            with self.writing(name, trial) as ledger:
-                yield ledger
-            self._trials[name] = trial
-
-    @contextmanager
-    def writing(self, name: str, new: _Trial | None = None) -> Iterator[Ledger]:
-        trial = new or self._trial(name)
-        with trial.lock:
-            ledger = Ledger(_MemoryReader(name, trial))
-            yield ledger
-            ledger.flush()
-
-    @contextmanager
-    def reading(self, name: str) -> Iterator[Ledger]:
-        yield Ledger(_MemoryReader(name, self._trial(name)))
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-    def _trial(self, name: str) -> _Trial:
-        if name not in self._trials:
-            raise UnknownNameError("trial", name, self._trials)
-        return self._trials[name]
-
-
-class _MemoryReader:
-    """The log as of the last commit."""
-
-    connection = None
-
-    def __init__(self, name: str, trial: _Trial) -> None:
-        self.name, self._trial = name, trial
-        self.seq, self._rows, self._snapshot = trial.committed
-        self.hash = trial.events[self.seq - 1].hash if self.seq else START
-
-    def events(self, wanted: Selection) -> Iterator[Event]:
-        return wanted.of(self._trial.events[wanted.after : min(wanted.until, self.seq)])
-
-    def of_decisions(self, decisions: Sequence[int]) -> dict[int, list[Event]]:
-        return {n: events for n in sorted(set(decisions)) if (events := self._related(n))}
-
-    def of_request(self, request: str) -> list[Event]:
-        return self._related(request)
-
-    def decision_rows(
-        self, search: Search, *, before: int | None = None, limit: int | None = None
-    ) -> list[DecisionRow]:
-        last = len(self._rows) if before is None else min(before - 1, len(self._rows))
-        rows = (self._rows[n] for n in range(last, 0, -1))
-        return [row for row in rows if search.matches(row)][:limit]
-
-    def snapshot(self) -> Snapshot | None:
-        return self._snapshot
-
-    def write(self, events: Sequence[Event], rows: Sequence[DecisionRow], snapshot: Snapshot | None) -> None:
-        trial = self._trial
-        for event in events:
-            trial.events.append(event)
-            for key in (event.decision, event.request):
-                if key is not None:
-                    trial.related[key].append(event)
-        known = self._rows.with_items((row.decision, row) for row in rows)
-        trial.committed = len(trial.events), known, snapshot or self._snapshot
-
-    def _related(self, key: int | str) -> list[Event]:
-        return [event for event in self._trial.related.get(key, ()) if event.seq <= self.seq]
-
-
-# Where trials are kept: in SQLite, in PostgreSQL, or in memory.
-
-DEFAULT = "drimed.db"
-Store: TypeAlias = Union[MemoryStore, "SqlStore"]
-
-
-def open_store(address: str = DEFAULT, *, create: bool = True, connections: int | None = None) -> SqlStore:
-    """The store at an address; a plain path is a SQLite file. `connections`: for as many threads at a time."""
+def _normal(url: str) -> sa.URL:
     try:
-        from drimed.trial.sql_store import SqlStore
-    except ImportError as error:
-        raise MissingExtraError("SQLAlchemy", "trial") from error
-    url = address if "://" in address else f"sqlite:///{address}"
+        made = sa.make_url(url)
+    except (SQLAlchemyError, ValueError):  # without the text: a password may be in it
+        raise StoreError(
+            "this is no address of a store; expected sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+            "with special characters in the password written as %XX"
+        ) from None
+    backend = made.get_backend_name()
+    if backend not in ("sqlite", "postgresql"):
+        raise StoreError(f"stores are kept in SQLite or PostgreSQL, got {backend!r}")
+    return made.set(drivername="postgresql+psycopg") if made.drivername == "postgresql" else made
+
+
+def _sqlite(url: sa.URL, pool: dict[str, int], *, create: bool, lasts: bool) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise StoreError("a SQLite store needs a file; for one that lasts as long as the process, use MemoryStore")
+    file = Path(str(url.database))
+    if not create and not file.exists():
+        raise StoreError(f"there is no store {file}; create a trial first, or check the path")
+    if not file.parent.is_dir():
+        raise StoreError(f"the folder {file.parent} does not exist; create it first")
+    # SQLite would take a very short text for an empty file; if it cannot be read at all, SQLite says why.
+    with suppress(OSError), file.open("rb") as stream:
+        if stream.read(len(MAGIC)) not in (b"", MAGIC):
+            raise StoreError(f"{file} is not a SQLite file; choose another path")
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"timeout": PATIENCE}, **pool)
+
+    @sa.event.listens_for(engine, "connect")
+    def _(connection: Any, record: Any) -> None:
+        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # of a new file; those that are there keep theirs
+        connection.execute(f"PRAGMA synchronous={'FULL' if lasts else 'OFF'}")
+        connection.execute("PRAGMA foreign_keys=ON")
+        record.info["file"] = file.stat()
+
+    @sa.event.listens_for(engine, "checkout")
+    def _(_connection: Any, record: Any, _proxy: Any) -> None:
+        """A backup may have been put in its place: what is written to the old file would be lost."""
+        try:
+            same = os.path.samestat(file.stat(), record.info["file"])
+        except FileNotFoundError:
+            raise StoreError(f"there is no store {file} any more; put it back, or check what removed it") from None
+        if not same:
+            raise sa.exc.DisconnectionError("another file is in its place")  # the pool opens that one
+
+    return engine
+
+
+def _postgres(url: sa.URL, pool: dict[str, int]) -> Engine:
+    engine = sa.create_engine(url, pool_pre_ping=True, **pool)
+
+    @sa.event.listens_for(engine, "connect")
+    def _(connection: Any, _record: Any) -> None:
+        connection.execute("SET synchronous_commit TO on")
+        connection.commit()
+
+    return engine
+
+
+@contextmanager
+def _store_errors(url: sa.URL) -> Iterator[None]:
+    """Database errors in our words; the caller's own pass through."""
     try:
-        return SqlStore(url, create=create, connections=connections)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("psycopg", "postgres") from error
+        yield
+    except SQLAlchemyError as error:
+        if isinstance(error.__cause__, DrimedError):
+            raise error.__cause__ from None
+        reason = str(error.orig).strip().splitlines()[0] if isinstance(error, DBAPIError) else str(error)
+        advice = next((more for part, more in ADVICE.items() if part in reason), "")
+        address = url.set(query={name: value for name, value in url.query.items() if "password" not in name})
+        shown = address.render_as_string(hide_password=True)
+        raise StoreError(f"the store {shown} cannot be used: {reason}{advice}") from error

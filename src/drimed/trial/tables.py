@@ -1,4 +1,4 @@
-"""Sheets as rows of named cells: CSV in any common form, JSON and workbooks (.xlsx).
+"""Tables: rows of named cells, from CSV in any common form and workbooks (.xlsx).
 
 Reading is strict: a cell, a row or a number that could be read in two ways is refused with its row. Writing follows one
 rule for every cell: no text is ever a formula.
@@ -10,20 +10,18 @@ import csv
 import io
 import json
 import re
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime, time
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain, pairwise
 from math import inf, isfinite
-from pathlib import PurePath
 from typing import IO, Any
 
 from drimed.errors import BatchError, InputError, MissingExtraError
 from drimed.records import Fault
 from drimed.trial.spec import decode, first_twice, is_whole, short, tidy
+from drimed.trial.workbooks import MOST_CELLS, Line, worksheets
 
 FIRST_ROW = 2  # of data: the first row has the names
 MOST_SHOWN = 200  # characters of a row in a message
@@ -33,8 +31,8 @@ MISSING = frozenset({"", "na", "n/a", "n.a.", "n.a", "#n/a", "-", "–", "—", 
 FORMULA = frozenset("=+-@\t\r")  # the first characters of a formula in spreadsheet programs
 SUFFIX, MEDIA = ".xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 SHEET, DICTIONARY, EXPLAINED = "drimed", "columns", ("column", "meaning")  # worksheets, and columns of the second
-LARGEST_WORKBOOK = 100 * 1024 * 1024  # bytes when it is unpacked
-MOST_CELLS, MOST_ROWS, LONGEST_TEXT = 2_000_000, 1_048_576, 32_767  # read at most; rows and characters that Excel has
+MOST_ROWS, LONGEST_TEXT = 1_048_576, 32_767  # rows and characters that Excel has
+MOST_COLUMNS, LONGEST_NAME = 1000, 300  # columns, and characters of their names
 
 _POINT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?", re.ASCII)
@@ -43,7 +41,6 @@ _JOINED = re.compile(r"[+-]?\d{1,3}(?:[ \u00a0\u2009\u202f_'’.,]\d+)+(?:[.,]\d
 _INTEGER, _DIGITS = re.compile(r"[+\N{MINUS SIGN}-]?\d+", re.ASCII), re.compile(r"\d+", re.ASCII)
 _SEP = re.compile(r'"?sep=(.)"?[,;\t ]*', re.IGNORECASE)
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_SURROGATE = "has a character that is not valid Unicode (a lone surrogate)"
 
 Record = dict[str, Any]
 
@@ -54,6 +51,8 @@ class Row:
 
     number: int  # as a spreadsheet counts
     cells: Record
+    formats: Mapping[str, str] = field(default_factory=dict)  # of numbers and dates in a workbook, where they have one
+    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class Table:
     separator: str = ""  # of its cells; empty: they have types, as in JSON; or WORKBOOK
     assumed: str = ""  # the encoding, where it was assumed
     top: int = 1  # the row with the names
+    hidden: Collection[str] = ()  # columns
 
     @staticmethod
     def of(records: Iterable[Mapping[str, Any]]) -> Table:
@@ -90,24 +90,19 @@ POINT = Marks()
 TYPED = Marks(comma=True, seen=frozenset("."))  # numbers that are typed alone: a comma is as good where it is plain
 
 
-def read(data: bytes | str, name: str = "") -> Table:
-    """A sheet from a file with this name, or (without one) from a text that was pasted."""
+def read(data: bytes | str, name: str = "", most: int = MOST_CELLS) -> Table:
+    """A sheet of at most so many cells from a file with this name, or (without one) from a text that was pasted."""
     what, assumed = name or "the text", ""
     if isinstance(data, bytes):
         if is_workbook(data):
-            return _table(_workbook_lines(data, name), WORKBOOK)
+            return _of_workbook(data, name or "the file", most)
         data, assumed = decode(data, what)
     text = data.removeprefix("\ufeff")
     if not is_whole(text):
-        raise InputError(f"the sheet {_SURROGATE}; save it as UTF-8")
-    first = text.lstrip()[:1]
-    if PurePath(name).suffix.lower() == ".json" or (not name and first == "["):
-        return _json_table(text)
-    if first in ("[", "{"):
-        raise InputError(f"{what} looks like JSON and not like a sheet; if it is, call it .json")
-    if first == "<":
-        raise InputError(f"{what} is a web page or XML and not a sheet; save it as CSV or .xlsx")
-    separator, lines = _split(text)
+        raise InputError("the sheet has a character that is not valid Unicode (a lone surrogate); save it as UTF-8")
+    if text.lstrip()[:1] in tuple("[{<"):
+        raise InputError(f"{what} is JSON, XML or a web page and not a sheet; save it as CSV or .xlsx")
+    separator, lines = _split(text, most)
     return _table(lines, separator, assumed)
 
 
@@ -194,7 +189,9 @@ def _parsed(name: str, cell: str, written: Marks) -> float:
         raise InputError(f"{name} must be a number, got {short(cell)}; write decimals with a point")
     if cell.casefold().lstrip("+-") in ("nan", "inf", "infinity"):
         return inf
-    hint = "; write digits only, with a point for decimals, such as 1234.5" if _JOINED.fullmatch(cell) else ""
+    hint = (
+        "; write digits only, with a point for decimals, such as 1234.5" if _JOINED.fullmatch(cell[:MOST_SHOWN]) else ""
+    )
     raise InputError(f"{name} must be a number, got {short(cell)}{hint}")
 
 
@@ -204,65 +201,73 @@ def _with_hyphen(cell: str) -> str:
 
 # From text to rows
 
-Lines = Iterable[tuple[int, list[Any]]]  # numbers of rows as a spreadsheet counts, from 1, and their cells
 
-
-def _split(text: str) -> tuple[str, Lines]:
+def _split(text: str, most: int) -> tuple[str, Iterable[Line]]:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     head, _, rest = text.partition("\n")
     if (declared := _SEP.fullmatch(head.strip(" "))) is not None:
         if declared[1] not in SEPARATORS:
             raise InputError(f"the first line says that cells are separated by {declared[1]!r}; use commas, ; or tabs")
-        return declared[1], _lines(rest, declared[1])
+        return declared[1], _lines(rest, declared[1], most)
     counts: dict[str, int] = {}  # cells in the first row
     for separator in SEPARATORS:
         with suppress(InputError):  # quotes do not fit together with this one
-            counts[separator] = len(next((cells for _, cells in _lines(text, separator)), ()))
+            counts[separator] = len(next((line.cells for line in _lines(text, separator, most)), ()))
     best = max(counts.values(), default=0)
     likely = [separator for separator, n in counts.items() if n == best]
     if best > 1 and len(likely) > 1:
         names = " or ".join(SEPARATORS[s] for s in likely)
         raise InputError(f"row 1: are cells separated by {names}? Say so in a first line, such as sep=;")
     separator = likely[0] if likely else ","
-    return separator, _lines(text, separator)
+    return separator, _lines(text, separator, most)
 
 
-def _lines(text: str, separator: str) -> Lines:
+def _lines(text: str, separator: str, most: int) -> Iterator[Line]:
     """The rows that have something in them, without spaces around their cells."""
     reader = csv.reader(io.StringIO(text), delimiter=separator, strict=True, skipinitialspace=separator != "\t")
-    number = 0
+    number = count = 0
     try:
         for number, cells in enumerate(reader, 1):  # it is used where the reader fails
+            count += len(cells)
+            if count > most:
+                raise InputError(f"a sheet may have at most {most:,} cells; send it in parts")
             for cell in cells:
                 if "\n" in cell and any(separator in line for line in cell.split("\n")[1:]):
                     rows = f"row {number}: a cell in quotes goes on over several lines, and they look like rows"
                     raise InputError(f"{rows}; is a quote not closed? It begins with {cell[:40]!r}")
             if any(cell.strip() for cell in cells):
-                yield number, [cell.strip() for cell in cells]
+                yield Line(number, [cell.strip() for cell in cells])
     except csv.Error as error:
         quotes = "is a quote not closed, missing or one too many?"
         raise InputError(f"row {number + 1}: the cells cannot be told apart ({error}); {quotes}") from None
 
 
-def _table(lines: Lines, separator: str, assumed: str = "") -> Table:
-    (top, heads), *body = list(lines) or [(0, [])]
-    if not heads:
-        raise InputError("the sheet is empty; its first line must name the columns")
-    names = [tidy(str(cell)) for cell in heads]
-    # Some programs end every row but the first with a separator. If only one row is longer, something was shifted.
-    all_alike = len({len(cells) for _, cells in body}) == 1 and len(body) > 1
-    while not names[-1]:
+def _table(lines: Iterable[Line], separator: str, assumed: str = "", hidden: Collection[int] = ()) -> Table:
+    top, *body = list(lines) or [Line(0, [])]
+    names = [tidy(str(cell)) for cell in top.cells]
+    while names and not names[-1]:
         names.pop()
+    if not names:
+        raise InputError("the sheet is empty; its first line must name the columns")
+    if len(names) > MOST_COLUMNS:
+        raise InputError(f"a sheet may have at most {MOST_COLUMNS:,} columns, got {len(names):,}; leave some out")
+    # Some programs end every row but the first with a separator. If only one row is longer, something was shifted.
+    all_alike = len({len(line.cells) for line in body}) == 1 and len(body) > 1
+    if (long := next((name for name in names if len(name) > LONGEST_NAME), None)) is not None:
+        raise InputError(f"the name of a column may have at most {LONGEST_NAME} characters, got {short(long)}")
     if (again := first_twice([name for name in names if name])) is not None:
         raise InputError(f"two columns have the name {again!r}")
     rows, errors = [], {}
-    for number, cells in body:
-        if wrong := _misfit(cells, names, separator, longer=len(cells) > len(heads), all_alike=all_alike):
-            errors[number] = wrong
-        filled = ((n, c) for n, c in zip(names, cells, strict=False) if c != "" and c is not None)
-        rows.append(Row(number, {name: _unguarded(cell) for name, cell in filled}))
+    for line in body:
+        longer = len(line.cells) > len(top.cells)
+        if wrong := _misfit(line.cells, names, separator, longer=longer, all_alike=all_alike):
+            errors[line.number] = wrong
+        filled = ((n, c) for n, c in zip(names, line.cells, strict=False) if c != "" and c is not None)
+        formats = {names[i]: code for i, code in line.formats.items() if i < len(names)}
+        rows.append(Row(line.number, {name: _unguarded(cell) for name, cell in filled}, formats, line.hidden))
     refuse(errors)
-    return Table(names, rows, separator, assumed, top)
+    unseen = names if top.hidden else [name for i, name in enumerate(names) if i in hidden]
+    return Table(names, rows, separator, assumed, top.number, unseen)
 
 
 def _misfit(cells: list[Any], names: Sequence[str], separator: str, *, longer: bool, all_alike: bool) -> str | None:
@@ -283,25 +288,6 @@ def _misfit(cells: list[Any], names: Sequence[str], separator: str, *, longer: b
     return wrong
 
 
-def _json_table(text: str) -> Table:
-    try:
-        data = json.loads(text, object_pairs_hook=tuple)  # of pairs: a name that comes twice is not lost
-    except json.JSONDecodeError as error:
-        raise InputError(f"line {error.lineno}: not JSON: {error.msg}") from None
-    except (ValueError, RecursionError):
-        raise InputError("not JSON: a number has too many digits, or lists are nested too deeply") from None
-    if not isinstance(data, list) or not all(isinstance(row, tuple) for row in data):
-        raise InputError("expected a list of records: [{...}, {...}]")
-    errors: dict[int, str] = {}
-    for number, pairs in enumerate(data, FIRST_ROW):
-        if (again := first_twice([tidy(name) for name, _ in pairs])) is not None:
-            errors[number] = f"two fields have the name {again!r}"
-        elif not all(is_whole(part) for pair in pairs for part in pair if isinstance(part, str)):
-            errors[number] = f"a text {_SURROGATE}"
-    refuse(errors)
-    return Table.of({tidy(k): "[...]" if isinstance(v, list | tuple) else v for k, v in pairs} for pairs in data)
-
-
 # Workbooks
 
 
@@ -312,58 +298,18 @@ def _openpyxl() -> Any:
         raise MissingExtraError("openpyxl", "excel") from error
 
 
-def _workbook_lines(data: bytes, name: str) -> Lines:
-    """The rows of the only worksheet with any, but for the one that explains its columns; formulas by their values."""
-    load, file = _openpyxl().load_workbook, io.BytesIO(data)
-    try:
-        with zipfile.ZipFile(file) as packed:
-            size, is_book = sum(m.file_size for m in packed.infolist()), "xl/workbook.xml" in packed.namelist()
-        if not is_book:
-            raise InputError(f"{name} is not an .xlsx workbook; save it as one, or as CSV")
-        if size > LARGEST_WORKBOOK:
-            limit = f"{LARGEST_WORKBOOK // 2**20} MB"
-            raise InputError(f"{name} is larger than {limit} when it is unpacked; save it as CSV")
-        values, formulas = (load(file, data_only=values, read_only=True) for values in (True, False))
-    except InputError:
-        raise
-    except Exception as error:  # openpyxl lets every error of the files inside through
-        raise InputError(f"{name} begins like a workbook and is damaged: {error}") from None
-    sheets = {title: list(_worksheet(values[title], formulas[title])) for title in values.sheetnames}
-    explains = [title for title in sheets if title == DICTIONARY and sheets[title][0:1] == [(1, [*EXPLAINED])]]
-    filled = {title: rows for title, rows in sheets.items() if rows and title not in explains}
+def _of_workbook(data: bytes, name: str, most: int) -> Table:
+    """The only worksheet with anything in it, but for the one that explains its columns."""
+    sheets = worksheets(data, name, most)
+    filled = [s for s in sheets if s.title != DICTIONARY or s.lines[0][:2] != (1, [*EXPLAINED])]
     if len(filled) > 1:
-        titles = ", ".join(map(repr, filled))
+        titles = ", ".join(repr(s.title) for s in filled)
         raise InputError(
             f"{name} has {len(filled)} sheets with something in them ({titles}): leave one, or save it as CSV"
         )
-    return next(iter(filled.values()), [])
-
-
-def _worksheet(values: Any, formulas: Any) -> Lines:
-    count = 0
-    for sheet in (values, formulas):
-        sheet.reset_dimensions()  # what a file says about its own size may be wrong
-    for number, (row, written) in enumerate(zip(values.iter_rows(), formulas.iter_rows(), strict=True), 1):
-        cells = [_value(cell, formula, number) for cell, formula in zip(row, written, strict=True)]
-        count += len(cells)
-        if count > MOST_CELLS:
-            raise InputError(f"a workbook may have at most {MOST_CELLS:,} cells; save it as CSV")
-        if any(cell != "" for cell in cells):
-            yield number, cells
-
-
-def _value(cell: Any, formula: Any, row: int) -> Any:
-    value = cell.value
-    if formula.data_type == "f" and value is None:
-        raise InputError(
-            f"row {row}: the formula {str(formula.value)[:60]!r} has no value in the file; open it in a spreadsheet "
-            "program and save it again, or write the value"
-        )
-    if isinstance(value, datetime) and value.time() == time():
-        value = value.date()
-    if isinstance(value, date | time):
-        return str(value)
-    return "" if value is None else value.strip() if isinstance(value, str) else value
+    if filled and filled[0].is_hidden:
+        raise InputError(f"the sheet {filled[0].title!r} of {name} is hidden, and the others are empty: show it")
+    return _table(filled[0].lines, WORKBOOK, hidden=filled[0].hidden) if filled else _table([], WORKBOOK)
 
 
 def save_workbook(

@@ -8,75 +8,80 @@ recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from drimed.errors import BatchError, ConflictError, InputError, UnknownDecisionError, UnknownNameError
-from drimed.records import MISSING, AmendRequest, Fault, Path, Receipt, Report, TellRequest
-from drimed.trial import checks, queries
+from drimed.records import MISSING, Fault, Path, Receipt, Report
+from drimed.trial import event_checks, queries
 from drimed.trial.events import Draft, EventBody, OutcomeAmended, OutcomeMissing, OutcomeTold, Values
-from drimed.trial.problem import number
+from drimed.trial.problem import below_key, keys_of, number, read_outcome, size_key
 from drimed.trial.spec import control_plot, first_twice
 from drimed.trial.state import RecordedDecision, TrialState, decision_number, recorded_decisions
 from drimed.trial.transaction import Transaction
 
 
-def tell(tx: Transaction, request: TellRequest, doubts: Sequence[Fault] = ()) -> list[Receipt]:
-    """Record all of the outcomes or, if one is refused, none; `doubts` about them must be confirmed too."""
-    state, numbers = tx.state, [decision_number(r.decision) for r in request.reports]
+def tell(
+    tx: Transaction, reports: Sequence[Report], doubts: Sequence[Fault] = (), *, confirm: bool = False
+) -> list[Receipt]:
+    """Record all of the outcomes or, if one is refused, none; unlikely values and `doubts` must be confirmed."""
+    state, numbers = tx.state, [decision_number(r.decision) for r in reports]
     if (twice := first_twice(numbers)) is not None:
         raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
     known = {one.decision: one for one in recorded_decisions(tx.ledger, state, numbers)}
     bodies: dict[int, OutcomeTold] = {}  # of decisions that something new was reported of
     faults, unlikely = list[Fault](), list[Fault]()
-    for i, (n, report) in enumerate(zip(numbers, request.reports, strict=True)):
+    for i, (n, report) in enumerate(zip(numbers, reports, strict=True)):
         try:
             if n not in known:
                 raise UnknownDecisionError(tx.ledger.name, n)
             outcome = _merged(state, known[n], report, amends=False)
             if outcome != known[n].outcome:
                 bodies[n] = OutcomeTold(outcome, known[n].outcome)
-                checks.check_outcome(state, known[n], bodies[n])
+                event_checks.check_outcome(state, known[n], bodies[n])
         except InputError as error:
-            error.field = ("reports", i, *error.field)
-            if len(numbers) == 1:
+            at: Path = ("reports", i)
+            own = [replace(fault, path=(*at, *fault.path)) for fault in error.faults] or [Fault(at, str(error))]
+            if len(numbers) == len(own) == 1:
+                error.field = (*at, *error.field)
                 raise
-            faults.append(Fault(error.field, str(error)))
+            faults += own
         else:
             unlikely += unlikely_values(state, known[n], report, ("reports", i))
     if faults:
         raise BatchError(faults)
-    checks.require_confirmation([*unlikely, *doubts], confirm=request.confirm)
+    event_checks.require_confirmation([*unlikely, *doubts], confirm=confirm)
     events = tx.append([Draft(body, n, known[n].event.user) for n, body in bodies.items()], known)
     told = {int(e.decision or 0): known[int(e.decision or 0)].after(tx.state, e) for e in events}
     results = {n: "recorded" if known[n].outcome is None else "completed" for n in told}
     return [_receipt(tx.state, told.get(n, known[n]), results.get(n, "already recorded")) for n in numbers]
 
 
-def amend(tx: Transaction, request: AmendRequest) -> Receipt:
+def amend(tx: Transaction, report: Report, *, reason: str, saw: Report | None = None, confirm: bool = False) -> Receipt:
     """Correct an outcome; the old one stays in the log. None takes a value back; without any, the decision is pending.
 
     `saw` has the values that the correction is about, as they were read: if one of them has changed since, it is
     refused.
     """
-    checks.need_reason(request.reason)
-    recorded = _recorded(tx, request.report.decision)
+    event_checks.need_reason(reason)
+    recorded = _recorded(tx, report.decision)
     if recorded.outcome is None:
         raise ConflictError(f"decision {recorded.decision} has no outcome to amend; tell it first")
-    outcome = _merged(tx.state, recorded, request.report, amends=True)
+    outcome = _merged(tx.state, recorded, report, amends=True)
     if outcome == recorded.outcome:
         return _receipt(tx.state, recorded, "already recorded")
-    if request.saw is not None:
-        _check_unchanged(tx.state, recorded, request.saw)
-    checks.require_confirmation(unlikely_values(tx.state, recorded, request.report), confirm=request.confirm)
+    if saw is not None:
+        _check_unchanged(tx.state, recorded, saw)
+    event_checks.require_confirmation(unlikely_values(tx.state, recorded, report), confirm=confirm)
     # A corrected value does not say that a missing rest will come.
-    missing = recorded.marked_missing and tx.state.state_of(outcome, missing=True) == MISSING
-    body = OutcomeAmended(outcome, recorded.outcome, request.reason, missing)
+    missing = recorded.marked_missing and tx.state.state_of(recorded, outcome, missing=True) == MISSING
+    body = OutcomeAmended(outcome, recorded.outcome, reason, missing)
     return _record(tx, recorded, body, "amended")
 
 
 def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
     """Mark what is not there of an outcome as missing; it may still be told if it comes after all."""
-    checks.need_reason(reason)
+    event_checks.need_reason(reason)
     recorded = _recorded(tx, decision)
     if recorded.state == MISSING:
         return _receipt(tx.state, recorded, "already recorded")
@@ -90,7 +95,9 @@ def unlikely_values(state: TrialState, recorded: RecordedDecision, report: Repor
         for name, value in values.items():
             if value is None or name not in usual or known.get(name) == value:
                 continue
-            if (reason := checks.why_unlikely_outcome(state.spec.metrics[name], usual[name], value)) is not None:
+            if state.spec.metrics[name].kind not in ("number", "count") or not isinstance(value, int | float):
+                continue  # a wrong one is refused
+            if (reason := event_checks.why_unlikely_outcome(state.spec.metrics[name], usual[name], value)) is not None:
                 what = control_plot(name) if part == "control" else name
                 message = f"decision {report.decision}: {what} {value:.12g} {reason}"
                 doubts.append(Fault((*at, part, name), message, severity="unlikely"))
@@ -125,8 +132,14 @@ def _merged(state: TrialState, recorded: RecordedDecision, report: Report, *, am
     for part, values, old in _parts(report, recorded):
         new = {name: v for name, v in _checked(state, values, part).items() if amends or v is not None}
         news = news or bool(new)
+        for name in (name for name, value in new.items() if value is not None):
+            if name in keys_of(recorded.body.unmeasured or ()):
+                user = recorded.event.user
+                raise InputError(
+                    f"{name} is not measured for user {user!r} by the trial file; leave it empty", (part, name)
+                )
         both: dict[str, Any] = {**old, **new}
-        merged.append({m: both[m] for m in state.problem.metrics if both.get(m) is not None})
+        merged.append({n: both[n] for n in keys_of(state.problem.metrics) if both.get(n) is not None})
     if not news:
         message = f"decision {recorded.decision}: an outcome needs at least one value; or mark it missing"
         raise InputError(message, ("outcome",))
@@ -138,10 +151,34 @@ def _checked(state: TrialState, values: Any, part: str) -> dict[str, float | Non
     if not isinstance(values, Mapping):
         raise InputError(f"an outcome must be a table of metrics and values, got {values!r}", (part,))
     what, checked = "control metric" if part == "control" else "metric", dict[str, float | None]()
+    sizes, errors = {size_key(m) for m in state.problem.metrics}, list[InputError]()
+    limits = {below_key(m) for m in state.problem.metrics}
     for name, value in values.items():
+        if name in sizes:  # of a recorded outcome that was read before
+            continue
+        if name in limits:
+            checked[name] = None if value is None else number(name, value, (part, name))
+            continue
         if name not in state.problem.metrics:
             raise UnknownNameError("metric", name, state.problem.metrics, (part, name))
-        checked[name] = None if value is None else number(f"{what} {name!r}", value, (part, name))
+        metric = state.spec.metrics[name]
+        try:
+            if metric.detection is not None:
+                read = read_outcome(name, metric, value, (part, name))
+                checked = {below_key(name): None, **checked, **read}
+            elif metric.kind == "number":
+                checked[name] = None if value is None else number(f"{what} {name!r}", value, (part, name))
+            elif metric.of is not None and isinstance(value, float) and size_key(name) in values:  # as it was recorded
+                checked |= {name: value, size_key(name): values[size_key(name)]}
+            else:
+                read = read_outcome(name, metric, value, (part, name))
+                checked |= {size_key(name): None, **read} if metric.of is not None else read
+        except InputError as error:
+            errors.append(error)
+    if len(errors) > 1:
+        raise BatchError(Fault(error.field, str(error)) for error in errors)
+    if errors:
+        raise errors[0]
     return checked
 
 
@@ -168,5 +205,6 @@ def _receipt(state: TrialState, recorded: RecordedDecision, result: str) -> Rece
     waits: list[str] = []
     if recorded.state != MISSING and state.usable(state.profiles[recorded.body.profile], outcome) is None:
         there = set(metrics) if control is None else set(metrics) & set(control)
-        waits = [m for m in state.problem.metrics if m not in there]
+        there.update(recorded.body.unmeasured or ())
+        waits = [m for m in state.problem.metrics if not there & {m, below_key(m)}]
     return Receipt(recorded.decision, result, recorded.state, metrics, control, waits)

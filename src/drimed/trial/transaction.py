@@ -2,6 +2,7 @@
 
 A transaction buffers its events and folds them into its state. A write flushes them under the store's lock. A dry run
 drops them. A slow decision is taken without the lock, and its events are flushed if the log still ends where it did.
+Quick ones that wait at the same time are flushed together: the disk is waited for once.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from drimed.errors import HaltedError, InputError
+from sqlalchemy.exc import SQLAlchemyError
+
+from drimed.errors import ConflictError, HaltedError, InputError, StoreError
 from drimed.records import Event, Head
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.anchors import append as append_anchors
-from drimed.trial.checks import check_event
 from drimed.trial.dataset import Dataset
+from drimed.trial.event_checks import check_event
 from drimed.trial.events import Draft, SnapshotTaken, chain
 from drimed.trial.state import RecordedDecision, TrialState, advance, catch_up, grouped, rows_after, start_of
 from drimed.trial.store import Ledger, Store, checked
@@ -61,6 +65,17 @@ class Transaction:
             self.state = advance(self.state, group, self.ledger)
             self.ledger.rows |= rows_after(self.state, group)
         return events
+
+
+@dataclass(frozen=True)
+class Write(Generic[T]):
+    """A change of a trial whose answer is `act`'s. It may be called several times, and only the last call counts."""
+
+    act: Callable[[Transaction], T]
+    actor: str | None = None
+    find: Callable[[Ledger], T | None] = lambda _: None  # the answer, if it was given before
+    keep: Callable[[Ledger, T], None] = lambda _, __: None  # records the answer in the same transaction
+    large: bool = False  # it may take long until it is refused: that is found out without the lock
 
 
 class TrialSession:
@@ -132,32 +147,32 @@ class TrialSession:
             raise halted
 
     def decide(
-        self,
-        act: Callable[[Transaction], T],
-        *,
-        actor: str | None = None,
-        dry_run: bool = False,
-        find: Callable[[Ledger], T | None] = lambda _: None,
-        keep: Callable[[Ledger, T], None] = lambda _, __: None,
+        self, act: Callable[[Transaction], T], *, actor: str | None = None, dry_run: bool = False, large: bool = False
     ) -> T:
-        """The answer of `act`, which takes decisions; its events are durable then.
+        """The answer of `act`, which takes decisions; its events are durable then."""
+        if dry_run:
+            with self.writing(actor, dry_run=True) as tx:
+                return act(tx)
+        return self.commit(Write(act, actor, large=large))
+
+    def commit(self, write: Write[T]) -> T:
+        """The answer to a write whose events are durable.
 
         A writer of SQLite has the whole store to itself, so a slow decision is taken without the lock and recorded
-        only if the log still ends where it did. `act` may be called several times, and only the last call counts. An
-        answer that `find` has already is given instead. `keep` records the answer under the lock.
+        only if the log still ends where it did; and so is what a large request asks for.
         """
-        for _ in range(0 if dry_run or self.slow is False else ATTEMPTS):
+        for _ in range(0 if self.slow is False and not write.large else ATTEMPTS):
             halted: HaltedError | None = None
             with self.reading() as (ledger, start):
-                if (before := find(ledger)) is not None:
+                if (before := write.find(ledger)) is not None:
                     return before
-                proposed = Transaction(start, ledger, self.clock(), actor or self._actor, self._memory)
+                proposed = Transaction(start, ledger, self.clock(), write.actor or self._actor, self._memory)
                 try:
-                    answer = self._timed(act, proposed)
+                    answer = self._timed(write, proposed)
                 except HaltedError as error:
                     halted = error
-            with self.writing(actor) as tx:
-                if (before := find(tx.ledger)) is not None:
+            with self.writing(write.actor) as tx:
+                if (before := write.find(tx.ledger)) is not None:
                     return before
                 if (tx.state.seq, tx.state.hash) != (start.seq, start.hash):
                     continue  # another event was recorded meanwhile
@@ -165,19 +180,49 @@ class TrialSession:
                 tx.state = proposed.state
                 if halted is not None:
                     raise halted
-                keep(tx.ledger, answer)
+                write.keep(tx.ledger, answer)
             return answer
-        with self.writing(actor, dry_run=dry_run) as tx:
-            if (before := find(tx.ledger)) is not None:
-                return before
-            answer = act(tx) if dry_run else self._timed(act, tx)
-            keep(tx.ledger, answer)
+        with self.writing(write.actor) as tx:
+            return self._answer(tx, write)
+
+    def commit_all(self, writes: Sequence[Write[T]]) -> list[T | Exception]:
+        """The answer or the error of each of several writes, in their order; what the others did stays durable.
+
+        While decisions are quick, all are taken in one transaction. If the store fails in it, nothing of it is there,
+        and each is written by itself.
+        """
+        if len(writes) > 1 and self.slow is False and not any(write.large for write in writes):
+            with suppress(SQLAlchemyError, StoreError, ConflictError):
+                answers = list[T | Exception]()
+                with self.writing() as tx:
+                    for write in writes:
+                        own = replace(tx, actor=write.actor or self._actor)
+                        try:
+                            with tx.ledger.all_or_nothing():
+                                answers.append(self._answer(own, write))
+                        except HaltedError as error:
+                            answers.append(error)
+                        except Exception as error:
+                            if isinstance(error, StoreError) or isinstance(error.__cause__ or error, SQLAlchemyError):
+                                raise  # the database has ended the transaction
+                            answers.append(error)
+                            continue
+                        tx.state = own.state
+                return answers
+        return [_outcome(partial(self.commit, write)) for write in writes]
+
+    def _answer(self, tx: Transaction, write: Write[T]) -> T:
+        """Take a decision in a transaction, unless its answer is there."""
+        if (before := write.find(tx.ledger)) is not None:
+            return before
+        answer = self._timed(write, tx)
+        write.keep(tx.ledger, answer)
         return answer
 
-    def _timed(self, act: Callable[[Transaction], T], tx: Transaction) -> T:
-        start = time.perf_counter()
-        answer = act(tx)
-        slow = time.perf_counter() - start > QUICK
+    def _timed(self, write: Write[T], tx: Transaction) -> T:
+        start = time.thread_time()  # a thread that waits for others is not slow
+        answer = write.act(tx)
+        slow = not write.large and time.thread_time() - start > QUICK
         self.slow = self.slow is not None and (self.slow or slow)  # the first one compiles kernels: it does not count
         return answer
 
@@ -198,6 +243,13 @@ class TrialSession:
         state = catch_up(start, ledger)
         self._snapshot_lost = start.seq < state.snapshot[0]
         return state
+
+
+def _outcome(work: Callable[[], T]) -> T | Exception:
+    try:
+        return work()
+    except Exception as error:
+        return error
 
 
 def _snapshot_due(before: TrialState, after: TrialState) -> bool:

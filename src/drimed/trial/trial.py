@@ -12,31 +12,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Unpack
 
+from drimed import records
 from drimed.errors import InputError
-from drimed.records import (
-    AmendRequest,
-    AskOptions,
-    AskRequest,
-    Context,
-    Decision,
-    Event,
-    Head,
-    Look,
-    Opening,
-    Plots,
-    Receipt,
-    Report,
-    Status,
-    TellRequest,
-    Values,
-)
+from drimed.records import AskRequest, Context, Decision, Receipt, Report, Values
 from drimed.trial import ask as asking
 from drimed.trial import blinding, changes, queries, stopping
 from drimed.trial import tell as telling
 from drimed.trial.ask import Definition
-from drimed.trial.checks import check_start
+from drimed.trial.event_checks import check_start
 from drimed.trial.events import Created, Draft, HistoryRead, Rehearsed, chain, now
-from drimed.trial.past import load as load_past
+from drimed.trial.past import of_trial as past_of_trial
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
 from drimed.trial.state import start_of
 from drimed.trial.store import Store, checked
@@ -67,14 +52,16 @@ class Trial(TrialSession):
     ) -> Trial:
         """A new trial, with what was seen of it in a rehearsal; `also` is called in the same transaction.
 
-        `history` is a file of outcomes from before the trial (docs/trial_file.md).
+        `history` is a file of outcomes from before the trial, where they are not in the spec (docs/trial_file.md).
         """
         checked(store)
         trial = TrialSpec.read(spec.plain() if isinstance(spec, TrialSpec) else spec)
-        if trial.history is not None and history is None:
-            fix = "create the trial with `drimed trial init`, or give it as `history`"
-            raise InputError(f"the trial has a history, whose file must come with it: {fix}", ("history",))
-        past = load_past(trial, Path(history)) if isinstance(history, Path | str) else history
+        past = history if isinstance(history, HistoryRead) else past_of_trial(trial, None, history)
+        if trial.history is not None:
+            if past is None:
+                fix = "give it as `history`, or its text as `sheet` under [history]"
+                raise InputError(f"the trial has a history, whose sheet must come with it: {fix}", ("history",))
+            trial = trial.model_copy(update={"history": trial.history.model_copy(update={"sheet": None})})
         seed = trial.seed if trial.seed is not None else secrets.randbits(62)
         draft, time = Draft(Created(trial.plain(), seed, version("numpy"), rehearsal)), clock()
         with store.create(trial.name) as ledger:
@@ -114,7 +101,7 @@ class Trial(TrialSession):
         block: str | None = None,
         actor: str | None = None,
         dry_run: bool = False,
-        **options: Unpack[AskOptions],
+        **options: Unpack[records.AskOptions],
     ) -> Decision:
         """Decide which arm one user gets; where it has plots, on this one.
 
@@ -139,10 +126,10 @@ class Trial(TrialSession):
         *,
         contexts: Mapping[str, Context] | None = None,
         enrol: Mapping[str, Mapping[str, Any]] | None = None,
-        plots: Mapping[str, Plots] | None = None,
+        plots: Mapping[str, records.Plots] | None = None,
         actor: str | None = None,
         dry_run: bool = False,
-        **options: Unpack[AskOptions],
+        **options: Unpack[records.AskOptions],
     ) -> list[Decision]:
         """Decide for some users, or (None) for all of them, in one transaction and from one state.
 
@@ -208,7 +195,7 @@ class Trial(TrialSession):
     ) -> list[Receipt]:
         """Many outcomes in one transaction: all of them or, if one is refused, none."""
         with self.writing(actor, dry_run=dry_run) as tx:
-            return telling.tell(tx, TellRequest(reports=reports, confirm=confirm))
+            return telling.tell(tx, reports, confirm=confirm)
 
     def amend(
         self,
@@ -231,8 +218,7 @@ class Trial(TrialSession):
         elif saw is not None and not isinstance(saw, Report):
             saw = Report(decision, saw)
         with self.writing(actor, dry_run=dry_run) as tx:
-            report = Report(decision, outcome, control)
-            return telling.amend(tx, AmendRequest(report=report, reason=reason, saw=saw, confirm=confirm))
+            return telling.amend(tx, Report(decision, outcome, control), reason=reason, saw=saw, confirm=confirm)
 
     def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Receipt:
         """Mark the rest of an outcome as missing. If it comes after all, it can still be told."""
@@ -286,12 +272,12 @@ class Trial(TrialSession):
         """Decide nothing more, for good; outcomes are still taken."""
         self._change("stop", actor, reason=reason)
 
-    def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> Opening:
+    def reveal(self, decision: int | None = None, *, reason: str, actor: str | None = None) -> records.Opening:
         """Open the code for one decision, in an emergency, or (None) for all; who did it and why stays in the log."""
         with self.writing(actor) as tx:
             return blinding.reveal(tx, decision, reason)
 
-    def look(self, *, actor: str | None = None, dry_run: bool = False) -> Look:
+    def look(self, *, actor: str | None = None, dry_run: bool = False) -> records.Look:
         """Evaluate the stopping rules now; the look is recorded, and so is a pause or a stop that they demand."""
         with self.writing(actor, dry_run=dry_run) as tx:
             return stopping.record_look(tx)
@@ -307,12 +293,12 @@ class Trial(TrialSession):
 
     # Reading: more in drimed.trial.queries
 
-    def head(self) -> Head:
+    def head(self) -> records.Head:
         """The last event and its hash: keep them elsewhere, and `verify` can tell later if anything was changed."""
         with self.store.reading(self.name) as ledger:
-            return Head(self.name, ledger.seq, ledger.hash, self.clock())
+            return records.Head(self.name, ledger.seq, ledger.hash, self.clock())
 
-    def status(self) -> Status:
+    def status(self) -> records.Status:
         """The trial at a glance."""
         return queries.status(self.state())
 
@@ -334,7 +320,7 @@ class Trial(TrialSession):
         user: str | None = None,
         limit: int | None = None,
         newest_first: bool = False,
-    ) -> Iterator[Event]:
+    ) -> Iterator[records.Event]:
         """The events, as they were recorded."""
         with self.store.reading(self.name) as ledger:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)

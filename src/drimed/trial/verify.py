@@ -14,23 +14,33 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import ConflictError, DrimedError, InputError, MissingModuleError
-from drimed.records import Event, Head, Proof
+from drimed.records import DecisionRow, Event, Head, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.ask import decide
-from drimed.trial.checks import check_event, check_start
 from drimed.trial.dataset import Dataset
-from drimed.trial.events import START, Decided, EventBody, LookTaken, SnapshotTaken, body_of, hash_after, to_json
+from drimed.trial.event_checks import check_event, check_start
+from drimed.trial.events import (
+    START,
+    Created,
+    Decided,
+    EventBody,
+    LookTaken,
+    SnapshotTaken,
+    body_of,
+    hash_after,
+    to_json,
+)
 from drimed.trial.state import Group, TrialState, advance, grouped, rows_after, start_of, with_decisions
 from drimed.trial.stopping import look
-from drimed.trial.store import DecisionRow, Ledger, Snapshot, Store, checked
+from drimed.trial.store import Ledger, Snapshot, Store, checked
 
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
 # Estimates are recorded with few digits, and the last one may be rounded otherwise.
 ROUND_OFF_OF_ESTIMATES = {"estimate": 1e-5, "half": 1e-5}
 # The end of an exact range is searched for, and with millions of decisions in it the search itself loses digits.
 ROUND_OFF_OF_LOOKS = 1e-7
-MOST_FAULTS = 100
+MOST_FAULTS, MOST_NAMED = 100, 10
 LARGEST = 2**31 - 1  # number of an event
 
 
@@ -56,13 +66,15 @@ class _Replay:
         self.ledger, self.progress = ledger, progress
         self.faults: list[str] = []
         self.broken: list[str] = []  # faults of the chain
-        self.decisions = self.exact = self.rounded = self.anchors = self.looks = 0
+        self.decisions = self.exact = self.anchors = self.looks = 0
+        self.rounded: list[int] = []  # decisions that are reproduced to round-off only
         self.seq, self.hash = 0, START  # of the last event that was read
         self.replayed = 0  # the last event that was folded
         self.expected = False  # whether an event has the hash that is expected
         self.snapshot = ledger.snapshot()  # to be compared with the state after its event
         self.rows: dict[int, DecisionRow] = {}  # the table of decisions, as it follows from the log
         self.unchecked: str | None = None
+        self.numpy = ""  # version that the trial was created with
         self.data: Dataset | None = None  # of the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # request -> state, time and actor of its decisions
 
@@ -84,7 +96,13 @@ class _Replay:
             self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off", chain=True)
         self._compare_anchors(anchors, hashes)
         faults = [*self.broken, *self.faults][:MOST_FAULTS]
-        ok, counts = not faults and self.unchecked is None, (self.seq, self.decisions, self.exact, self.rounded)
+        if self.rounded and self.unchecked is None and self.numpy == np.__version__:
+            named = ", ".join(map(str, self.rounded[:MOST_NAMED])) + (", ..." if len(self.rounded) > MOST_NAMED else "")
+            self.unchecked = (
+                f"{len(self.rounded)} of {self.decisions} decisions ({named}) are reproduced to round-off only, which "
+                "another processor may cause and a changed log too: verify it on the machine that took them"
+            )
+        ok, counts = not faults and self.unchecked is None, (self.seq, self.decisions, self.exact, len(self.rounded))
         return Proof(ok, *counts, faults, self.hash, self.anchors, self.looks, self.unchecked)
 
     def _fault(self, text: str, *, chain: bool = False) -> None:
@@ -135,6 +153,7 @@ class _Replay:
             self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
         with self._allowed(state.created):
             check_start(state.created)
+            self.numpy = body_of(state.created, Created).numpy
         next(events)  # the first event is known
         self._compare_snapshot(state)
         for group in grouped(with_decisions(state, self.ledger, events)):
@@ -193,7 +212,7 @@ class _Replay:
             elif off := _differences(again.to_json(), event.body, ROUND_OFF):
                 self._fault(f"decision {event.decision} (event {event.seq}) is not reproduced: {off} differ")
             else:
-                self.rounded += 1
+                self.rounded.append(int(event.decision or 0))
 
     def _relook(self, state: TrialState, event: Event) -> None:
         """Repeat an interim analysis: it must be the same, and its numbers but for round-off."""

@@ -9,7 +9,7 @@ import pytest
 
 from drimed.models.mixed.observations import Cells, Rows, Scale, add_binary_pseudo_outcomes
 from drimed.models.mixed.terms import FACTORS, Range
-from drimed.models.mixed.variance_components import log_posterior, log_posterior_curved
+from drimed.models.mixed.variance_components import log_posterior
 from drimed.numerics.arrays import FloatArray
 from drimed.records import Decision
 from drimed.trial.store import MemoryStore
@@ -73,8 +73,8 @@ def test_what_is_counted_besides_has_the_slope_and_the_bend_of_its_value(name: s
     def value(at: FloatArray) -> float:
         return float(log_posterior(parameters, design, at, besides)[0] - log_posterior(parameters, design, at)[0])
 
-    found, g, H = log_posterior_curved(parameters, design, x, besides)
-    plain, g0, H0 = log_posterior_curved(parameters, design, x)
+    found, g, H = log_posterior(parameters, design, x, besides, curvature=True)
+    plain, g0, H0 = log_posterior(parameters, design, x, curvature=True)
     assert found - plain == pytest.approx(value(x))
     step = 1e-4 * np.eye(parameters.size)
     slopes = [(value(x + e) - value(x - e)) / 2e-4 for e in step]

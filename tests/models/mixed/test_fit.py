@@ -24,6 +24,7 @@ from tests.models.mixed.examples import (
     MODELS,
     Data,
     asked,
+    at_the_mode,
     by_brute_force,
     data,
     designed,
@@ -208,9 +209,9 @@ def test_it_starts_without_data(case: Case, n: int) -> None:
 def test_before_any_data_it_is_the_fit_of_no_data(case: Case) -> None:
     structure = case.field.structure(case.evidence)
     cells = case.evidence.cells.compact(structure.cluster_place)
-    scale = measure(cells, structure.covariates, structure.ranges)
+    scale = measure(cells, structure)
     design = make_design(structure, cells, scale)
-    found = variance_components.fit(structure, design, scale, (), np.zeros(1), integrated=True)
+    found = variance_components.fit(structure, design, scale, (), np.zeros(1))
     np.testing.assert_allclose(case.evidence.fitted.nodes, found.nodes, atol=1e-6)
     np.testing.assert_allclose(case.evidence.fitted.theta, found.theta, atol=1e-6)
     np.testing.assert_allclose(case.evidence.fitted.covariance, found.covariance, rtol=1e-6, atol=1e-6)
@@ -233,9 +234,10 @@ def test_variances_stand_still_until_they_are_due() -> None:
     assert field.ready(more) is more
 
 
-def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
+def test_steps_between_fits_agree_with_adding_up_anew(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without averaging a step is exact: any cluster, old or new, in any order, with metrics missing."""
-    field = replace(case.field, integrated=False, growth=10.0, discount=1.0)
+    monkeypatch.setattr(variance_components, "designed_nodes", at_the_mode)
+    field = replace(case.field, growth=10.0, discount=1.0)
     d = case.data
     evidence = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), episodes=6)
     first = field.ready(told(field, evidence, d.part(np.arange(30))))
@@ -345,9 +347,9 @@ def test_wrong_input_is_refused() -> None:
             Outcome(vector=np.zeros((1, 1))),
         )
     for settings, words in (
-        ({"kind": "forest"}, "kind must be one of"),
-        ({"covariates": ("mood",)}, "a covariate affects level, effects, noise"),
-        ({"categories": ("noise",)}, "a category cannot scale the noise"),
+        ({"kind": "forest"}, "kind must be 'field' or 'people'"),
+        ({"covariates": ("mood",)}, "a number affects level or effects or noise, got 'mood'"),
+        ({"categories": ("noise",)}, "a category affects level or effects, got 'noise'"),
         ({"discount": 0.0}, "discount must be in"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from drimed.models.mixed import effects, summaries
+from drimed.models.mixed import effects, summaries, variance_components
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import UNKNOWN, Rows, make_rows
@@ -16,7 +16,7 @@ from drimed.models.mixed.terms import FACTORS, category
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray
-from tests.models.mixed.examples import METRICS, MODELS, data, offer_of, started, told
+from tests.models.mixed.examples import METRICS, MODELS, at_the_mode, data, offer_of, started, told
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def by_brute_force(
                 for i, u in by_cluster.items():
                     k[:, m] += (Z * vz) @ u[m] * (who == i)
                     prior += float(u[m] ** 2 @ vz)
-            for i, g in enumerate(structure.noise.of(raw.keys)):
+            for i, g in enumerate(structure.noise_group(raw.keys)):
                 C[i, :, i] += R[g]
             flat = there.ravel()
             gain = np.linalg.solve(C.reshape(n * M, n * M)[np.ix_(flat, flat)], k.ravel()[flat])
@@ -152,9 +152,10 @@ def test_a_sum_is_of_units_themselves_of_units_alike_or_of_average_units(case: C
         assert found.deviation[i] == pytest.approx(deviation, rel=1e-4, abs=1e-5)
 
 
-def test_either_factor_may_be_eliminated() -> None:
+def test_either_factor_may_be_eliminated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seasons or sites: one model, at the same variances."""
-    field, evidence = started("one metric", Field(integrated=False, covariates=1))
+    monkeypatch.setattr(variance_components, "designed_nodes", at_the_mode)
+    field, evidence = started("one metric", Field(covariates=1))
     offers = offers_of(field, 1)
     seasons = FittedModel.of(field, told(field, evidence, data("one metric")))
     sites = FittedModel.of(replace(field, promise="alike"), replace(seasons.evidence, included=-1))
@@ -300,7 +301,7 @@ def test_a_line_along_a_covariate_is_the_effect_at_each_value() -> None:
     known = FittedModel.of(field, told(field, evidence, data(name)))
     everybody = np.ones((4, 3), bool)
     values = np.array([-1.0, 0.5, 2.0])
-    found = summaries.effects_along(known, offers, 0, values, everybody)
+    found = summaries.effects_at(known, offers, "covariates", 0, values, everybody)
     assert offers.unit is not None
     for i, value in enumerate(values):
         there = replace(offers, unit=replace(offers.unit, covariates=np.full((4, 1), value)))
@@ -317,7 +318,7 @@ def test_levels_of_a_category_have_effects_of_their_own() -> None:
     offers = offers_of(field, 1)
     known = FittedModel.of(field, told(field, evidence, data("everything")))
     everybody = np.ones((4, 3), bool)
-    found = summaries.effects_by_level(known, offers, 0, 3, everybody)
+    found = summaries.effects_at(known, offers, "levels", 0, range(3), everybody)
     assert offers.unit is not None
     for level in range(3):
         there = replace(offers, unit=replace(offers.unit, levels=np.full((4, 1), level)))
@@ -342,7 +343,7 @@ def test_residuals_are_one_step_ahead(case: Case) -> None:
     for m in range(M):
         C[:, m, :, m] = (X * v[m, known.structure.common.family]) @ X.T
         C[:, m, :, m] += (Z * v[m, known.structure.own.family]) @ Z.T * (who[:, None] == who)
-    for i, g in enumerate(known.structure.noise.of(rows.keys)):
+    for i, g in enumerate(known.structure.noise_group(rows.keys)):
         C[i, :, i] += R[g]
     C, y = C.reshape(len(flat), -1)[np.ix_(flat, flat)], standard[:, c:].ravel()[flat]
     for i in (7, 23, len(y) - 1):

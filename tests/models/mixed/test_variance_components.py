@@ -12,7 +12,6 @@ from drimed.models.mixed.variance_components import (
     WIDE,
     designed_nodes,
     log_posterior,
-    log_posterior_curved,
     minimise,
     newton_step,
     posterior_mode,
@@ -55,7 +54,7 @@ def test_the_curvature_is_that_of_the_value(model: tuple[Structure, Design]) -> 
     """By second differences of the value alone, which have six digits; the prior is in both."""
     structure, design = model
     x, h = somewhere(structure), 1e-3
-    value, gradient, H = log_posterior_curved(structure.parameters, design, x)
+    value, gradient, H = log_posterior(structure.parameters, design, x, curvature=True)
     np.testing.assert_array_equal(value, log_posterior(structure.parameters, design, x)[0])
     np.testing.assert_allclose(gradient, log_posterior(structure.parameters, design, x)[1], atol=1e-12)
     a, b = np.triu_indices(len(x))

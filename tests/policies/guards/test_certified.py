@@ -12,14 +12,15 @@ from drimed.models.offer import Fit, Shape
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards import margin
 from drimed.policies.guards.base import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule, Draw, Guardrail, explained
+from drimed.policies.guards.budget import Budget
 from drimed.policies.guards.certified import Certain, Expected
 from drimed.policies.guards.margin import Tolerance
-from drimed.policies.guards.penalty import Budget
 from drimed.policies.registry import make
-from drimed.simulation.instances import draw_instance, mixed_control, quantile_control
+from drimed.simulation.instances import draw_instance, quantile_control
 from drimed.simulation.runner import simulate
 from drimed.simulation.worlds import Setting, World
 from tests.examples import ARMS, fit_of, r1_fit, r1_offer, unbatched
+from tests.policies.guards.test_margin import F
 from tests.worlds import steps
 
 
@@ -41,7 +42,7 @@ def largest_by_bisection(
 ) -> float:
     def holds(rho: float) -> bool:
         mixed = rho * wish + (1 - rho) * safe
-        return bool(margin.certified(fit, mixed[None], x0, tolerance, r)[0] >= 0)
+        return bool(F(fit, mixed[None], x0, tolerance, r)[0] >= 0)
 
     if holds(1.0):
         return 1.0
@@ -56,8 +57,7 @@ def answers(*asked: list[float]) -> AskRule:
     """A rule that gives these distributions, one after the other."""
     left = [np.array(a) for a in asked]
 
-    def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-        assert penalty is None
+    def ask(mask: BoolArray | None) -> FloatArray:
         p = left.pop(0)
         assert mask is None or not (p[~mask] > 0).any()
         return p
@@ -93,7 +93,7 @@ def test_the_share_equals_bisection_on_random_states() -> None:
         x0 = pi0 @ x
         tolerance = Tolerance(relative=float(rng.choice([0, 0.1, 0.5])), absolute=float(rng.choice([0, 0.05, 0.5])))
         r = np.asarray(rng.exponential())
-        ok = margin.certified(fit, x, x0, tolerance, r) >= 0
+        ok = F(fit, x, x0, tolerance, r) >= 0
         safe = ok / ok.sum() if ok.any() else pi0
         p = rng.dirichlet(np.full(K, 0.5))
 
@@ -132,16 +132,15 @@ def test_the_promise_holds_for_the_mixture_that_is_played() -> None:
         fit = fit_of(root @ root.T, rng.standard_normal(3), K=5)
         offer = unbatched(features=rng.standard_normal((5, 3)), control=np.eye(5)[0])
 
-        def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-            del penalty
+        def ask(mask: BoolArray | None) -> FloatArray:
             p = rng.dirichlet(np.ones(5)) * (np.ones(5) if mask is None else mask)
             return p / p.sum()
 
         p = guard.apply(None, fit, offer, ask).probabilities
         assert p.sum() == pytest.approx(1)
         r = np.asarray(1.2815515655446004)
-        F = margin.certified(fit, (p @ offer.features)[None], offer.control_features, tolerance, r)
-        assert float(F[0]) >= -1e-7
+        value = F(fit, (p @ offer.features)[None], offer.control_features, tolerance, r)
+        assert float(value[0]) >= -1e-7
 
 
 def test_a_guardrail_binds_where_the_reward_does_not() -> None:
@@ -188,8 +187,7 @@ def test_only_the_control_itself_is_called_the_control(
     assert found.reason == reason
 
 
-def uniform(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-    del penalty
+def uniform(mask: BoolArray | None) -> FloatArray:
     p = np.ones(3) if mask is None else mask.astype(np.float64)
     return p / p.sum()
 
@@ -219,7 +217,8 @@ def test_with_anytime_confidence_no_decision_at_all_falls_short(family: str) -> 
     shape = Shape(d=4, K=5, M=1 if family == "one metric" else 4, H=5)
     instances = [draw_instance(500 + s, shape) for s in range(200)]
     mixed = family == "mixed control"
-    controls = [mixed_control(i, s) if mixed else quantile_control(i) for s, i in enumerate(instances)]
+    lotteries = np.random.default_rng(0).dirichlet(np.ones(shape.K), (200, shape.H))
+    controls = [lotteries[s] if mixed else quantile_control(i) for s, i in enumerate(instances)]
     world = World(instances=instances, seeds=range(200), controls=controls, setting=Setting(episodes=150, drift="none"))
     name = "dri_med_reward" if family == "reward feedback" else "dri_med"
     policy = make(name, guard="certain", confidence="anytime", delta=0.05)
@@ -238,8 +237,7 @@ def test_budget_lets_a_user_spend_the_endowment_and_no_more() -> None:
     guard = Budget(tolerance=Tolerance(relative=0.0, absolute=0.0), endowment=0.5, confidence="anytime")
     state = guard.init(Shape(d=1, K=2, M=1, H=1), ())
 
-    def greedy_for_the_worse(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-        del penalty
+    def greedy_for_the_worse(mask: BoolArray | None) -> FloatArray:
         return np.array([0.0, 1.0]) if mask is None or mask[1] else np.array([1.0, 0.0])
 
     spent = []

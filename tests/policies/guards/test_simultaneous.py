@@ -84,8 +84,7 @@ def test_more_arms_never_make_the_bounds_higher() -> None:
 
 
 def asking(p: list[float]) -> Any:
-    def ask(mask: BoolArray | None, penalty: FloatArray | None) -> FloatArray:
-        del penalty
+    def ask(mask: BoolArray | None) -> FloatArray:
         allowed = np.ones(len(p), bool) if mask is None else mask
         q = np.array(p) * allowed
         return np.asarray(q / q.sum() if q.sum() > 0 else allowed / allowed.sum())

@@ -30,9 +30,8 @@ RULES = [
     PLAIN,
     MED(),
     MED(saturation="every arm"),
-    MED(temperature="radius", empirical=0.005, optimal=0.99, design="approx"),
-    MED(empirical=0.5, optimal=0.25, design="approx", saturation="off"),
-    MED(empirical=0.5, optimal=0.25, design="uniform", saturation="off"),
+    MED(temperature="radius", empirical=0.005, optimal=0.99),
+    MED(empirical=0.5, optimal=0.25, saturation="off"),
 ]
 # Leverages of R1 with noise: 1/3, 1/2, .44 over sigma^2.
 ONE_UNEXPLORED = [1.0, 0.5, 1.0]  # levels 1/3, 2, .44
@@ -87,7 +86,7 @@ def test_the_design_is_of_the_arms_scaled_by_weight_and_noise() -> None:
     x, sigma = rng.standard_normal((9, 2)), rng.uniform(0.5, 2.0, 9)
     fit = fit_of(np.diag([30.0, 20.0]), np.array([0.05, 0.01]), K=9)
     offer = unbatched(features=x, control=np.eye(9)[0], sigma=sigma)
-    rule = MED(empirical=0.3, optimal=0.5, design="approx", saturation="off")
+    rule = MED(empirical=0.3, optimal=0.5, saturation="off")
     leader, gap, distance = fit.behind_leader(x, None)
     f = np.exp(-(gap**2) / (2 * distance))
     q = 0.3 * np.eye(9)[int(leader)] + 0.5 * optimal_design.approx((np.sqrt(f) / sigma)[:, None] * x) + 0.2 / 9
@@ -119,9 +118,7 @@ def test_rewards_in_another_unit_change_nothing() -> None:
 
 
 def lin_med(empirical: float, optimal: float) -> MED:
-    return MED(
-        temperature="radius", empirical=empirical, optimal=optimal, design="approx", saturation="off", opening=True
-    )
+    return MED(temperature="radius", empirical=empirical, optimal=optimal, saturation="off", opening=True)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +144,7 @@ def test_the_first_round_has_no_leader() -> None:
 SHARING: list[Rule] = [
     MED(ties="shared"),
     MED(ties="shared", saturation="off", temperature="radius"),
-    MED(ties="shared", saturation="every arm", empirical=0.5, optimal=0.25, design="uniform"),
+    MED(ties="shared", saturation="every arm", empirical=0.5),
     MED(ties="shared", temperature="radius", empirical=0.99, opening=True),
     IMED(ties="shared"),
     Greedy(ties="shared"),

@@ -51,6 +51,17 @@ def test_arms_that_are_alike_share_their_probability() -> None:
     assert p[2] == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.parametrize("variance", [0.0, 0.7, 1e6])
+@pytest.mark.parametrize("mean", [[0.1 + 0.2, 0.3], [0.3, 0.1 + 0.2, 0.3], [0.3, 0.3, 0.1], [0.1, 0.3, 0.3, 0.3]])
+def test_best_arms_that_never_differ_share_equally(mean: list[float], variance: float) -> None:
+    """All arms move together, so that only those with the largest mean can be best."""
+    K = len(mean)
+    best = np.isclose(mean, max(mean))
+    for order in (slice(None), slice(None, None, -1)):
+        p = proposed(mean[order], np.full((K, K), variance))
+        np.testing.assert_allclose(p, best[order] / best.sum(), atol=1e-9)
+
+
 def test_points_are_standard_normal_and_symmetric() -> None:
     normal, uniform = quasi_random_points(256, 4)
     np.testing.assert_allclose(normal.mean(0), 0.0, atol=1e-12)

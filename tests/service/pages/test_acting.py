@@ -12,6 +12,7 @@ import pytest
 from drimed.trial import template
 from drimed.trial.tables import read
 from tests.service.pages.visiting import Visitor, readable
+from tests.trial.test_kinds import METRICS
 from tests.trial.trials import SMALL
 
 MAIZE = "/trials/maize-nitrogen"
@@ -293,3 +294,46 @@ def test_names_cannot_smuggle_anything_into_a_page(visitor: Visitor, http: httpx
     answer = visitor.send("/trials/evil/ask", {"how": "sheet"}, file=("<b>.csv", sheet))
     assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
     assert answer.text.count("<script") == 1
+
+
+def test_outcomes_of_all_kinds_are_told_with_the_inputs_that_fit_them(visitor: Visitor, http: httpx.Client) -> None:
+    water = {"nitrate": {"detection": 0.5}, "seeds": {"kind": "yes/no", "of": "seeds"}}
+    clinic = METRICS | water
+    spec = {
+        "name": "ward",
+        "model": {"kind": "people"},
+        "metrics": clinic,
+        "arms": {"low": {}, "high": {}},
+        "control": "low",
+        "preference": {"cure": 1.0},
+        "users": {"ann": {}, "bob": {"metrics": ["cure", "pain"]}},
+    }
+    http.post("/v1/trials", json=spec).raise_for_status()
+    http.post("/v1/trials/ward/ask", json={}).raise_for_status()
+    form = visitor.look("/trials/ward/tell")
+    assert [form.count(f'name="y:1:cure" value="{value}"') for value in ("yes", "no", "")] == [1, 1, 1]
+    assert re.findall(r'<select name="y:1:pain".*?</select>', form, re.S)[0].count("<option") == 12
+    assert ('name="y:1:nitrate"' in form, 'name="y:2:nitrate"' in form) == (True, False)
+    values = {"cure": "yes", "pain": "0", "visits": "two", "weight": "70", "nitrate": "<0.5", "seeds": "7 of 20"}
+    data = {"how": "hand", "y:2:cure": "", "y:2:pain": "10"} | {f"y:1:{name}": value for name, value in values.items()}
+    wrong = visitor.send("/trials/ward/tell", data)
+    assert "visits is a count: expected a whole number from 0, got 'two'" in readable(wrong.text)
+    assert (
+        'name="y:1:cure" value="yes" aria-invalid="true" aria-describedby="why-hand%3Adecision%3A1" checked'
+        in wrong.text
+    )
+    assert "2 outcomes recorded" in readable(
+        visitor.done(visitor.send("/trials/ward/tell", data | {"y:1:visits": "2"}))
+    )
+    recorded = http.get("/v1/trials/ward/decisions").json()["items"][::-1]
+    assert [r["state"] for r in recorded] == ["complete", "partial"]
+    assert recorded[0]["outcome"] == {
+        "cure": 1.0, "pain": 0.0, "visits": 2.0, "weight": 70.0, "nitrate below": 0.5, "seeds": 0.35, "seeds of": 20.0
+    }  # fmt: skip
+    assert "cure yes, pain 0, visits 2, weight 70 kg, nitrate <0.5, seeds 7 of 20" in readable(
+        visitor.look("/trials/ward/decisions/1")
+    )
+    sheet = visitor.http.get("/trials/ward/given.csv?decisions=1-2").content.decode("utf-8-sig").splitlines()
+    assert sheet[1].endswith("yes,0.0,2.0,70.0,<0.5,7 of 20,".replace("0.0,2.0,70.0", "0,2,70.0"))
+    back = visitor.send("/trials/ward/tell", {"how": "sheet", "text": "\n".join(sheet)})
+    assert "had been recorded before" in readable(visitor.done(back))

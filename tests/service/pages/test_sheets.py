@@ -29,7 +29,6 @@ def outcomes(http: httpx.Client) -> list[object]:
         ("h.txt", "decision\tyield\n1\t8.7\n2\t9.25\n".encode("utf-16")),
         ("h.csv", "decision,yield,comment\n1,8.7,Käfer\n2,9.25,\n".encode("cp1252")),
         ("h.xlsx", sheet([{"decision": 1, "yield": 8.7}, {"decision": 2, "yield": 9.25}], ".xlsx")),
-        ("h.json", b'[{"decision": 1, "yield": 8.7}, {"decision": 2, "yield": "9.25"}]'),
     ],
 )
 def test_every_kind_of_sheet_is_taken(visitor: Visitor, http: httpx.Client, name: str, data: bytes) -> None:

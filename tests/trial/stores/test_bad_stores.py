@@ -11,9 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import StoreError
-from drimed.trial import sql_store
-from drimed.trial.sql_store import PAGE_BYTES, SqlStore
-from drimed.trial.store import open_store
+from drimed.trial import store as stores
+from drimed.trial.store import PAGE_BYTES, Store, open_store
 from drimed.trial.trial import Trial
 from tests.trial.servers import Server
 from tests.trial.trials import SMALL
@@ -101,10 +100,10 @@ def test_a_store_of_a_newer_drimed_is_left_alone(address: str) -> None:
     store.close()
     engine = sa.create_engine(address)
     with engine.begin() as connection:
-        connection.exec_driver_sql(f"UPDATE {sql_store.version.name} SET version = 9999")
+        connection.exec_driver_sql(f"UPDATE {stores.version.name} SET version = 9999")
     refused(address, "the store has version 9999, expected 1; use the drimed that made it")
     with engine.connect() as connection:
-        assert connection.exec_driver_sql(f"SELECT version FROM {sql_store.version.name}").scalar() == 9999
+        assert connection.exec_driver_sql(f"SELECT version FROM {stores.version.name}").scalar() == 9999
     engine.dispose()
 
 
@@ -127,7 +126,7 @@ def test_a_torn_file_is_found_when_it_is_read(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_named_and_nothing_is_half_written(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "trials.db"))
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     trial = Trial.create(SMALL, store)
     kept = trial.ask("north")
     before = trial.status()

@@ -10,7 +10,7 @@ import pytest
 
 from drimed.errors import ConflictError, UnknownNameError
 from drimed.records import Event
-from drimed.trial import sql_store
+from drimed.trial import store as stores
 from drimed.trial.events import START, Draft, EventBody, chain
 from drimed.trial.store import Ledger, Snapshot, Store
 
@@ -210,7 +210,7 @@ def test_events_by_number_kind_and_user(store: Store, wanted: dict[str, Any], ex
 
 @pytest.mark.parametrize("page", [1, 3, 7, 20])
 def test_pages_are_not_seen_from_outside(store: Store, page: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_store, "PAGE", page)
+    monkeypatch.setattr(stores, "PAGE", page)
     made(store, [draft("even" if i % 2 else "odd", {"n": i}, None, "u") for i in range(20)])
     with store.reading("t") as ledger:
         assert seqs(ledger.events()) == list(range(1, 21))
@@ -239,7 +239,7 @@ def test_a_number_that_no_decision_can_have_is_left_out(store: Store, number: in
 
 
 def test_more_decisions_than_fit_into_one_question(store: Store) -> None:
-    n = 2 * sql_store.MOST_NAMES + 1
+    n = 2 * stores.MOST_NAMES + 1
     made(store, [draft("decision", {}, i + 1) for i in range(n)] + [draft("outcome", {}, i + 1) for i in range(n)])
     with store.reading("t") as ledger:
         found = ledger.of_decisions([*range(1, n + 1), 1, n])

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from drimed.errors import StoreError
-from drimed.trial import sql_store
+from drimed.trial import store as stores
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
@@ -23,7 +23,7 @@ from tests.trial.trials import BUSY, outcome
 def test_no_statement_of_the_daily_work_walks_through_the_whole_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_store, "MOST_NAMES", 3)  # of four decisions the last is fetched alone
+    monkeypatch.setattr(stores, "MOST_NAMES", 3)  # of four decisions the last is fetched alone
     store = open_store(str(tmp_path / "trials.db"))
     seen: set[str] = set()
 
@@ -108,7 +108,7 @@ def test_whoever_was_stopped_while_waiting_did_not_wait(tmp_path: Path, monkeypa
     trial = Trial.create(BUSY, store)
     with ExitStack() as held:
         held.enter_context(other.writing("busy"))
-        monkeypatch.setattr(sql_store, "time", Clock(10 * sql_store.PATIENCE, 0.001, then=held.close))
+        monkeypatch.setattr(stores, "time", Clock(10 * stores.PATIENCE, 0.001, then=held.close))
         assert trial.ask("site 0").id == 1
     store.close()
     other.close()
@@ -118,8 +118,8 @@ def test_waiting_ends_when_one_has_looked_for_long(tmp_path: Path, monkeypatch: 
     store, other = (open_store(str(tmp_path / "trials.db")) for _ in range(2))
     trial = Trial.create(BUSY, store)
     with other.writing("busy"):
-        looks = [sql_store.LONGEST_LOOK / 2] * int(2 * sql_store.PATIENCE / sql_store.LONGEST_LOOK + 2)
-        monkeypatch.setattr(sql_store, "time", Clock(*looks, then=lambda: pytest.fail("it goes on for ever")))
+        looks = [stores.LONGEST_LOOK / 2] * int(2 * stores.PATIENCE / stores.LONGEST_LOOK + 2)
+        monkeypatch.setattr(stores, "time", Clock(*looks, then=lambda: pytest.fail("it goes on for ever")))
         with pytest.raises(StoreError, match="locked"):
             trial.ask("site 0")
     store.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from drimed.trial.sql_store import SqlStore
-from drimed.trial.store import open_store
+from drimed.trial.store import Store, open_store
 from tests.trial import workers
 
 PROCESSES = 8
@@ -23,7 +22,7 @@ def test_opening_a_store_again_changes_nothing(tmp_path: Path) -> None:
 
 def test_sqlite_syncs_every_commit_and_readers_never_wait(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "trials.db"))
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     with store._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
@@ -34,7 +33,7 @@ def test_sqlite_syncs_every_commit_and_readers_never_wait(tmp_path: Path) -> Non
 def test_postgres_waits_for_its_disk(postgres: Any) -> None:
     with postgres.database() as empty:
         store = open_store(empty)
-        assert isinstance(store, SqlStore)
+        assert isinstance(store, Store)
         with store._engine.connect() as connection:
             assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
             assert connection.exec_driver_sql("SHOW fsync").scalar() == "on"

@@ -32,6 +32,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from drimed.errors import ConfigError, InputError
+from drimed.models.mixed.generalised import DRAWS
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import UNKNOWN, Cells, Scale
 from drimed.models.mixed.prediction import (
@@ -65,12 +66,27 @@ class EffectPosterior(NamedTuple):
     prior: FloatArray  # deviation before any data
     freedom: FloatArray = NORMAL  # degrees of freedom of its tails
     single: FloatArray = np.asarray(0.0)  # deviation by one outcome of each arm; 0 where Dunnett's bound is enough
+    below: FloatArray = np.asarray(1.0)  # how much longer than a symmetric one the likely range is below the mean
+    above: FloatArray = np.asarray(1.0)
+    least: FloatArray = np.asarray(-UNKNOWN)  # that is possible
+    most: FloatArray = np.asarray(UNKNOWN)
 
     @property
     def likely(self) -> tuple[FloatArray, FloatArray]:
         """The central 95 %, at one look."""
         half = self.quantile(0.5 + LIKELY / 2)
-        return self.mean - half, self.mean + half
+        return self.mean - half * self.below, self.mean + half * self.above
+
+    def from_draws(self, draws: FloatArray, ends: tuple[FloatArray, FloatArray]) -> EffectPosterior:
+        """The same numbers as their posterior draws (..., S) say, and the ends of what is possible."""
+        mean, deviation = draws.mean(-1), draws.std(-1)
+        low, high = np.quantile(draws, [0.5 - LIKELY / 2, 0.5 + LIKELY / 2], axis=-1)
+        half = np.where(deviation > 0, probability.student_quantile(0.5 + LIKELY / 2, NORMAL) * deviation, 1.0)
+        below, above = (np.where(deviation > 0, part / half, 1.0) for part in (mean - low, high - mean))
+        least, most = ends
+        return EffectPosterior(
+            mean, deviation, self.prior, np.full_like(mean, np.inf), self.single, below, above, least, most
+        )
 
     def quantile(self, level: FloatArray | float) -> FloatArray:
         """The distance from the mean to this level of the distribution."""
@@ -81,7 +97,7 @@ class EffectPosterior(NamedTuple):
         uncertain = self.deviation > 0
         v, v0 = (np.where(uncertain, d, 1.0) ** 2 for d in (self.deviation, np.maximum(self.prior, self.deviation)))
         ends = anytime_range(self.mean, v, v0, alpha)
-        low, high = (np.where(uncertain, np.clip(end, -UNKNOWN, UNKNOWN), self.mean) for end in ends)
+        low, high = (np.where(uncertain, np.clip(end, self.least, self.most), self.mean) for end in ends)
         return low, high
 
     def at(self, index: Any) -> EffectPosterior:
@@ -144,11 +160,10 @@ class FittedModel:
     @staticmethod
     def of(learner: Field, evidence: FieldEvidence) -> FittedModel:
         """With the outcomes that were still waiting."""
-        return FittedModel(learner, learner.ready(evidence))
+        return FittedModel(learner, learner.ready(evidence, complete=True))
 
     @property
     def structure(self) -> Structure:
-        """As it was fitted."""
         return self.learner.structure(self.evidence)
 
     @property
@@ -201,13 +216,30 @@ class FittedModel:
         prior = np.sqrt(at_nodes.mean(-1))
         freedom = degrees_of_freedom(at_nodes[..., None, :], variance[..., None])
         known, blank = self.scale.known[..., None] > 0, np.where(prior > 0, UNKNOWN, 0.0)
-        return EffectPosterior(
+        gaussian = EffectPosterior(
             sums.offset + mean,
             np.where(known, np.sqrt(variance), blank),
             np.where(known, prior, blank),
             np.where(known, freedom, np.inf),
-            np.zeros_like(mean),
+            *(np.full_like(mean, value) for value in (0.0, 1.0, 1.0, -UNKNOWN, UNKNOWN)),
         )
+        return gaussian.from_draws(*self.draws(parts, units, season)) if self.learner.has_draws else gaussian
+
+    def draws(
+        self, parts: Sequence[tuple[Offer, FloatArray]], units: str, season: int | None
+    ) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
+        """Draws of sums of mean outcomes (..., T, S), and their ends (..., T), where beliefs are draws."""
+        total: Any = 0.0
+        least: Any = 0.0
+        most: Any = 0.0
+        for offers, weights in parts:
+            for some in parts_of(weights.shape[-3], DRAWS * weights.shape[-1] * weights.shape[-2]):
+                means = self.learner.means(self.evidence, offers.take(some), alike=units != "each", season=season)
+                own = weights[..., some, :, :]
+                total = total + np.einsum("...tnkm,...nskm->...ts", own, means.draws, optimize=True)
+                ends = means.ends_of(own)
+                least, most = least + ends[0].sum((-3, -2, -1)), most + ends[1].sum((-3, -2, -1))
+        return np.asarray(total), (np.asarray(least), np.asarray(most))
 
     def _sums(self, parts: Sequence[tuple[Offer, FloatArray]], season: int | None, *, own: bool) -> _Sums:
         """The parts added up."""
@@ -272,7 +304,7 @@ class FittedModel:
 def effects_of_users(model: FittedModel, offers: Offer) -> EffectPosterior:
     """Each arm against the user's own control, for the user or users alike as the learner promises: (..., n, K, O)."""
     K, M = offers.control.shape[-1], model.structure.metrics
-    some = parts_of(offers.batch[-1], (K * M) ** 2)
+    some = parts_of(offers.batch[-1], (K * M) ** 2 + model.learner.has_draws * DRAWS * K * (1 + M))
     if len(some) > 1 and not model.evidence.cells.batch:
         return EffectPosterior.join([effects_of_users(model, offers.take(at)) for at in some])
     belief = model.learner.beliefs(model.evidence, offers)
@@ -291,7 +323,13 @@ def effects_of_users(model: FittedModel, offers: Offer) -> EffectPosterior:
         noise = np.einsum("...hom,...hkmn,...hon->...hko", weighs, model.noise(offers), weighs, optimize=True)
         single = np.sqrt(np.einsum("...hkj,...hjo->...hko", contrast**2, noise))
     freedom, single = (np.broadcast_to(a, mean.shape) for a in (belief.freedom[..., None, None], single))
-    return EffectPosterior(mean, deviation(belief.covariance), deviation(belief.prior), freedom, single)
+    effects = EffectPosterior(mean, deviation(belief.covariance), deviation(belief.prior), freedom, single)
+    if not model.learner.has_draws:
+        return effects
+    means = model.learner.means(model.evidence, offers, belief)
+    draws = np.einsum("...hkj,...hom,...hsjm->...hkos", contrast, weighs, means.draws, optimize=True)
+    least, most = means.ends_of(np.einsum("...hkj,...hom->...hkojm", contrast, weighs))
+    return effects.from_draws(draws, (least.sum((-2, -1)), most.sum((-2, -1))))
 
 
 def effects_together(model: FittedModel, offers: Offer, possible: BoolArray) -> EffectPosterior:
@@ -384,7 +422,8 @@ def adjusted_sign(effects: EffectPosterior, arms: int, users: int = 1) -> FloatA
     uncertain = effects.deviation > 0
     information = np.where(uncertain, effects.single, 0.0) ** 2 / np.where(uncertain, effects.deviation, 1.0) ** 2
     deviations = np.maximum(dunnett_bound(arms, users), density_bound(information, arms * users))
-    return np.sign(effects.mean) * (np.abs(effects.mean) > effects.quantile(ndtr(deviations)))
+    towards_zero = np.where(effects.mean > 0, effects.below, effects.above)
+    return np.sign(effects.mean) * (np.abs(effects.mean) > towards_zero * effects.quantile(ndtr(deviations)))
 
 
 def is_significant(own: EffectPosterior, together: EffectPosterior | None, arms: int, users: int) -> BoolArray:

@@ -15,17 +15,18 @@ from functools import cached_property, lru_cache
 from typing import ClassVar, final
 
 import numpy as np
+from scipy.special import chdtri
 
 from drimed.errors import ConfigError, InputError
 from drimed.models.linear_regression import LOST_SHARE
-from drimed.models.mixed import variance_components
+from drimed.models.mixed import posterior_draws, variance_components
+from drimed.models.mixed.generalised import COUNT, KINDS, NUMBER, SCORE, YES_NO, on_link_scale
 from drimed.models.mixed.observations import Cells, Rows, add_binary_pseudo_outcomes, make_design, make_rows, measure
 from drimed.models.mixed.prediction import Belief, as_fit, belief, kalman_update
 from drimed.models.mixed.terms import (
     FACTORS,
     FIXED,
     PAST,
-    NoiseGroups,
     Range,
     Structure,
     Terms,
@@ -35,18 +36,15 @@ from drimed.models.mixed.terms import (
     people_families,
 )
 from drimed.models.mixed.variance_components import IntegratedPosterior
-from drimed.models.offer import Offer, Outcome, Seen, Shape, Unit, quadratic
+from drimed.models.offer import Fit, Offer, Outcome, Seen, Shape, Unit, quadratic
 from drimed.numerics import arrays
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
-KINDS = ("field", "people")
-NOISES = ("common", "arm")
 ROLES = ("level", "effects", "noise")
 PLACES = ("block", "group", "member", "user")  # factors that a unit has
 MOST_UPDATES = 64  # more outcomes than this at a time, or this share of all, are faster integrated anew
 SLOWER = 4000  # with so many outcomes variances are fitted again at half of the way to twice as many
 MOST_NOISE = 3  # covariates that scale the noise
-PROMISES = ("each", "alike")
 FEW_COLUMNS = 128  # of sites: with more of them than seasons have, sites are eliminated instead of seasons
 
 Roles = tuple[frozenset[str], ...]
@@ -63,6 +61,10 @@ class FieldEvidence:
     fitted_count: int  # outcomes when the variances were last fitted, of the member that had most
     included: int  # cells that are in the fit; -1: it must be computed again
     season: int  # of the present episode, from 0; -1 before the first
+    drawn: posterior_draws.Drawn | None = None  # of metrics that are not numbers
+    drawn_count: int = 0  # outcomes that are in it, of the member that had most
+    drawn_season: int = -1  # in which it was made
+    repeats: int = 0  # 1 where some user has several outcomes in it
 
 
 @final
@@ -79,14 +81,15 @@ class Field:
     covariates: tuple[str, ...] | int = ()
     categories: tuple[str, ...] | int = ()  # the same for each category
     attributes: int = 0  # numbers that describe an arm
+    doses: tuple[int, ...] = ()  # the last of them are columns of doses (terms.dose_columns): so many of each
     promise: str = "each"  # each: to this unit; alike: to units like it, with the same attributes, group and history
     seasons: bool = True  # outcomes shift from season to season
     noise: str = "common"  # common: one residual covariance; arm: each arm scales it
     discount: float = 1.0  # weight of an outcome for each season that has passed since
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     ranges: tuple[Range, ...] = ()  # ends of each metric's range, infinite: none; (): of no metric
+    kinds: tuple[str, ...] = ()  # of each metric: number, yes/no, count, score; (): numbers
     spreads: tuple[float, ...] = ()  # deviation of two outcomes alike in each metric, as declared; 0: unknown
-    integrated: bool = True  # estimates are integrated over uncertain variances, or at the most plausible ones alone
     # Decisions of one request have their arms spread evenly over sites and blocks, and keep their probabilities.
     # None: where sites decide season after season; people are drawn for one by one.
     balanced: bool | None = None
@@ -101,25 +104,24 @@ class Field:
     keeps_features: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name, known in (("kind", KINDS), ("noise", NOISES), ("promise", PROMISES)):
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        if not 0 < self.discount <= 1:
-            raise ConfigError(f"discount must be in (0, 1], got {self.discount}")
-        arrays.share("delta", self.delta)
+        words = {"kind": ("field", "people"), "noise": ("common", "arm"), "promise": ("each", "alike")}
+        arrays.check_settings(self, words, discount=("discount",), share=("delta",))
         features = self.features
-        for roles in (*features.covariates, *features.categories):
-            wrong = roles - set(ROLES)
+        kinds = ("number", features.covariates, ROLES), ("category", features.categories, ROLES[:2])
+        for kind, declared, allowed in kinds:
+            wrong = frozenset[str]().union(*declared) - set(allowed)
             if wrong:
-                raise ConfigError(f"a covariate affects {', '.join(ROLES)}, got {min(wrong)!r}")
-        if any("noise" in roles for roles in features.categories):
-            raise ConfigError("a category cannot scale the noise; numbers can")
+                raise ConfigError(f"a {kind} affects {' or '.join(allowed)}, got {min(wrong)!r}")
+        for m, kind in enumerate(self.kinds):
+            if kind not in KINDS:
+                raise ConfigError(f"a kind of metric is {', '.join(KINDS)}, got {kind!r}")
+            if kind == SCORE and not (self.ranges and np.isfinite(self.ranges[m]).all()):
+                raise ConfigError("a score needs a range with two ends")
         if len(features.noisy) > MOST_NOISE:
             raise ConfigError(f"at most {MOST_NOISE} covariates can scale the noise, got {len(features.noisy)}")
 
     @property
     def about(self) -> str:
-        """In a few words."""
         counts = (len(self.features.covariates), "covariates"), (len(self.features.categories), "categories")
         more = [f"{n} {word}" for n, word in counts if n]
         aged = [f"discount {self.discount:g}"] if self.discount < 1 else []
@@ -138,7 +140,25 @@ class Field:
             words = ("level effects",) * roles if isinstance(roles, int) else roles
             return tuple(frozenset(text.split()) for text in words)
 
-        return Features(parse(self.covariates), parse(self.categories), self.attributes, self.past[1] > 0)
+        sizes = sum(kind in (YES_NO, COUNT) for kind in self.kinds)
+        roles = parse(self.covariates), parse(self.categories)
+        return Features(*roles, self.attributes, self.past[1] > 0, sizes, self.doses)
+
+    @cached_property
+    def has_draws(self) -> bool:
+        """Whether some metric is not a plain number, so that beliefs are draws."""
+        return any(kind != NUMBER for kind in self.kinds)
+
+    @cached_property
+    def has_numbers(self) -> bool:
+        """Whether some metric is a plain number, so that decisions need the Gaussian model."""
+        return not self.kinds or NUMBER in self.kinds
+
+    @cached_property
+    def sizes(self) -> dict[int, int]:
+        """The column of the sizes of each metric that has them."""
+        sized = [m for m, kind in enumerate(self.kinds) if kind in (YES_NO, COUNT)]
+        return {m: self.features.described + i for i, m in enumerate(sized)}
 
     # The learner's protocol
 
@@ -152,7 +172,8 @@ class Field:
         structure = _structure_of(self, tuple(sizes.tolist()), shape.M)
         cells = Cells.empty(structure.covariates + shape.M, batch, factors=len(structure.factors))
         _, fitted = self._fit(structure, cells)
-        return FieldEvidence(cells, fitted, sizes, sizes, 0, 0, self.past[0] + episodes - 1)
+        evidence = FieldEvidence(cells, fitted, sizes, sizes, 0, 0, self.past[0] + episodes - 1)
+        return self._drawn(evidence) if self.has_draws else evidence
 
     def age(self, evidence: FieldEvidence) -> FieldEvidence:
         """A new season."""
@@ -176,11 +197,29 @@ class Field:
     ) -> FieldEvidence:
         """Take outcomes out again, as if they had never come."""
         for rows in self._outcome_rows(evidence, offer, action, outcome, late):
-            evidence = replace(evidence, cells=evidence.cells.remove(rows), included=-1)
+            evidence = replace(evidence, cells=evidence.cells.remove(rows), included=-1, drawn_count=-1)
         return evidence
 
-    def ready(self, evidence: FieldEvidence, *, variances: bool | None = None) -> FieldEvidence:
-        """All outcomes so far in the fit, with variances fitted again when they are due (or as `variances` says)."""
+    def ready(self, evidence: FieldEvidence, *, variances: bool | None = None, complete: bool = False) -> FieldEvidence:
+        """All outcomes so far in the fit, with variances fitted again when they are due (or as `variances` says).
+
+        Where beliefs are draws, outcomes wait until there are enough of them, a new season, or a place that none came
+        from before; with `complete` none waits, and the Gaussian model is fitted too, even if no metric is a number.
+        """
+        if not self.has_draws:
+            return self._gaussian(evidence, variances)
+        count, least = int(evidence.cells.count.max(initial=0)), 0 if complete else evidence.drawn_count
+        due = evidence.drawn_count < 0 or count - evidence.drawn_count > least * posterior_draws.SHARE_OF_NEW
+        due |= evidence.season != evidence.drawn_season and count != evidence.drawn_count
+        due |= self.structure(evidence, evidence.seen) != self.structure(evidence)
+        if complete or (due and self.has_numbers):
+            evidence = self._gaussian(evidence, variances)
+        elif due:
+            evidence = self._measured(evidence)
+        return self._drawn(evidence) if due else evidence
+
+    def _gaussian(self, evidence: FieldEvidence, variances: bool | None) -> FieldEvidence:
+        """The Gaussian model of all metrics."""
         waiting = evidence.cells.used - evidence.included
         if waiting == 0 and not variances:
             return evidence
@@ -200,27 +239,33 @@ class Field:
                 fitted = kalman_update(fitted, cells, at, then)
             every = max(MOST_UPDATES, evidence.fitted_count // MOST_UPDATES)
             if most // every > (most - waiting) // every:  # outcomes are cells of their own until they are merged
-                cells = cells.compact(now.cluster_place)
+                cells = self._compact(cells, now)
         else:
-            cells = evidence.cells.compact(now.cluster_place)
-            fitted = variance_components.refit(now, make_design(now, cells, before.scale, self.discount), before)
+            cells = self._compact(evidence.cells, now)
+            design = make_design(now, cells, before.scale, self.discount)
+            laplace = before.mode, before.deviation, before.nodes
+            fitted = variance_components.integrate(now, design, before.scale, laplace)
         return replace(evidence, cells=cells, fitted=fitted, sizes=evidence.seen, included=cells.used)
 
     def see(self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         """A table of the arms' mean outcomes for each user."""
         evidence = self.ready(evidence)
-        now = self.beliefs(evidence, offer)
-        K, M = now.mean.shape[-2:]
+        if self.has_draws:
+            fit, noise = self._fit_of_draws(evidence, offer, pulls, round)
+        else:
+            now = self.beliefs(evidence, offer)
+            fit, noise = as_fit(now, pulls[..., None, :], round, self.delta), now.residual
+        K, M = noise.shape[-3:-1]
         if offer.preference is None and M > 1:
             raise InputError(f"an offer with {M} metrics needs a preference")
         preference = np.ones(M) if offer.preference is None else offer.preference
         maps = np.eye(K * M).reshape(K, M, K * M)  # that pick arm and metric
         features = np.einsum("...m,kmd->...kd", preference, maps)
-        lead = np.broadcast_shapes(features.shape[:-2], now.mean.shape[:-2])
+        lead = np.broadcast_shapes(features.shape[:-2], noise.shape[:-3])
         view = replace(
             offer,
             features=np.broadcast_to(features, (*lead, K, K * M)),
-            sigma=np.sqrt(quadratic(now.residual, preference)),
+            sigma=np.sqrt(quadratic(noise, preference)),
             maps=maps,
             whitening=None,
             scale=None,
@@ -228,7 +273,34 @@ class Field:
             attributes=None,
         )
         compared = replace(view, features=view.features - view.control_features[..., None, :])
-        return Seen(as_fit(now, pulls[..., None, :], round, self.delta), view, compared)
+        return Seen(fit, view, compared)
+
+    def _fit_of_draws(
+        self, evidence: FieldEvidence, offer: Offer, pulls: FloatArray, round: int
+    ) -> tuple[Fit, FloatArray]:
+        """The belief as draws, and the covariance of one outcome around its mean: (..., n, K, M, M)."""
+        belief = self.beliefs(evidence, offer) if self.has_numbers else None
+        means = self.means(evidence, offer, belief)
+        K, M = means.draws.shape[-2:]
+        few = posterior_draws.unproven(evidence.cells, K, M, offer.control)
+        flat = means.draws.reshape(*means.draws.shape[:-2], K * M)
+        theta = flat.mean(-2)
+        centred = flat - theta[..., None, :]
+        fit = Fit(
+            theta,
+            np.matmul(np.swapaxes(centred, -1, -2), centred) / (flat.shape[-2] - 1),
+            np.full(theta.shape[:-1], np.sqrt(chdtri(K * M, self.delta))),
+            None,
+            pulls[..., None, :],
+            round,
+            1.0,
+            draws=flat,
+            unproven=few.reshape(*few.shape[:-2], K * M),
+            bounds=np.tile(np.stack([means.low, means.high]), K),
+        )
+        variance = posterior_draws.variances(self.kinds, means, theta.reshape(*theta.shape[:-1], K, M))
+        noise = variance[..., None] * np.eye(M)
+        return fit, noise if belief is None else np.where(noise > 0, noise, belief.residual)
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         """One metric is enough."""
@@ -261,17 +333,82 @@ class Field:
         rows = self.features.prediction_rows(offer, evidence.season)
         return belief(self.structure(evidence), evidence.fitted, evidence.cells, *rows, alike=self.promise == "alike")
 
+    def means(
+        self,
+        evidence: FieldEvidence,
+        offer: Offer,
+        gaussian: Belief | None = None,
+        *,
+        alike: bool | None = None,
+        season: int | None = None,
+    ) -> posterior_draws.Means:
+        """Draws of mean outcomes for the users of an offer, or users alike, in an average season or this one.
+
+        Without `alike` as the learner promises: (..., n, S, K, M).
+        """
+        if evidence.drawn is None:
+            raise InputError("there are draws only where some metric is not a plain number")
+        alike = self.promise == "alike" if alike is None else alike
+        structure = self.link_structure(evidence)
+        averaged = [] if season is not None else ["season"]
+        if alike and structure.cluster not in averaged:
+            averaged.append(structure.cluster)
+        return posterior_draws.means(
+            structure,
+            evidence.drawn,
+            self.kinds,
+            self.sizes,
+            evidence.cells,
+            evidence.fitted.scale,
+            self.features.prediction_rows(offer, evidence.season if season is None else season),
+            gaussian or (self.beliefs(evidence, offer) if self.has_numbers else None),
+            tuple(averaged),
+        )
+
+    def link_structure(self, evidence: FieldEvidence) -> Structure:
+        """The model of metrics that are not numbers: the same terms, with priors for a logit or log scale."""
+        return _on_link_scale(self.structure(evidence), repeats=bool(evidence.repeats))
+
     # Parts
+
+    def _measured(self, evidence: FieldEvidence) -> FieldEvidence:
+        """The scale of all outcomes, without the Gaussian model: it is fitted when a report asks for it."""
+        structure = self.structure(evidence, evidence.seen)
+        cells = self._compact(evidence.cells, structure)
+        scale = measure(cells, structure)
+        fitted = replace(evidence.fitted, scale=scale)
+        return replace(evidence, cells=cells, fitted=fitted, sizes=evidence.seen, fitted_count=0, included=-1)
+
+    def _drawn(self, evidence: FieldEvidence) -> FieldEvidence:
+        """The metrics that are not numbers fitted to all outcomes."""
+        cells, before = evidence.cells, evidence.drawn
+        if self.kind == "people":
+            user = FACTORS.index("user")
+            most = [np.bincount(np.maximum(k, 0), n).max(initial=0) for k, n in _by_member(cells, user)]
+            evidence = replace(evidence, repeats=int(max(most, default=0) > 1))
+            if not evidence.repeats:  # without effects of users their outcomes share cells
+                keys = cells.keys.copy()
+                keys[..., user] = 0
+                cells = replace(cells, keys=keys)
+        structure = self.link_structure(evidence)
+        cells = self._compact(cells, structure)
+        made = posterior_draws.fit(structure, cells, evidence.fitted.scale, self.kinds, self.sizes, before)
+        count = int(evidence.cells.count.max(initial=0))
+        return replace(evidence, drawn=made, drawn_count=count, drawn_season=evidence.season)
+
+    def _compact(self, cells: Cells, structure: Structure) -> Cells:
+        """Sorted and merged; on a logit scale only outcomes with the same covariates share a cell."""
+        return cells.compact(structure.cluster_place, self.features.described if self.has_draws else 0)
 
     def _fit(self, structure: Structure, cells: Cells) -> tuple[Cells, IntegratedPosterior]:
         """Variances and everything else from these outcomes, which are sorted."""
-        cells = cells.compact(structure.cluster_place)
-        scale = measure(cells, structure.covariates, structure.ranges, structure.spreads)
+        cells = self._compact(cells, structure)
+        scale = measure(cells, structure)
         if not cells.used:
-            return cells, variance_components.prior(structure, scale, cells.batch, integrated=self.integrated)
+            return cells, variance_components.fit(structure, None, scale, cells.batch)
         design = make_design(structure, cells, scale, self.discount)
         pair = add_binary_pseudo_outcomes(cells, scale, structure.covariates, structure.ranges)
-        return cells, variance_components.fit(structure, design, scale, cells.batch, pair, integrated=self.integrated)
+        return cells, variance_components.fit(structure, design, scale, cells.batch, pair)
 
     def _outcome_rows(
         self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int
@@ -280,6 +417,19 @@ class Field:
         if not self.seasons and self.discount == 1:  # all seasons share a cell where none differs from another
             season = self.past[0] if season >= self.past[0] else 0
         return self.features.outcome_rows(offer, action, outcome, season, self.structure(evidence).metrics)
+
+
+def _by_member(cells: Cells, factor: int) -> list[tuple[IntArray, FloatArray]]:
+    own = cells.live()
+    return [(own.keys[(*member, ..., factor)], own.n[member]) for member in np.ndindex(*own.batch)]
+
+
+@lru_cache(maxsize=1024)
+def _on_link_scale(structure: Structure, *, repeats: bool) -> Structure:
+    families = on_link_scale(structure.families)
+    if not repeats:
+        families = tuple(f for f in families if "user" not in f.by)
+    return replace(structure, families=families)
 
 
 @lru_cache(maxsize=4096)
@@ -298,7 +448,7 @@ def _structure_of(learner: Field, sizes: tuple[int, ...], metrics: int) -> Struc
         if named["user"] <= named["group"] or not grouped:  # each user is a group: none has columns
             named["user"] = named["group"] = 1
     else:
-        named["user"], each = 1, 1 + named["arm"]
+        named["user"], each = 1, 1 + named["arm"] + sum(learner.doses)
         few = named["group"] * named["member"] * each <= max(FEW_COLUMNS, named["season"] * each)
         cluster = "season" if few and learner.promise == "each" else "group"
         named[cluster] = 1
@@ -322,11 +472,13 @@ def _made(learner: Field, sizes: tuple[int, ...], metrics: int, cluster: str, *,
         sizes=tuple(n if name in FIXED else n + 1 for name, n in named.items()),
         cluster=cluster,
         covariates=features.width,
-        noise=NoiseGroups(metrics, arms + features.past if learner.noise == "arm" else 1, 1 << len(features.noisy)),
+        metrics=metrics,
+        noise_groups=(arms + features.past if learner.noise == "arm" else 1, 1 << len(features.noisy)),
         ranges=learner.ranges or ((-np.inf, np.inf),) * metrics,
         spreads=learner.spreads,
         reference=learner.reference,
         ungrouped=ungrouped,
+        unscaled=features.terms.doses,
     )
 
 
@@ -339,10 +491,11 @@ class Features:
     categories: Roles
     attributes: int  # numbers that describe an arm
     past: bool = False  # whether there are outcomes of arms that are not offered
+    sizes: int = 0  # metrics with sizes: columns behind those that describe the unit and the arm, which no term uses
+    doses: tuple[int, ...] = ()  # columns of each dose, behind the other attributes
 
     @cached_property
     def factors(self) -> tuple[str, ...]:
-        """Of every decision."""
         return factors_of(len(self.categories), past=self.past)
 
     @cached_property
@@ -352,16 +505,25 @@ class Features:
 
     @cached_property
     def width(self) -> int:
-        """c."""
+        return self.described + self.sizes
+
+    @cached_property
+    def described(self) -> int:
+        """Numbers that describe the unit and the arm."""
         return len(self.covariates) + self.attributes
 
     @cached_property
     def terms(self) -> Terms:
         """By the numbers of covariates and categories."""
+        first = self.described - sum(self.doses)
+        lines = tuple(first + sum(self.doses[:i]) for i in range(len(self.doses)))
+        doses = tuple(range(first, self.described))
         return Terms(
             level=_with_role("level", self.covariates),
             effects=_with_role("effects", self.covariates),
-            attributes=tuple(range(len(self.covariates), self.width)),
+            attributes=(*range(len(self.covariates), first), *lines),
+            bends=tuple(i for i in doses if i not in lines),
+            doses=doses,
             categories=_with_role("level", self.categories),
             category_effects=_with_role("effects", self.categories),
         )
@@ -377,7 +539,7 @@ class Features:
         keys, z = np.repeat(keys[..., None, :], arms, -2), np.repeat(z[..., None, :], arms, -2)
         keys[..., FACTORS.index("arm")] = np.arange(arms)
         if self.attributes:
-            z[..., len(self.covariates) :] = self._attributes(offer)
+            z[..., len(self.covariates) : self.described] = self._attributes(offer)
         return keys, z
 
     def outcome_rows(self, offer: Offer, action: IntArray, outcome: Outcome, season: int, metrics: int) -> list[Rows]:
@@ -399,8 +561,11 @@ class Features:
             if self.attributes:
                 all_arms = self._attributes(offer)
                 all_arms = np.broadcast_to(all_arms, (*arm.shape, *all_arms.shape[-2:]))
-                own = np.take_along_axis(all_arms, arm[..., None, None], -2)[..., 0, :]
-                z[..., len(self.covariates) :] = own
+                offered = arm < all_arms.shape[-2]  # an arm of the past is taken as an average one
+                own = np.take_along_axis(all_arms, np.where(offered, arm, 0)[..., None, None], -2)[..., 0, :]
+                z[..., len(self.covariates) : self.described] = np.where(offered[..., None], own, 0.0)
+            if self.sizes:
+                z[..., self.described :] = 1.0 if outcome.size is None else outcome.size
             rows.append(make_rows(keys, z, values, observed, (len(self.factors), self.width, metrics)))
         return rows
 

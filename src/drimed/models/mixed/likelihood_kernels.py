@@ -113,7 +113,7 @@ def evaluate(  # type: ignore[no-untyped-def]
             by_unit[m, a % M, f] -= 0.5 * est[a] * A[a, D + m]
     single = M == 1 and R.shape[0] == 1
     X, HV, VH, N = np.empty((nm, nm)), np.empty((Qm, nm)), np.empty((nm, Qm)), np.empty((Qm, Qm))
-    C, G, mean = np.empty((Qm, Qm)), np.empty((Qm, Qm)), np.empty((L, Qm))
+    C, mean = np.empty((Qm, Qm)), np.empty((L, Qm))
     means, moments, bends = np.empty(nm + Qm), np.empty((nm + Qm, nm + Qm)), np.zeros((M * F, M * F))
     for at in range(L):
         S, ours, theirs, mine = sums[at], touched[at], own[at], mean[at]
@@ -130,7 +130,11 @@ def evaluate(  # type: ignore[no-untyped-def]
         multiply_into(S, Q, Q, n, X, n, HV)
         transpose_into(HV, Q, n, VH)
         multiply_into(S, Q, Q, n, VH, Q, N)
-        inverse_of_factored(S, Q, N, C)
+        for a in range(Q):
+            N[a, a] += 1.0
+        back_substitute(S, Q, N, 0, Q)  # U^-1 (I + N) U'^-1
+        transpose_into(N, Q, Q, C)
+        back_substitute(S, Q, C, 0, Q)
         for a in range(Q):
             f = zfamily[theirs[a // M]]
             mine[a] = 0.0
@@ -159,9 +163,7 @@ def evaluate(  # type: ignore[no-untyped-def]
             forget_numbers(zplace, theirs, Q // M)
         if want >= CURVATURE:
             back_substitute(S, Q, S, Q, Q + n)
-            clear(N, Q, Q)
-            inverse_of_factored(S, Q, N, G)
-            add_within_cluster(C, G, mine, (theirs, zfamily), Q, M, bends)
+            add_within_cluster(C, gram_of_lower(inverse_factor(S, Q), Q), mine, (theirs, zfamily), Q, M, bends)
     if single:  # scaling outcomes is scaling all variances: what is left of it is the residual's share
         grad_R[0, 0, 0] = 0.5 * (squares[0, 0] - observed[0])
         for f in range(F):
@@ -186,24 +188,23 @@ def cluster_effects(  # type: ignore[no-untyped-def]
     """One cluster's effects at each node, given theta: drimed.models.mixed.likelihood.ClusterEffects."""
     P, q, M = family.shape[0], zfamily.shape[0], v.shape[1]
     Q, n, everywhere, all_own = M * q, M * P, np.arange(P), np.arange(q)
-    S, N, G = np.empty((Q, Q + n + M)), np.empty((Q, Q)), np.empty((Q, Q))
+    S = np.empty((Q, Q + n + M))
     room, zroom = np.empty((2, slot.shape[0]), np.int64), np.empty((2, zslot.shape[0]), np.int64)
+    sums, firsts = merged_cells(T, pattern, group, cols, zcols)
     for b in range(v.shape[0]):
         W, _ = noise_precisions(R[b])
         dev = prior_deviations(v[b], zfamily, all_own, q)
         clear(shift[b], M, q)
         clear(S, Q, Q + n + M)
-        clear(N, Q, Q)
-        for i in range(T.shape[0]):
-            if T[i, 0, 0] > 0.0:
-                w = W[group[i], pattern[i]]
-                z = entries_of_cell(zcols[i], zslot, all_own, M, zroom)
-                add_products(T[i], w, z, S, Q + n)
-                add_cross_products(T[i], w, z, entries_of_cell(cols[i], slot, everywhere, M, room), S, Q)
+        for i in firsts:
+            w = W[group[i], pattern[i]]
+            z = entries_of_cell(zcols[i], zslot, all_own, M, zroom)
+            add_products(sums[i], w, z, S, Q + n)
+            add_cross_products(sums[i], w, z, entries_of_cell(cols[i], slot, everywhere, M, room), S, Q)
         in_prior_units(S, Q, Q + n + M, dev)
         factorise(S, Q, Q + n + M, 1.0)
         back_substitute(S, Q, S, Q, Q + n + M)
-        inverse_of_factored(S, Q, N, G)
+        G = gram_of_lower(inverse_factor(S, Q), Q)
         for a in range(Q):
             m, col = a % M, a // M
             for k in range(M):
@@ -333,6 +334,28 @@ def add_squares(T: FloatArray, W: FloatArray, observed: FloatArray, squares: Flo
 
 
 @helper
+def merged_cells(
+    T: FloatArray, pattern: IntArray, group: IntArray, cols: IntArray, zcols: IntArray
+) -> tuple[FloatArray, IntArray]:
+    """Sums over the cells that touch the same columns, whatever their covariates, and the first cell of each sum."""
+    sums, firsts, n = T.copy(), np.empty(T.shape[0], np.int64), 0
+    for i in range(T.shape[0]):
+        if T[i, 0, 0] > 0.0:
+            same = -1
+            for j in firsts[:n]:
+                alike = pattern[i] == pattern[j] and group[i] == group[j]
+                if alike and (cols[i] == cols[j]).all() and (zcols[i] == zcols[j]).all():
+                    same = j
+                    break
+            if same < 0:
+                firsts[n] = i
+                n += 1
+            else:
+                sums[same] += T[i]
+    return sums, firsts[:n]
+
+
+@helper
 def entries_of_cell(cols: IntArray, slot: IntArray, place: IntArray, M: int, room: IntArray) -> Entries:
     """The columns that a cell has, written to `room` (2, E), where `place` numbers them."""
     rows, slots, n = room[0], room[1], 0
@@ -402,16 +425,6 @@ def eliminated_products(S: FloatArray, Q: int, n: int, taken: FloatArray, square
         for m in range(M):
             for k in range(M):
                 squares[m, k] -= S[a, Q + n + m] * S[a, Q + n + k]
-
-
-@helper
-def inverse_of_factored(U: FloatArray, Q: int, N: FloatArray, out: FloatArray) -> None:
-    """U^-1 (I + N) U'^-1, written to `out`; N is symmetric and is used up."""
-    for a in range(Q):
-        N[a, a] += 1.0
-    back_substitute(U, Q, N, 0, Q)
-    transpose_into(N, Q, Q, out)
-    back_substitute(U, Q, out, 0, Q)
 
 
 @helper

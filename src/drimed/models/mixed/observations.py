@@ -88,7 +88,6 @@ class Cells:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The leading axes."""
         return self.n.shape[:-1]
 
     @property
@@ -160,13 +159,18 @@ class Cells:
                 n[cell] = left
         return cells
 
-    def compact(self, first: int = 0) -> Cells:
-        """The same outcomes sorted, by the factor number `first` before the others, equal keys merged."""
+    def compact(self, first: int = 0, exact: int = 0) -> Cells:
+        """The same outcomes sorted, by the factor number `first` before the others, equal keys merged.
+
+        With `exact` so many covariates, from the first on, must be equal too.
+        """
         cells = self.live()
         members, N, F = int(np.prod(cells.batch)), cells.n.shape[-1], cells.keys.shape[-1]
         flat = [a.reshape(members * N, *a.shape[len(cells.batch) + 1 :]) for a in cells.arrays]
         order = [first, *(f for f in range(F) if f != first)]
         labels = np.column_stack([np.repeat(np.arange(members), N), flat[0][:, order], flat[1]])
+        if exact:
+            labels = np.column_stack([labels, np.unique(flat[3][:, :exact], axis=0, return_inverse=True)[1]])
         sort = np.lexsort([*(flat[3].T[::-1]), *(labels.T[::-1])])
         sort = sort[flat[2][sort] > 0]
         labels, keys, pattern, n, mean, scatter = (a[sort] for a in (labels, *flat))
@@ -238,12 +242,13 @@ class Scale:
         return np.asarray((values - self.centre[..., None, :c]) / self.unit[..., None, :c])
 
 
-def measure(cells: Cells, covariates: int, ranges: tuple[Range, ...], spreads: tuple[float, ...] = ()) -> Scale:
+def measure(cells: Cells, structure: Structure) -> Scale:
     """The scale of cells that are compact.
 
     A metric with a declared spread counts GUESS_WEIGHT outcomes of it, and its noise is known from the start. Another
     one that has not varied in FEWEST outcomes is taken to vary by a part of its range, or of its level.
     """
+    covariates, ranges, spreads = structure.covariates, structure.ranges, structure.spreads
     observed = cells.observed(covariates)  # (..., N, C)
     weight = cells.n[..., None] * observed
     total = weight.sum(-2)
@@ -258,6 +263,7 @@ def measure(cells: Cells, covariates: int, ranges: tuple[Range, ...], spreads: t
         assumed[..., covariates:] = np.where(declared > 0, declared**2, assumed[..., covariates:])
     guess = (within + GUESS_WEIGHT * assumed) / (freedom + GUESS_WEIGHT)
     unit = np.sqrt(np.concatenate([variance[..., :covariates], guess[..., covariates:]], -1))
+    centre[..., list(structure.unscaled)], unit[..., list(structure.unscaled)] = 0.0, 1.0
     varies = unit > CONSTANT * np.abs(centre)
     constant = ~varies[..., covariates:] & (total[..., covariates:] >= FEWEST)
     level = np.abs(centre[..., covariates:])
@@ -321,7 +327,7 @@ def make_design(structure: Structure, cells: Cells, scale: Scale, discount: floa
     return Design(
         T=T,
         pattern=cells.pattern,
-        group=structure.noise.of(cells.keys),
+        group=structure.noise_group(cells.keys),
         cols=cols,
         slot=common.slot,
         zcols=own.columns(cells.keys),

@@ -114,7 +114,7 @@ def residual(structure: Structure, fitted: IntegratedPosterior, keys: IntArray) 
     R = structure.parameters.residual(fitted.mode)[..., None, :, :, :]  # (..., 1, g, M, M)
     if R.shape[-3] == 1:
         return R
-    group = structure.noise.of(keys)[..., None, None]  # (..., n, K, 1, 1)
+    group = structure.noise_group(keys)[..., None, None]  # (..., n, K, 1, 1)
     lead = np.broadcast_shapes(R.shape[:-3], group.shape[:-3])
     R = np.broadcast_to(R, (*lead, *R.shape[-3:]))
     return np.take_along_axis(R, np.broadcast_to(group, (*lead, *group.shape[-3:])), -3)
@@ -232,35 +232,30 @@ def _prior_covariance(rows: FloatArray, variance: FloatArray) -> FloatArray:
 def kalman_update(fitted: IntegratedPosterior, cells: Cells, at: int, structure: Structure) -> IntegratedPosterior:
     """Add cell number `at`, a single outcome; those before it are already in."""
     key, pattern, values = cells.keys[..., at, :], cells.pattern[..., at], cells.mean[..., at, :]
-    earlier = cells.live(at).of_clusters(structure.cluster_place, key[..., structure.cluster_place][..., None])
-    design = make_design(structure, _without_axis(earlier), fitted.scale)
     each = fitted.each_theta is not None
     v, R = fitted.variance, fitted.residual  # (..., B, ...)
     if not each:
         mode = fitted.mode[..., None, :]
         v, R = structure.parameters.variances(mode), structure.parameters.residual(mode)
-    columns, design = design.with_own_columns()
-    effects = cluster_effects(design, v, R)
+    cluster = key[..., structure.cluster_place, None]
+    columns, of_one = effects_of_clusters(structure, replace(fitted, variance=v, residual=R), cells.live(at), cluster)
+    columns, effects = columns[..., 0, :], ClusterEffects(*(np.take(a, 0, len(fitted.batch)) for a in of_one))
     standard = (values - fitted.scale.centre) / fitted.scale.unit
     z, y = standard[..., : structure.covariates], standard[..., None, structure.covariates :]
     X, Z = (layout.rows(key, z)[..., None, None, :] for layout in (structure.common, structure.own))  # for each node
     near, rest = split_columns(Z, columns[..., None, :])
     G = rows_on_theta(effects, X, near)[..., 0, :, :]  # (..., B, M, M P)
     offset = np.matmul(near, np.swapaxes(effects.shift, -1, -2))[..., 0, :]
-    group = structure.noise.of(key)[..., None, None, None, None]
+    group = structure.noise_group(key)[..., None, None, None, None]
     own_R = np.take_along_axis(R, np.broadcast_to(group, (*R.shape[:-3], 1, *R.shape[-2:])), -3)[..., 0, :, :]
     unseen = _prior_covariance(rest, v[..., structure.own.family])
     noise = (sandwich(near, effects.noise) + unseen)[..., 0, :, 0, :] + own_R
     observed = ((pattern[..., None] >> np.arange(structure.metrics)) & 1)[..., None, :].astype(np.float64)
-    if each:
-        each_theta, each_covariance = _condition(*at_each_node(fitted), G, y - offset, noise, observed)
-        theta, covariance = mixture(each_theta, each_covariance, 2)
-        return replace(
-            fitted, theta=theta, covariance=covariance, each_theta=each_theta, each_covariance=each_covariance
-        )
-    one = fitted.theta[..., None, :, :], fitted.covariance[..., None, :, :, :, :]
-    theta, covariance = _condition(*one, G, y - offset, noise, observed)
-    return replace(fitted, theta=theta[..., 0, :, :], covariance=covariance[..., 0, :, :, :, :])
+    before = at_each_node(fitted) if each else (fitted.theta[..., None, :, :], fitted.covariance[..., None, :, :, :, :])
+    after = _condition(*before, G, y - offset, noise, observed)
+    theta, covariance = mixture(*after, 2)
+    each_theta, each_covariance = after if each else (None, None)
+    return replace(fitted, theta=theta, covariance=covariance, each_theta=each_theta, each_covariance=each_covariance)
 
 
 def _condition(
@@ -279,12 +274,6 @@ def _condition(
     C = 0.5 * (C + np.swapaxes(C, -1, -2))
     innovation = (y - np.matvec(rows, flat)) * observed
     return (flat + np.matvec(gain, innovation)).reshape(theta.shape), C.reshape(covariance.shape)
-
-
-def _without_axis(cells: Cells) -> Cells:
-    """Without the axis of clusters, of which there is one."""
-    keys, pattern, n, mean, scatter = (np.take(a, 0, len(cells.batch) - 1) for a in cells.arrays)
-    return Cells(keys, pattern, n, mean, scatter, cells.used)
 
 
 # Tails

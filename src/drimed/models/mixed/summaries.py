@@ -5,7 +5,7 @@ Shapes: n users, K arms, M metrics, O = 1 + M measures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +13,12 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from drimed.errors import InputError
+from drimed.models.mixed import posterior_draws
 from drimed.models.mixed.effects import LIKELY, EffectPosterior, FittedModel, effects_together
+from drimed.models.mixed.generalised import DRAWS
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import Cells, Rows
+from drimed.models.mixed.prediction import Belief, parts_of
 from drimed.models.mixed.terms import FACTORS, RESIDUAL_SD
 from drimed.models.offer import Offer, Unit
 from drimed.numerics import probability
@@ -57,7 +60,8 @@ def components(model: FittedModel) -> list[Component]:
     values = {f: len(np.unique(cells.keys[cells.n > 0, i])) for i, f in enumerate(model.structure.factors)}
     for i, number in enumerate(parameters.learned):
         family = parameters.families[number]
-        if family.slopes is None and all(values[name] >= ENOUGH for name in family.by):
+        shown = family.slopes is None or family.name.endswith(" x dose")
+        if shown and all(values[name] >= ENOUGH for name in family.by):
             places[family.name] = i + k * np.arange(M)
     parts = []
     for name, at in sorted(places.items(), key=lambda item: int(item[1][0])):
@@ -86,24 +90,17 @@ def span(model: FittedModel, covariate: int) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
 
 
-def effects_along(
-    model: FittedModel, offers: Offer, covariate: int, values: FloatArray, possible: BoolArray
+def effects_at(
+    model: FittedModel, offers: Offer, field: str, number: int, values: Iterable[float], possible: BoolArray
 ) -> EffectPosterior:
-    """Effects for these users together if a covariate had each of these values for all of them: (values, K, O)."""
-    units = [replace(_unit(offers), covariates=_with(_unit(offers).covariates, covariate, value)) for value in values]
-    return _effects_at(model, offers, units, possible)
+    """Effects for these users together if a covariate or category had each of these values for all: (values, K, O).
 
-
-def effects_by_level(
-    model: FittedModel, offers: Offer, category: int, count: int, possible: BoolArray
-) -> EffectPosterior:
-    """Effects for these users together at each of the first `count` levels of a category: (count, K, O)."""
-    units = [replace(_unit(offers), levels=_with(_unit(offers).levels, category, level)) for level in range(count)]
-    return _effects_at(model, offers, units, possible)
-
-
-def _effects_at(model: FittedModel, offers: Offer, units: Sequence[Unit], possible: BoolArray) -> EffectPosterior:
-    parts = [effects_together(model, replace(offers, unit=unit), possible) for unit in units]
+    `field` is that of the unit, "covariates" or "levels", and `number` the place there.
+    """
+    unit, parts = _unit(offers), []
+    for value in values:
+        changed: dict[str, Any] = {field: _with(getattr(unit, field), number, value)}
+        parts.append(effects_together(model, replace(offers, unit=replace(unit, **changed)), possible))
     return EffectPosterior.join(parts, new_axis=True)
 
 
@@ -142,7 +139,8 @@ def season_levels(
     each season as its outcomes had them, all others as offered.
     """
     if model.structure.cluster == "season":  # the same model, with sites eliminated instead
-        model = FittedModel.of(replace(model.learner, promise="alike"), replace(model.evidence, included=-1))
+        evidence = replace(model.evidence, included=-1, drawn_count=-1)
+        model = FittedModel.of(replace(model.learner, promise="alike"), evidence)
     cells = model.evidence.cells.live()
     seasons = np.unique(cells.keys[cells.n > 0, FACTORS.index("season")])
     everybody = np.full((1, len(offers.control)), 1 / len(offers.control))
@@ -184,6 +182,46 @@ def _in_contexts(
         yield float(n / theirs.n.sum()), replace(offers, unit=replace(_unit(offers), levels=levels))
 
 
+def responses(model: FittedModel, offers: Offer) -> tuple[FloatArray, FloatArray]:
+    """Mean reward of these users under each arm in an average season with likely ranges, (3, K), and draws, (S, K).
+
+    Numbers have ranges and draws around the mean of all arms: the level, which seasons and places share, is left out.
+    """
+    units = "average" if model.learner.promise == "alike" else "each"
+    (n, K), preference = offers.control.shape, model.preferences(offers)
+
+    def sums(arms: FloatArray) -> list[tuple[Offer, FloatArray]]:
+        return [(offers, np.einsum("jk,nm->jnkm", arms, preference) / n)]
+
+    posterior = model.posterior(sums(np.eye(K)), units)
+    if model.learner.has_draws:
+        draws, _ = model.draws(sums(np.eye(K)), units, None)
+        return np.stack([posterior.mean, *posterior.likely]), draws.T
+    each = np.eye(K) - 1 / K
+    around = model.posterior(sums(each), units)
+    first, second = np.triu_indices(K, 1)
+    covariance = np.diag(around.deviation**2)  # of two arms from the variance of their sum
+    both = model.posterior(sums(each[first] + each[second]), units).deviation ** 2
+    covariance[first, second] = 0.5 * (both - covariance[first, first] - covariance[second, second])
+    covariance[second, first] = covariance[first, second]
+    table = covariance[:, None, :, None]
+    belief = Belief(posterior.mean[:, None], table, table, table, np.min(around.freedom, keepdims=True)[0])
+    ends = [posterior.mean + end - around.mean for end in around.likely]
+    return np.stack([posterior.mean, *ends]), posterior_draws.draws_of_numbers(belief, [0])[..., 0]
+
+
+def mean_draws_of_arms(model: FittedModel, offers: Offer) -> FloatArray:
+    """Posterior draws of the mean outcome of these users under each arm, in an average season: (S, K, M).
+
+    Only where some metric is not a plain number.
+    """
+    n, alike = offers.batch[-1], model.learner.promise == "alike"
+    total: Any = 0.0
+    for some in parts_of(n, DRAWS * offers.control.shape[-1] * model.structure.metrics):
+        total = total + model.learner.means(model.evidence, offers.take(some), alike=alike).draws.sum(0)
+    return np.asarray(total / n)
+
+
 # Residuals
 
 
@@ -201,7 +239,7 @@ def whitened_residuals(learner: Field, evidence: FieldEvidence, rows: Rows) -> F
     variances are the most plausible ones, from the same outcomes. A discount makes old outcomes count less in a fit,
     but they do not scatter more: here they count in full. NaN where a metric is missing, and for its first outcome.
     """
-    evidence = learner.ready(evidence)
+    evidence = learner.ready(evidence, complete=True)
     structure, fitted = learner.structure(evidence), evidence.fitted
     n, c, M = len(rows.pattern), structure.covariates, structure.metrics
     if n * M > MOST:
@@ -220,7 +258,7 @@ def whitened_residuals(learner: Field, evidence: FieldEvidence, rows: Rows) -> F
         C[:, m, :, m] = (X * v[m, structure.common.family]) @ X.T
         C[:, m, :, m] += (cluster[:, None] == cluster) * ((Z * v[m, structure.own.family]) @ Z.T)
     at, flat = np.arange(n), observed.ravel()
-    C[at, :, at, :] += R[structure.noise.of(rows.keys)]
+    C[at, :, at, :] += R[structure.noise_group(rows.keys)]
     L = np.linalg.cholesky(C.reshape(n * M, n * M)[np.ix_(flat, flat)])
     residuals[observed] = solve_triangular(L, y[observed], lower=True)
     for m in range(M):  # the overall level is as good as unknown before its first outcome

@@ -28,6 +28,9 @@ LEVEL = 1e6  # variance of the overall level around the mean outcome, relative t
 # Variance of season x arm relative to the residual's. Public variety trials: 0.16 in 48 years of barley, 0.12 in three
 # of maize, 0.03 to 0.35 in two of soybean.
 SEASON_ARMS = 0.15
+DOSE_ARMS = 0.25  # variance of what arms have beside a smooth response to their dose, relative to arms without doses
+MOST_KNOTS = 8  # of a smooth response
+BEND = 0.5  # variance of a response's bend over the arms, where that of its straight line is 1
 FAR = 3.0  # prior deviations above the centre, from which on a variance is pulled no harder
 RESIDUAL_SD = 1.5  # of the log of the residual variance relative to a first guess
 CORRELATION_SD = 1.0  # of an off-diagonal entry of the residual's factor, relative to its diagonal
@@ -56,7 +59,9 @@ class Terms:
 
     level: tuple[int, ...] = ()  # covariates that shift outcomes of all arms alike
     effects: tuple[int, ...] = ()  # covariates that change the effects of arms
-    attributes: tuple[int, ...] = ()  # covariates that describe the arm
+    attributes: tuple[int, ...] = ()  # covariates that describe the arm; of a dose, its straight line
+    bends: tuple[int, ...] = ()  # the other columns of doses
+    doses: tuple[int, ...] = ()  # all columns of doses
     categories: tuple[int, ...] = ()  # categories that shift outcomes
     category_effects: tuple[int, ...] = ()  # categories that change the effects of arms
 
@@ -95,11 +100,11 @@ def field_families(terms: Terms, sizes: dict[str, int], *, seasons: bool = True)
     share = 0.5 / (1 + causes)
     return (
         *_common_families(terms, share, slope_spread=1.0),
-        *_varying("group", ("group",), share),
-        *(_varying("user", user, share) if nested else ()),
+        *_varying("group", ("group",), share, terms.doses),
+        *(_varying("user", user, share, terms.doses) if nested else ()),
         *((Family("season", ("season",)), Family("season x group", ("season", "group"))) if seasons else ()),
         *((Family("block", ("season", *user, "block")),) if sizes["block"] > 1 else ()),
-        *((Family("season x arm", ("season", "arm"), centre=SEASON_ARMS),) if seasons else ()),
+        *(_varying("season", ("season",), SEASON_ARMS, terms.doses)[1:] if seasons else ()),
     )
 
 
@@ -113,7 +118,7 @@ def people_families(
     grouped = sizes["group"] < sizes["user"] and (ungrouped or sizes["group"] > 1)
     return (
         *_common_families(terms, 1.0, slope_spread=1.5),
-        *(_varying("group", ("group",)) if grouped else ()),
+        *(_varying("group", ("group",), doses=terms.doses) if grouped else ()),
         *((Family("season", ("season",)),) if seasons and sizes["season"] > 1 else ()),
         *_varying("user", ("user",)),
         Family("user x arm x covariate", ("user", "arm"), slopes=terms.effects, centre=0.25),
@@ -125,8 +130,9 @@ def _common_families(terms: Terms, slope: float, slope_spread: float) -> tuple[F
     changing = min(slope, 0.25)
     return (
         Family("level", variance=LEVEL),
-        Family("arm", ("arm",), centre=0.5 if terms.attributes else 1.0, spread=1.25),
+        _beside(Family("arm", ("arm",), centre=0.5 if terms.attributes else 1.0, spread=1.25), terms.doses),
         Family("attribute", slopes=terms.attributes, centre=0.5, spread=1.25),
+        *([Family("bend", slopes=terms.bends, centre=0.5, spread=1.25)] if terms.bends else []),
         Family("covariate", slopes=terms.level, centre=0.5),
         Family("covariate x arm", ("arm",), slopes=terms.effects, centre=slope, spread=slope_spread),
         *(Family(category(i), (category(i),)) for i in terms.categories),
@@ -134,9 +140,46 @@ def _common_families(terms: Terms, slope: float, slope_spread: float) -> tuple[F
     )
 
 
-def _varying(name: str, by: tuple[str, ...], centre: float = 0.25) -> tuple[Family, ...]:
-    """A level and effects of arms for each combination of factors."""
-    return Family(name, by), Family(f"{name} x arm", (*by, "arm"), centre=centre)
+def _varying(name: str, by: tuple[str, ...], centre: float = 0.25, doses: tuple[int, ...] = ()) -> tuple[Family, ...]:
+    """A level, effects of arms and responses to doses for each combination of factors."""
+    effects = Family(f"{name} x arm", (*by, "arm"), centre=centre)
+    responses = Family(f"{name} x dose", by, slopes=doses, centre=centre)
+    return Family(name, by), _beside(effects, doses), *([responses] if doses else [])
+
+
+def _beside(effects: Family, doses: tuple[int, ...]) -> Family:
+    """Effects of arms where a smooth response has most of them already."""
+    return replace(effects, centre=DOSE_ARMS * effects.centre) if doses else effects
+
+
+def dose_columns(doses: FloatArray, first: FloatArray) -> FloatArray:
+    """The straight line and the bends of a smooth response at doses (K,), by those of the first arms: (K, 1 + q).
+
+    A natural cubic spline f = level + slope x + Z u with knots at the first arms' doses, and integral f''^2 = |u|^2 / v
+    up to a constant: coefficients u of one variance make it the smoothing spline (Green and Silverman 1994, ch. 2).
+    """
+    from scipy.interpolate import CubicSpline  # here, because few trials need it
+
+    spread = first.std() or 1.0
+    x, own = ((d - first.mean()) / spread for d in (doses, first))
+    knots = np.unique(own)
+    if len(knots) > MOST_KNOTS:
+        knots = np.quantile(knots, np.linspace(0, 1, MOST_KNOTS))
+    h, inner = np.diff(knots), np.arange(max(len(knots) - 2, 0))
+    Q, R = np.zeros((len(knots), len(inner))), np.diag((h[:-1] + h[1:]) / 3)
+    Q[inner, inner], Q[inner + 2, inner] = 1 / h[:-1], 1 / h[1:]
+    Q[inner + 1, inner] = -1 / h[:-1] - 1 / h[1:]  # Q' f = R f'' at the inner knots
+    R[inner[1:], inner[:-1]] = R[inner[:-1], inner[1:]] = h[1:-1] / 6
+    if not len(inner):
+        return x[:, None]
+    spline = CubicSpline(knots, Q @ np.linalg.solve(Q.T @ Q, np.linalg.cholesky(R)), bc_type="natural")
+
+    def bends(at: FloatArray) -> FloatArray:
+        inside = np.clip(at, knots[0], knots[-1])
+        return np.asarray(spline(inside) + spline(inside, 1) * (at - inside)[:, None])  # straight beyond the knots
+
+    size = bends(own).var(0).sum()
+    return np.column_stack([x, np.sqrt(BEND / size) * bends(x)])
 
 
 class _Index(NamedTuple):
@@ -269,26 +312,6 @@ class Layout:
         return np.zeros(1, np.intp) if slopes is None else 1 + np.array(slopes, np.intp)
 
 
-@dataclass(frozen=True)
-class NoiseGroups:
-    """Outcomes that share a residual covariance: those of an arm, of a part of the contexts, or all."""
-
-    metrics: int
-    arms: int = 1  # more than one: each arm has its own
-    parts: int = 1  # more than one: contexts scale the noise
-
-    @cached_property
-    def count(self) -> int:
-        """g."""
-        return self.arms * self.parts
-
-    def of(self, keys: IntArray) -> IntArray:
-        """The group of decisions with these factors: (..., F) -> (...)."""
-        arm = keys[..., FACTORS.index("arm")] % self.arms  # -1, one of the past, is the last
-        part = keys[..., FACTORS.index("noise")] if self.parts > 1 else 0
-        return np.asarray(arm * self.parts + part + np.zeros(keys.shape[:-1], np.intp))
-
-
 @final
 @dataclass(frozen=True)
 class Structure:
@@ -300,24 +323,20 @@ class Structure:
     sizes: tuple[int, ...]
     cluster: str  # the factor with many values that is eliminated: seasons, groups or users
     covariates: int
-    noise: NoiseGroups
+    metrics: int
+    noise_groups: tuple[int, int]  # residual covariances by arm (1: common to all), and by part of the contexts
     ranges: tuple[Range, ...]  # of the metrics, infinite where one has none
     spreads: tuple[float, ...] = ()  # declared deviations of their noise, 0 where there is none; (): of no metric
     reference: int | None = None  # an arm that the effects of the others are measured against; None: all alike
     ungrouped: bool = False  # some users are in a group, and others in none
+    unscaled: tuple[int, ...] = ()  # covariates that are not standardised
 
     def __post_init__(self) -> None:
         if len(self.ranges) != self.metrics:
             raise ConfigError(f"ranges must have two ends for each of {self.metrics} metrics, got {len(self.ranges)}")
 
     @cached_property
-    def metrics(self) -> int:
-        """M."""
-        return self.noise.metrics
-
-    @cached_property
     def arms(self) -> int:
-        """K."""
         return self.sizes[FACTORS.index("arm")]
 
     @cached_property
@@ -342,7 +361,13 @@ class Structure:
         families = tuple(
             f if k in used or f.variance is not None else replace(f, variance=0.0) for k, f in enumerate(self.families)
         )
-        return Parameters(families, self.metrics, self.noise.count)
+        return Parameters(families, self.metrics, self.noise_groups[0] * self.noise_groups[1])
+
+    def noise_group(self, keys: IntArray) -> IntArray:
+        """The number of the residual covariance of decisions with these factors: (..., F) -> (...)."""
+        arms, parts = self.noise_groups
+        arm = keys[..., FACTORS.index("arm")] % arms  # -1, one of the past, is the last
+        return np.asarray(arm * parts + (keys[..., FACTORS.index("noise")] if parts > 1 else 0))
 
     def with_unseen(self, keys: IntArray) -> IntArray:
         """Factors of predictions (..., F), with values that were not seen yet in their common place."""
@@ -401,7 +426,6 @@ class Parameters:
 
     @cached_property
     def size(self) -> int:
-        """p."""
         M = self.metrics
         return M * len(self.learned) + M + M * (M - 1) // 2 + self._scales
 

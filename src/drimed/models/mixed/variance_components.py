@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
 from drimed import streams
 from drimed.errors import NumericalError
-from drimed.models.mixed.likelihood import Derivatives, Design, derivatives, posterior_at_nodes
+from drimed.models.mixed.likelihood import Design, derivatives, posterior_at_nodes
 from drimed.models.mixed.observations import GROWS, Scale
 from drimed.models.mixed.terms import Parameters, Structure
 from drimed.numerics.arrays import FloatArray, IntArray, eigen, inverse_root
@@ -43,6 +42,10 @@ FEWEST = 8  # pairs of nodes
 CANDIDATES = 400  # from which nodes are chosen
 WIDE = 1.25  # the log of a variance is uncertain by so much, at most: where means are compared
 
+Value = tuple[FloatArray, ...]  # values (members), gradients (members, p) and curvatures (members, p, p)
+Objective = Callable[[FloatArray, IntArray], Value]  # of points (members, p), and the numbers of these members
+Bounds = tuple[FloatArray, FloatArray]
+
 
 @dataclass(frozen=True, slots=True)
 class IntegratedPosterior:
@@ -62,58 +65,43 @@ class IntegratedPosterior:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """The leading axes."""
         return self.theta.shape[:-2]
 
 
-class Laplace(NamedTuple):
-    """Posterior of the parameters as a normal distribution, and nodes of it."""
-
-    mode: FloatArray  # (..., p)
-    deviation: FloatArray  # (..., p)
-    nodes: FloatArray  # (..., B, p)
-
-    @staticmethod
-    def around(parameters: Parameters, mode: FloatArray, hessian: FloatArray, *, integrated: bool) -> Laplace:
-        """From the mode and the curvature there; not `integrated`: the mode is the only node."""
-        k, M = parameters.uncertain, parameters.metrics
-        points = designed_nodes(M, k // M - 1) if integrated else np.zeros((1, k))  # (B, k)
-        # The residual's shape, which many outcomes determine, stays at its mode.
-        root = inverse_root(hessian[..., :k, :k], "the curvature of the variances' posterior")
-        nodes = np.repeat(mode[..., None, :], len(points), -2)
-        nodes[..., :k] += np.matmul(points, root)
-        return Laplace(mode, np.sqrt(np.diagonal(np.linalg.inv(hessian), axis1=-2, axis2=-1)), nodes)
-
-
 def fit(
-    structure: Structure, design: Design, scale: Scale, batch: tuple[int, ...], pair: FloatArray, *, integrated: bool
+    structure: Structure, design: Design | None, scale: Scale, batch: tuple[int, ...], pair: FloatArray = NO_PAIR
 ) -> IntegratedPosterior:
-    """Variances and everything else; `pair` are pseudo-outcomes of the residuals, see `add_binary_pseudo_outcomes`."""
+    """Variances and everything else, or the prior where there is no design.
+
+    `pair` are pseudo-outcomes of the residuals, see `add_binary_pseudo_outcomes`.
+    """
     parameters = structure.parameters
-    mode, hessian = posterior_mode(parameters, design.thin(MOST_CLUSTERS), batch, pair)
-    return integrate(structure, design, scale, Laplace.around(parameters, mode, hessian, integrated=integrated))
+    k, M = parameters.uncertain, parameters.metrics
+    if design is None:
+        curvature = bounded(parameters.log_prior(parameters.centre)[2])
+        mode, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, curvature))
+    else:
+        mode, H = posterior_mode(parameters, design.thin(MOST_CLUSTERS), batch, pair)
+    points = designed_nodes(M, k // M - 1)  # (B, k)
+    nodes = np.repeat(mode[..., None, :], len(points), -2)
+    # The residual's shape, which many outcomes determine, stays at its mode.
+    nodes[..., :k] += np.matmul(points, inverse_root(H[..., :k, :k], "the curvature of the variances' posterior"))
+    deviation = np.sqrt(np.diagonal(np.linalg.inv(H), axis1=-2, axis2=-1))
+    return integrate(structure, design, scale, (mode, deviation, nodes))
 
 
-def prior(structure: Structure, scale: Scale, batch: tuple[int, ...], *, integrated: bool) -> IntegratedPosterior:
-    """The fit before any data."""
-    parameters, family = structure.parameters, structure.common.family
-    curvature = bounded(parameters.log_prior(parameters.centre)[2])
-    centre, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, curvature))
-    laplace = Laplace.around(parameters, centre, H, integrated=integrated)
-    variance, residual = parameters.variances(laplace.nodes), parameters.residual(laplace.nodes)
-    lead, M, P = variance.shape[:-2], parameters.metrics, len(family)
-    by_column = variance[..., family].reshape(*lead, M * P)
-    covariances = (by_column[..., None] * np.eye(M * P)).reshape(*lead, M, P, M, P)
-    means = np.zeros((*lead, M, P))
-    each = (None, None) if structure.cluster == "season" else (means, covariances)
-    return IntegratedPosterior(scale, *laplace, variance, residual, *mixture(means, covariances, 2), *each)
-
-
-def integrate(structure: Structure, design: Design, scale: Scale, laplace: Laplace) -> IntegratedPosterior:
-    """The mixture over the nodes."""
-    parameters = structure.parameters
-    variance, residual = parameters.variances(laplace.nodes), parameters.residual(laplace.nodes)
-    _, means, covariances = posterior_at_nodes(design, variance, residual)
+def integrate(
+    structure: Structure, design: Design | None, scale: Scale, laplace: tuple[FloatArray, FloatArray, FloatArray]
+) -> IntegratedPosterior:
+    """The mixture over the nodes; mode, deviation and nodes of the parameters are given."""
+    variance, residual = structure.parameters.variances(laplace[2]), structure.parameters.residual(laplace[2])
+    if design is None:
+        by_column = variance[..., structure.common.family]  # (..., B, M, P)
+        size = by_column.shape[-2] * by_column.shape[-1]
+        means, flat = np.zeros(by_column.shape), by_column.reshape(*by_column.shape[:-2], size)
+        covariances = (flat[..., None] * np.eye(size)).reshape(*by_column.shape, *by_column.shape[-2:])
+    else:
+        _, means, covariances = posterior_at_nodes(design, variance, residual)
     if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
         raise NumericalError(
             "the posterior of the mixed model is not finite: outcomes or covariates differ in scale by more than a "
@@ -121,11 +109,6 @@ def integrate(structure: Structure, design: Design, scale: Scale, laplace: Lapla
         )
     each = (None, None) if structure.cluster == "season" else (means, covariances)
     return IntegratedPosterior(scale, *laplace, variance, residual, *mixture(means, covariances, 2), *each)
-
-
-def refit(structure: Structure, design: Design, before: IntegratedPosterior) -> IntegratedPosterior:
-    """Other data, in the units and with the variances that were learned before."""
-    return integrate(structure, design, before.scale, Laplace(before.mode, before.deviation, before.nodes))
 
 
 def mixture(means: FloatArray, covariances: FloatArray, core: int) -> tuple[FloatArray, FloatArray]:
@@ -150,9 +133,8 @@ def posterior_mode(
     pairs = np.broadcast_to(pair, (*batch, parameters.metrics)).reshape(members, -1)
 
     def objective(x: FloatArray, which: IntArray) -> Value:
-        if len(which) == members:
-            return log_posterior_curved(parameters, flat, x, pairs)
-        return log_posterior_curved(parameters, flat.take(which), x, pairs[which])
+        here = flat if len(which) == members else flat.take(which)
+        return log_posterior(parameters, here, x, pairs[which], curvature=True)
 
     x = np.repeat(parameters.centre[None], members, 0)
     bounds = parameters.centre - LIMIT, parameters.centre + LIMIT
@@ -165,26 +147,27 @@ def posterior_mode(
 
 
 def log_posterior(
-    parameters: Parameters, design: Design, x: FloatArray, pair: FloatArray = NO_PAIR
-) -> tuple[FloatArray, FloatArray]:
+    parameters: Parameters, design: Design, x: FloatArray, pair: FloatArray = NO_PAIR, *, curvature: bool = False
+) -> Value:
     """Minus the log of likelihood times prior, and its gradient: (..., p) -> (...), (..., p).
 
+    With `curvature` its second derivatives, (..., p, p); where the residual's shape is concerned, by differences.
     `pair` (..., M) has for each metric the sum of squares of a pair of pseudo-outcomes, or 0.
     """
-    return _with_prior(parameters, derivatives(design, parameters.variances(x), parameters.residual(x)), x, pair)
-
-
-def log_posterior_curved(
-    parameters: Parameters, design: Design, x: FloatArray, pair: FloatArray = NO_PAIR
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The same, and its second derivatives: (..., p, p). Where the residual's shape is concerned, by differences."""
-    there = derivatives(design, parameters.variances(x), parameters.residual(x), curvature=True)
-    value, g = _with_prior(parameters, there, x, pair)
+    there = derivatives(design, parameters.variances(x), parameters.residual(x), curvature=curvature)
+    prior, pull, bend = parameters.log_prior(x)
     k, p = parameters.uncertain, parameters.size
-    H = np.empty((*x.shape, p))
-    H[..., :k, :k] = parameters.log_prior(x)[2][..., :k, :k] - parameters.curvature(there)
     at = np.arange(k - parameters.metrics, k)
-    H[..., at, at] += 0.5 * pair * np.exp(-x[..., at])
+    residual, counts = x[..., at], pair > 0  # a pair has one degree of freedom
+    squares = pair * np.exp(-residual)
+    value = prior - there.value + 0.5 * (counts * residual + squares).sum(-1)
+    g = pull - parameters.gradient(x, there)
+    g[..., at] += 0.5 * (counts - squares)
+    if not curvature:
+        return value, g
+    H = np.empty((*x.shape, p))
+    H[..., :k, :k] = bend[..., :k, :k] - parameters.curvature(there)
+    H[..., at, at] += 0.5 * squares
     if k < p:
         axes = NUDGE * np.eye(p)[k:].reshape(p - k, *(1,) * (x.ndim - 1), p)
         rows = np.moveaxis((log_posterior(parameters, design, x + axes, pair)[1] - g) / NUDGE, 0, -2)
@@ -192,23 +175,7 @@ def log_posterior_curved(
     return value, g, H
 
 
-def _with_prior(
-    parameters: Parameters, there: Derivatives, x: FloatArray, pair: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    prior, pull, _ = parameters.log_prior(x)
-    value, g = prior - there.value, pull - parameters.gradient(x, there)
-    at = slice(parameters.uncertain - parameters.metrics, parameters.uncertain)
-    residual, counts = x[..., at], pair > 0  # a pair has one degree of freedom
-    squares = pair * np.exp(-residual)
-    g[..., at] += 0.5 * (counts - squares)
-    return value + 0.5 * (counts * residual + squares).sum(-1), g
-
-
 # Newton's method for many functions at once
-
-Value = tuple[FloatArray, ...]  # values (members), gradients (members, p) and curvatures (members, p, p)
-Objective = Callable[[FloatArray, IntArray], Value]  # of points (members, p), and the numbers of these members
-Bounds = tuple[FloatArray, FloatArray]
 
 
 def minimise(objective: Objective, x: FloatArray, bounds: Bounds, near: float) -> tuple[FloatArray, Value]:

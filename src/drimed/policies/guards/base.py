@@ -31,11 +31,10 @@ REASONS = (
     "the guard let the policy choose only among arms that are sure to stay near the control",
     "the guard gave the control; no other arm is sure yet to stay near it",
     "the guard gave the control; past decisions have not surely earned enough for the policy's proposal",
-    "the control, as always in the first rounds, to learn about it",
     "the control, because the model could not be computed",
     "the guard gave the control, with a small chance of every arm, to learn enough to leave it",
 )
-UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, CONTROL_FIRST, FAILED, EXPLORED = range(len(REASONS))
+UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, FAILED, EXPLORED = range(len(REASONS))
 NOTHING_KEPT = (
     "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
     "control"
@@ -101,8 +100,8 @@ class Draw:
 # expected rewards so far; nothing, but shortfalls are discouraged; nothing at all.
 Protects = Literal["every arm", "expected reward", "sum", "discourages", "nothing"]
 
-# Asks the rule: allowed arms and penalty in, probabilities out.
-AskRule = Callable[[BoolArray | None, FloatArray | None], FloatArray]
+# Asks the rule: allowed arms in, probabilities out.
+AskRule = Callable[[BoolArray | None], FloatArray]
 
 
 class Guard(Protocol):
@@ -128,7 +127,7 @@ class Off:
 
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state, fit
-        p = ask(offer.available, None)
+        p = ask(offer.available)
         return Guarded(p, np.full(p.shape[:-1], UNCHANGED))
 
 
@@ -218,12 +217,12 @@ def safe_choice(ok: BoolArray, offer: Offer, ask: AskRule) -> FloatArray:
     """The rule asked again on the certified arms; the control, or its lottery, where there are none."""
     some = ok.any(-1, keepdims=True)
     if some.all():
-        return ask(ok, None)
+        return ask(ok)
     if not some.any():
         return np.broadcast_to(control(offer), ok.shape)
     # A row without certified arms is asked on all of them: its answer is not used.
     anything = np.ones(ok.shape, bool) if offer.available is None else np.broadcast_to(offer.available, ok.shape)
-    again = ask(np.where(some, ok, anything), None)
+    again = ask(np.where(some, ok, anything))
     return np.where(some, again, control(offer))
 
 

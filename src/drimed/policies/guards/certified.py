@@ -27,7 +27,7 @@ from scipy.special import stdtr, stdtrit
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, check_settings
 from drimed.numerics.quadratic_forms import NEVER_ZERO
-from drimed.policies.guards import base, margin
+from drimed.policies.guards import base, margin, posterior_certificates
 from drimed.policies.guards.base import UNCHANGED, AskRule, Constraint, Guarded, Guardrail, Protects
 from drimed.policies.guards.margin import Tolerance
 
@@ -64,7 +64,9 @@ class Certain(_Certified):
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
         required = base.constraints(offer, self.tolerance, self.guardrails)
-        if self.simultaneous:
+        if fit.draws is not None:
+            ok = posterior_certificates.certified_arms(fit, required, self.confidence, offer.available)
+        elif self.simultaneous:
             ok = _positive(lower_bounds(fit, offer, required, self.confidence, control=False), offer)
         else:
             ok = base.certified_arms(fit, required, base.radius(fit, self.confidence), offer.available)
@@ -81,8 +83,10 @@ class Expected(_Certified):
 
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
-        wish = ask(offer.available, None)
         required = base.constraints(offer, self.tolerance, self.guardrails)
+        if fit.draws is not None:
+            return posterior_certificates.expected(fit, offer, required, self.confidence, ask)
+        wish = ask(offer.available)
         if self.simultaneous and not (self.confidence == "anytime" and _noise_is_known(fit)):
             lower = lower_bounds(fit, offer, required, self.confidence, control=True)
             return _mixed_by_bounds(wish, lower, offer, ask)

@@ -17,7 +17,6 @@ from typing import final
 
 import numpy as np
 
-from drimed.models.offer import Fit
 from drimed.numerics.arrays import FloatArray, check_settings
 from drimed.numerics.compiled import helper, kernel
 from drimed.numerics.quadratic_forms import quadratic
@@ -59,19 +58,6 @@ class Tolerance:
     def allowed(self, control_mean: FloatArray) -> FloatArray:
         """The shortfall that is tolerated for a control of this mean."""
         return self.relative * np.abs(control_mean) + self.absolute
-
-
-def estimated(fit: Fit, x: FloatArray, x0: FloatArray, tolerance: Tolerance) -> FloatArray:
-    """The margin at theta_hat: x (..., K, d), x0 (..., d) -> (..., K)."""
-    mu0 = np.vecdot(x0, fit.theta)
-    return fit.mean(x) - (mu0 - tolerance.allowed(mu0))[..., None]
-
-
-def certified(fit: Fit, x: FloatArray, x0: FloatArray, tolerance: Tolerance, radius: FloatArray) -> FloatArray:
-    """F, the smallest margin in the confidence set of this radius: x (..., K, d), x0 (..., d) -> (..., K)."""
-    w = x - x0[..., None, :]
-    F, _ = worst_case(w, x0, fit.theta, fit.metric, radius, tolerance.relative, tolerance.absolute)
-    return np.asarray(F)
 
 
 @kernel(

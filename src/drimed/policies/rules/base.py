@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, final
 import numpy as np
 
 from drimed.errors import ConfigError
-from drimed.models.offer import Fit, Floor, Offer
+from drimed.models.offer import NEVER, OPEN, Fit, Floor, Offer
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings, pick
 
@@ -24,26 +24,22 @@ TIES = {"ties": ("first", "shared")}  # the allowed arm of lowest index, or equa
 # Arms whose values differ by less than this share of the largest one differ by round-off: it is far above what sums of
 # a few thousand terms lose, and far below any difference that data can show.
 SAME = 1e-9
+# The chance of the control, by the rule, from which on it has one of a user's plots.
+PLOT = {"always": 0.0, "open": OPEN, "never": NEVER}
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to a rule: the allowed arms, a penalty on them, and draws."""
+    """A question to a rule: the allowed arms, and draws."""
 
     mask: BoolArray | None = None  # (..., K), True where the rule may put mass
-    penalty: FloatArray | None = None  # (..., K), >= 0, in the unit of the rule's own log weight or index
     draws: FloatArray | None = None  # (..., D), uniforms; the first is kept for choosing the arm
-    memory: Any = None  # of a rule that has one
+    penalty: FloatArray | None = None  # (..., K), >= 0, of the published algorithms: on log weights, or on an index
 
 
 class Rule(Protocol):
-    """A rule's `propose` returns probabilities (..., K) that vanish outside `ask.mask`.
+    """A rule's `propose` returns probabilities (..., K) that vanish outside `ask.mask`; it keeps no memory."""
 
-    A rule with a memory of its own has `init(shape, batch)`, and `commit(memory, fit, offer, action)`, which moves the
-    memory when decisions are given out.
-    """
-
-    reference: ClassVar[str]
     # closed form: the probabilities are exact propensities. one arm: they are 0 or 1. sampled: the rule drew its
     # own randomness, from d more uniforms: the probabilities show only that draw, and the propensity is unknown.
     randomisation: ClassVar[Randomisation]
@@ -68,8 +64,7 @@ def widths(fit: Fit, x: FloatArray, squared: float | None) -> FloatArray:
 
 
 def play_largest(value: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
-    """All mass on the allowed arm of largest value after its penalty: (..., K)."""
-    value = value if ask.penalty is None else value - ask.penalty
+    """All mass on the allowed arm of largest value: (..., K)."""
     if ties == "shared":
         return shared(tied(value, ask.mask))
     return probability.one_hot(probability.best(value, ask.mask), value.shape[-1])
@@ -126,10 +121,11 @@ class Floors:
     control: float = 0.0
     arms: float = 0.0
     shrink: float = 0.0  # 0: constant
+    plot: Literal["open", "always", "never"] = "open"  # whether the control has one of a user's plots
     count: Literal["all", "user"] = "all"  # which decisions count: all of the trial's, or those of this user
 
     def __post_init__(self) -> None:
-        check_settings(self, {"count": ("all", "user")}, below_one=("control", "arms", "shrink"))
+        check_settings(self, {"count": ("all", "user"), "plot": tuple(PLOT)}, below_one=("control", "arms", "shrink"))
 
     def check(self, K: int) -> None:
         """Refuse floors that leave K arms no room for a choice."""
@@ -143,21 +139,41 @@ class Floors:
     def after(self, decisions: Any) -> Floor:
         """The floors of the next decision after so many: (...)."""
         left = (np.asarray(decisions, np.float64) + 1.0) ** -self.shrink
-        return Floor(control=self.control * left, arms=self.arms * left)
+        return Floor(control=self.control * left, arms=self.arms * left, plot=np.full(left.shape, PLOT[self.plot]))
 
 
-def raised(p: FloatArray, offer: Offer, mask: BoolArray | None) -> FloatArray:
-    """The lottery with the floors of the offer; those of arms outside the mask go to the rest. (..., K)"""
-    if offer.floor is None:
+def one_of_the_plots(offer: Offer, user: Any) -> FloatArray:
+    """The least chance of the control with which each user has a plot of it: one in its plots here, (..., n).
+
+    0: the user has fewer plots than arms, or two, or more than one arm as control, or a floor says that it needs none.
+    """
+    number = np.unique(np.broadcast_to(np.asarray(user), offer.batch[-1:]), return_inverse=True)[1].reshape(-1)
+    plots = np.bincount(number)[number]
+    available = np.ones(offer.control.shape, bool) if offer.available is None else offer.available
+    room = (plots >= available.sum(-1)) & (plots > 2) & ((offer.control * available).max(-1) == 1)
+    return np.where(room if offer.floor is None else room & (offer.floor.plot <= 1), 1 / plots, 0.0)
+
+
+def raised(p: FloatArray, offer: Offer, mask: BoolArray | None, least: FloatArray | None = None) -> FloatArray:
+    """The lottery with the floors of the offer; those of arms outside the mask go to the rest: (..., K).
+
+    `least` (...) is what the control has as long as the rule gives it a chance; no more than is missing is added.
+    """
+    if least is not None:
+        least = np.where(np.vecdot(p, offer.control) >= (OPEN if offer.floor is None else offer.floor.plot), least, 0.0)
+    if offer.floor is not None:
+        allowed = True if mask is None else mask
+        if offer.available is not None and (~offer.available & (offer.control > 0)).any():
+            raise ConfigError("a floor for the control needs all arms of the control to be available")
+        arms, control = (np.asarray(floor)[..., None] for floor in (offer.floor.arms, offer.floor.control))
+        lowest = np.broadcast_to(arms * allowed + control * offer.control, p.shape)
+        taken = lowest.sum(-1, keepdims=True)
+        if (taken > 1).any():
+            raise ConfigError(
+                f"floors for {p.shape[-1]} arms take {float(taken.max()):.3g} of the lottery; they must leave some"
+            )
+        p = np.asarray((1 - taken) * p + lowest)
+    if least is None:
         return p
-    allowed = True if mask is None else mask
-    if offer.available is not None and (~offer.available & (offer.control > 0)).any():
-        raise ConfigError("a floor for the control needs all arms of the control to be available")
-    arms, control = (np.asarray(floor)[..., None] for floor in (offer.floor.arms, offer.floor.control))
-    least = np.broadcast_to(arms * allowed + control * offer.control, p.shape)
-    taken = least.sum(-1, keepdims=True)
-    if (taken > 1).any():
-        raise ConfigError(
-            f"floors for {p.shape[-1]} arms take {float(taken.max()):.3g} of the lottery; they must leave some of it"
-        )
-    return np.asarray((1 - taken) * p + least)
+    kept = ((1 - least) / (1 - np.minimum(np.vecdot(p, offer.control), least)))[..., None]
+    return np.asarray(kept * p + (1 - kept) * offer.control)

@@ -15,7 +15,7 @@ from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings
-from drimed.numerics.optimal_design import METHODS, design
+from drimed.numerics.optimal_design import approx
 from drimed.policies.rules.base import TIES, Ask, Randomisation, behind_leaders, every_arm, noise_levels, shared, tied
 
 
@@ -32,8 +32,7 @@ class MED:
 
     temperature: float | str = 2.0  # 2 is the Gaussian divergence; "radius": the squared confidence radius
     empirical: float = 0.9  # mass on the empirical best arm, alpha_emp
-    optimal: float = 0.0  # mass on the design, alpha_opt; the rest is uniform
-    design: str = "none"  # none | uniform | approx, on the arms scaled by sqrt(weight) / sigma
+    optimal: float = 0.0  # mass on a design of the arms scaled by sqrt(weight) / sigma, alpha_opt; the rest is uniform
     # Half the mass goes to arms whose direction is unexplored, lev(x) > sigma^2: to the least explored one, or
     # spread over all of them as published (Alg. 3 l. 11, normalised).
     saturation: str = "one arm"
@@ -42,24 +41,19 @@ class MED:
     ties: str = "first"
     opening: bool = False  # the first round, which has no leader, mixes the design with uniform: as in LinMED
 
-    reference: ClassVar[str] = "Balagopalan and Jun 2024; Das et al. Alg. 3"
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
-        words = {"temperature": ("radius",), "design": METHODS, "saturation": ("one arm", "every arm", "off")}
+        words = {"temperature": ("radius",), "saturation": ("one arm", "every arm", "off")}
         check_settings(self, words | TIES, positive=("temperature",), not_negative=("empirical", "optimal"))
         if self.empirical + self.optimal > 1:
             raise ConfigError(f"empirical and optimal must sum to at most 1, got {self.empirical} and {self.optimal}")
-        if (self.design == "none") != (self.optimal == 0):
-            raise ConfigError(
-                f"optimal mass needs a design and a design needs mass, got {self.design!r}, {self.optimal}"
-            )
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, mask = offer.features, ask.mask
         if self.opening and fit.round == 1:
             p = (1 - self.optimal) * probability.uniform(every_arm(fit, offer), mask)
-            return p + self.optimal * design(x, self.design, mask) if self.optimal else p
+            return p + self.optimal * approx(x, mask) if self.optimal else p
         if self.ties == "shared":
             p = np.zeros(every_arm(fit, offer))
             for share, leader, gap, distance in behind_leaders(fit, x, mask):
@@ -84,7 +78,7 @@ class MED:
             scale = np.exp(0.5 * (held - held.max(-1, keepdims=True)))
             if offer.sigma is not None:
                 scale = scale / offer.sigma
-            q = q + self.optimal * design(scale[..., None] * offer.features, self.design, ask.mask)
+            q = q + self.optimal * approx(scale[..., None] * offer.features, ask.mask)
         return probability.weighted(q, log_f)
 
     def saturate(self, p: FloatArray, fit: Fit, offer: Offer, mask: BoolArray | None) -> FloatArray:

@@ -22,6 +22,7 @@ from drimed.policies.rules.base import Ask, Randomisation, shared, tied
 
 LEAST_FREEDOM = 2.0  # of tails with a variance
 NORMAL_FREEDOM = 1e6  # degrees of freedom that are as good as infinite
+ALIKE = 1e-12  # of the largest variance of a sum of arms: less is the round-off of arms that never differ
 
 
 @final
@@ -31,14 +32,12 @@ class Thompson:
 
     An arm that is best in hardly any point has the probability that it beats the leader instead, which is larger than
     that of being best and falls off as the posterior does: no arm's probability is zero. Arms that tie in all points
-    share theirs. Of two arms the probability is exact. A penalty is taken from an arm's reward, in deviations of its
-    distance to the leader.
+    share theirs. Of two arms the probability is exact.
     """
 
     points: int = 256
     even: float = 0.0  # share of the probability that all allowed arms have alike, to learn about each of them
 
-    reference: ClassVar[str] = "Thompson 1933"
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
@@ -50,29 +49,32 @@ class Thompson:
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, K, mask = offer.features, offer.features.shape[-2], ask.mask
         leader, gap, distance = fit.behind_leader(x, mask)
+        gap = np.where(tied(fit.mean(x), mask), 0.0, gap)  # or round-off would choose between arms that are alike
         nu = np.minimum(fit.freedom, NORMAL_FREEDOM)[..., None]
         scale = np.sqrt(distance * (nu - LEAST_FREEDOM) / nu)  # Student's distribution with the variances of V^-1
-        penalty = 0.0 if ask.penalty is None else ask.penalty
-        beats = np.where(distance > 0, stdtr(nu, -gap / np.where(distance > 0, scale, 1.0) - penalty), 0.0)
-        if K == 2:
+        beats = np.where(distance > 0, stdtr(nu, -gap / np.where(distance > 0, scale, 1.0)), 0.0)
+        if K == 2 and fit.draws is None:
             p = np.where(np.arange(2) == leader[..., None], 1 - beats[..., ::-1], beats)
         else:
-            best = self._best(fit, x, nu, penalty * np.sqrt(distance), mask)
+            best = self._best(fit, x, nu, mask)
             p = np.maximum(best, np.minimum(beats, 1 / self.points))
         if mask is not None:
             p = np.where(mask, p, 0.0)
         p = (1 - self.even) * p / p.sum(-1, keepdims=True)
         return p + self.even * probability.uniform(p.shape, mask) if self.even else p
 
-    def _best(self, fit: Fit, x: FloatArray, nu: FloatArray, penalty: FloatArray, mask: BoolArray | None) -> FloatArray:
-        """The share of points in which each allowed arm is best: (..., K)."""
+    def _best(self, fit: Fit, x: FloatArray, nu: FloatArray, mask: BoolArray | None) -> FloatArray:
+        """The share of points, or of the posterior's own draws, in which each allowed arm is best: (..., K)."""
+        if fit.draws is not None:
+            rewards = np.swapaxes(np.matmul(x, np.swapaxes(fit.draws, -1, -2)), -1, -2)  # (..., S, K), S contiguous
+            return shared(tied(rewards, None if mask is None else mask[..., None, :])).mean(-2)
         values, vectors = eigen(np.matmul(np.matmul(x, fit.V_inv), np.swapaxes(x, -1, -2)), "the arms' mean rewards")
-        root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+        root = vectors * np.sqrt(np.where(values > ALIKE * values[..., -1:], values, 0.0))[..., None, :]
         normal, uniform = quasi_random_points(self.points, x.shape[-2])
         draws = np.matmul(normal, np.swapaxes(root, -1, -2))  # (..., s, K)
         if (nu < NORMAL_FREEDOM).any():
             draws *= np.sqrt((nu - LEAST_FREEDOM) / chdtri(nu, uniform))[..., None]
-        draws += (fit.mean(x) - penalty)[..., None, :]
+        draws += fit.mean(x)[..., None, :]
         return shared(tied(draws, None if mask is None else mask[..., None, :])).mean(-2)
 
 

@@ -12,7 +12,8 @@ import hmac
 import re
 import secrets
 from codecs import BOM_UTF8
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
@@ -32,15 +33,16 @@ from starlette.types import Message
 from drimed.errors import DrimedError, InputError, UnconfirmedError
 from drimed.formatting import number, short
 from drimed.records import Decision, Fault
-from drimed.reports import page as reports_page
-from drimed.service import auth, problems
-from drimed.service.problems import Refusal
+from drimed.reports import frame
+from drimed.service import auth, refusals
+from drimed.service.refusals import Refusal
 from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, address_of, admit, limit_body, service_of
 from drimed.service.runtime import Author, Reply, Service
 from drimed.trial import tables
 from drimed.trial.changes import CHANGES
+from drimed.trial.problem import outcome_text
 from drimed.trial.seasons import when
-from drimed.trial.spec import control_plot, decode
+from drimed.trial.spec import Metric, control_plot, decode
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 from drimed.trial.tables import Record, Table, read
@@ -70,7 +72,6 @@ HEADERS = {
 # Messages after something was done; the address holds only the key.
 DONE = {
     "created": "The trial was created.",
-    "episode": "The season is open.",
     "recorded": "The outcome was recorded.",
     "amended": "The outcome was corrected. The old values stay in the log.",
     "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",
@@ -90,16 +91,6 @@ class Sent:
     name: str  # of the file; empty: pasted
     data: bytes
 
-    @property
-    def text(self) -> str:
-        """The text to correct in place; a workbook as CSV."""
-        try:
-            if tables.is_workbook(self.data):
-                return tables.table_text(read(self.data, self.name))
-            return _lines(decode(self.data, self.name)[0])
-        except DrimedError:
-            return ""
-
 
 @dataclass
 class Visit:
@@ -110,6 +101,7 @@ class Visit:
     caller: auth.Caller = NOBODY  # on a public page
     form: FormData = field(default_factory=FormData)  # texts
     file: Sent | None = None  # that came with the form
+    sheet: Table | None = None  # in it, if it could be read
 
     @property
     def trial(self) -> str:
@@ -165,7 +157,8 @@ class Visit:
     async def act(self, act: Callable[[Transaction], str], *, tells: bool = False) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
         work = lambda tx: Reply(303, act(tx).encode(), tells=tells)  # noqa: E731
-        reply = await self.service.write(self.trial, work, self.author())
+        large = self.sheet is not None
+        reply = await self.service.write(self.trial, work, self.author(), large=large)
         return go(reply.text.decode())
 
     def author(self) -> Author:
@@ -194,7 +187,12 @@ class Visit:
         sent = self.upload
         if not sent.data.strip():
             raise InputError("choose a sheet or paste its text")
-        return await self.service.parse(lambda: read(sent.data, sent.name))
+        file, most = (sent.data, sent.name), self.service.settings.largest_sheet
+        if tables.is_workbook(sent.data):
+            self.sheet = await self.service.parse_file(read, *file, most)
+        else:
+            self.sheet = await self.service.parse(lambda: read(*file, most))
+        return self.sheet
 
     def download(self, name: str, rows: Sequence[Record], empty: Sequence[str] = ()) -> Response:
         """A sheet to save, CSV or .xlsx by the address; `empty` are its columns if it has no rows."""
@@ -227,7 +225,7 @@ class Pages(APIRouter):
                         await _read_form(visit, role)
                     response = await show(visit)
                 except (Refusal, HTTPException, DrimedError) as error:
-                    response = refused_page(visit, problems.refusal(error, named=request.path_params))
+                    response = refused_page(visit, refusals.refusal(error, named=request.path_params))
                 response.headers.update(HEADERS)
                 return response
 
@@ -342,24 +340,38 @@ def form_errors(form: str, error: DrimedError, place: Callable[[Fault], str] = l
     return FormErrors(form, found, _mark(error))
 
 
-def sheet_errors(sent: Sent, error: DrimedError) -> FormErrors:
+async def sheet_errors(visit: Visit, error: DrimedError) -> FormErrors:
     """An error for a sheet, with each message beside its row."""
+    return await visit.service.parse(lambda: _sheet_errors(visit.upload, visit.sheet, error))
+
+
+def _sheet_errors(sent: Sent, table: Table | None, error: DrimedError) -> FormErrors:
     messages: dict[int, list[str]] = {}
     for fault in error.faults:
         if fault.row is not None:
             messages.setdefault(fault.row, []).append(fault.message)
+    text = ""
+    if table is not None and tables.is_workbook(sent.data):
+        text = tables.table_text(table)
+    elif not tables.is_workbook(sent.data):
+        with suppress(DrimedError):
+            text = _lines(decode(sent.data, sent.name)[0])
     if not messages:
-        return replace(form_errors("sheet", error), text=sent.text)
-    try:
-        table = read(sent.data, sent.name)
-        columns = list(table.names)
-        cells = {row.number: [tables.text(row.cells.get(name, "")) for name in columns] for row in table.rows}
-    except DrimedError:  # of a sheet that cannot be read, its lines
-        columns, cells = [], {i: [line] for i, line in enumerate(sent.text.split("\n"), 1)}
+        return replace(form_errors("sheet", error), text=text)
     wrong = sorted(messages.items())
+    columns, cells = [], dict[int, list[str]]()
+    if table is not None:
+        columns = list(table.names)
+        cells = {
+            r.number: [tables.text(r.cells.get(n, "")) for n in columns] for r in table.rows if r.number in messages
+        }
+        count = len(table.rows)
+    else:  # of a sheet that cannot be read, its lines
+        lines = text.split("\n")
+        cells, count = {n: [lines[n - 1]] for n in messages if n <= len(lines)}, len(lines)
     rows = [{"number": n, "cells": cells.get(n, []), "errors": texts} for n, texts in wrong[:MOST_SHOWN]]
     found = [(f"row-{n}", f"Row {n}: {'; '.join(texts)}") for n, texts in wrong]
-    return FormErrors("sheet", found, _mark(error), sent.text, columns, rows, len(cells) - len(rows))
+    return FormErrors("sheet", found, _mark(error), text, columns, rows, count - len(rows))
 
 
 def _mark(error: DrimedError) -> str:
@@ -379,11 +391,16 @@ def _lines(text: str) -> str:
 @cache
 def environment() -> Environment:
     """The templates of these pages."""
-    made = reports_page.environment("drimed.service.pages")
+    made = frame.environment("drimed.service.pages")
     made.filters |= {"number": number, "shown": shown}
     made.filters["seg"] = lambda name: quote(str(name), safe="", errors="replace")
-    made.globals |= {"asset": asset, "control_plot": control_plot, "place": place, "season": when}
+    made.globals |= {"asset": asset, "control_plot": control_plot, "worded": worded, "place": place, "season": when}
     return made
+
+
+def worded(metric: Metric, values: Mapping[str, float] | None, name: str) -> str:
+    """A recorded value for people; nothing where there is none."""
+    return outcome_text(name, metric, values or {})
 
 
 def shown(value: float | str) -> str:

@@ -14,25 +14,27 @@ from urllib.parse import quote, urlencode
 from starlette.responses import Response
 
 from drimed.formatting import number, percent
-from drimed.records import Decision, Effect, Event, Status
+from drimed.policies.rules.base import PLOT
+from drimed.records import SEARCHES, Decision, Effect, Event, Search, Status
 from drimed.reports import charts
 from drimed.reports import page as findings
 from drimed.reports.analysis import Analysis, describe_rules
-from drimed.reports.checks import no_promise
+from drimed.reports.assumption_checks import no_promise
 from drimed.reports.effects import EVERYBODY, groups
 from drimed.service import auth
 from drimed.service.api import unseeded
 from drimed.service.auth import ANY, ASK_TELL, READ
 from drimed.service.pages.base import NO_ERRORS, PUBLIC, FormErrors, Pages, Visit, go, set_cookie, shown, whole
-from drimed.service.problems import Refusal
+from drimed.service.refusals import Refusal
 from drimed.service.runtime import PATIENCE
 from drimed.trial import blinding, queries, sheets
 from drimed.trial import events as kinds
 from drimed.trial.estimates import REWARD, seasons_before
 from drimed.trial.explain import arms_without_outcomes, both_ends, explain, possible_arms, shortfall
-from drimed.trial.spec import Cohort, control_plot
+from drimed.trial.problem import outcome_text
+from drimed.trial.spec import Cohort, Metric, control_plot
 from drimed.trial.state import TrialState
-from drimed.trial.store import SEARCHES, Ledger, Search
+from drimed.trial.store import Ledger
 
 TRIALS = 30  # on a page of all trials
 USERS = 20  # on a page of the overview's tables
@@ -43,7 +45,7 @@ PROMISED_TO = {
 }
 MOST_NAMES = 300  # that a list to choose from holds
 MOST_CHANGES = 50
-KEPT = ("who", "on", "by", "users")  # choices of a reader, in the address of the overview
+KEPT = ("who", "on", "users")  # choices of a reader, in the address of the overview
 CHANGES = tuple(k for k in kinds.KINDS if k not in (kinds.DECISION, kinds.OUTCOME, kinds.SNAPSHOT))
 DEFAULT = "default"  # as the trial file says for all users
 
@@ -66,8 +68,9 @@ async def trials(visit: Visit) -> Response:
     for s in () if visit.blinded else statuses:
         left = max(0.0, until - time.monotonic())
         one = await service.analyses.get(s.name, s.hash, left, needed=False)
-        if one is not None and one.analysis is not None:
-            alarms[s.name] = [alarm.what for alarm in one.analysis.checks.alarms]
+        if one is not None:
+            checks = None if one.analysis is None else one.analysis.checks
+            alarms[s.name] = [one.failure or ""] if checks is None else [alarm.what for alarm in checks.alarms]
     statuses = [blinding.blinded_status(s) for s in statuses] if visit.blinded else statuses
     return visit.page("home.html", trials=statuses, alarms=alarms, page=page, pages=pages, total=len(names))
 
@@ -148,7 +151,7 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
     if on not in measures or (who in state.users and who not in named):
         on = REWARD  # single users are estimated on the reward only
     listed = users if len(users) <= MOST_NAMES else []
-    view = findings.PageView(who, [on], tabled, visit.query("by") == "user")
+    view = findings.PageView(who, [on], tabled)
     return findings.page_context(analysis, view) | {
         "choice": {"who": who, "on": on, "groups": named, "users": listed, "measures": measures},
         "users_page": at,
@@ -178,6 +181,8 @@ async def plan(visit: Visit) -> Response:
         promise=promise(state),
         stopping=describe_rules(spec.stopping),
         rehearsed=state.created.body.get("rehearsal"),
+        stands=queries.STANDS,
+        ways=queries.ways_off_the_control(spec, state.policy),
         users=user_rows(state, names),
         page=page,
         pages=pages,
@@ -205,6 +210,10 @@ def promise(state: TrialState) -> list[str]:
         sentences.append(PROMISED_TO[spec.promise])
     if spec.floors is not None and spec.floors.control:
         sentences.append(f"The control has a probability of at least {percent(spec.floors.control)} in each decision.")
+    chance = PLOT["open" if state.problem.floors is None else state.problem.floors.plot]
+    if state.balances and chance <= 1 and any(len(user.block_of()) >= len(spec.arms) for user in spec.users.values()):
+        likely = f", as long as that is its best arm with a chance of {percent(chance)} or more" if chance else ""
+        sentences.append(f"A user with as many plots as arms has its control on one of them in every season{likely}.")
     if traits.confidence == "anytime":
         sentences.append(f"This holds for all decisions at once, except with a probability of {percent(spec.delta)}.")
     elif traits.confidence is not None:
@@ -278,7 +287,7 @@ async def log(visit: Visit) -> Response:
     wanted = Search(user, visit.query("arm"), state, plot, block)
 
     known, found = await visit.look(lambda ledger, known: (known, queries.search(ledger, known, wanted, before=before)))
-    places = list(sheets.PLACES) if plot or block else sheets.places_of(found.decisions)
+    places = list(sheets.PLACES) if plot or block else sheets.places_of(found.items)
     return visit.page(
         "log.html", s=queries.status(known), tab="log", found=found, wanted=wanted, searches=SEARCHES, spec=known.spec,
         later=before is not None, places=places,
@@ -314,6 +323,7 @@ def _change(event: Event) -> str:
         kinds.RETIRED: f"arm {body.get('arm')} retired",
         kinds.HISTORY: "history read",
         kinds.LOOK: "a look at the stopping rules",
+        kinds.FORECAST: "a forecast of how much longer it takes",
         kinds.RULES: "stopping rules changed",
         kinds.REVEALED: f"code opened for {f'decision {n}' if (n := body.get('decision')) else 'all decisions'}",
     }
@@ -373,15 +383,20 @@ def _recorded(state: TrialState, d: Decision, events: Sequence[Event], saw: str)
     spec, profile = state.spec, state.profile(d.user)
     beside = spec.feedback == "difference"
     parts = {"outcome": d.outcome, "control": d.control if beside else None}
-    now = {part: None if values is None else {m: values.get(m) for m in spec.metrics} for part, values in parts.items()}
     units = {name: metric.unit for name, metric in spec.metrics.items()}
+    now = {
+        part: values and {m: values.get(m) for m in spec.metrics} | {k: v for k, v in values.items() if k not in units}
+        for part, values in parts.items()
+    }
     group: list[tuple[str, float | str]] = [] if profile.group is None else [("group", profile.group)]
     return {
         "d": d,
         "saw": saw or json.dumps(now),
-        "events": [(event, _outcome_text(event, units)) for event in events],
+        "events": [(event, _outcome_text(event, spec.metrics)) for event in events],
         "known_units": {name: field.unit for part in (spec.attributes, spec.context) for name, field in part.items()},
         "units": units,
+        "metrics": spec.metrics,
+        "measured": profile.measured,
         "plots": beside,
         "about": group + list((profile.definition.attributes or {}).items()),
     }
@@ -390,7 +405,8 @@ def _recorded(state: TrialState, d: Decision, events: Sequence[Event], saw: str)
 def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any]:
     """The probabilities of the arms, and their effects as estimated at that moment."""
     confidence, seasons = state.spec.confidence, seasons_before(state, d.user, d.episode)
-    estimated = {arm: e for arm, e in (d.effects or {}).items() if not e.estimate == e.low == e.high == 0}
+    largest = state.problem.largest_effect(state.profile(d.user).preference)
+    estimated = {arm: e for arm, e in (d.effects or {}).items() if not e.is_control}
     controls = set(d.effects or {}) - set(estimated)
     unknown = [arm for arm in d.probabilities if arm not in controls and (arm in untested or arm not in estimated)]
     rows = [
@@ -410,11 +426,13 @@ def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any
         "confidence": "for all decisions at once" if anytime else f"{100 * float(confidence):g} % at each end",
         "unknown": [] if d.effects is None else unknown,
         "probabilities": charts.probabilities(d.probabilities, d.arm),
-        "effects": charts.forest("then-chart", title, rows, on="reward", unit=state.spec.reward.unit, promise=level),
+        "effects": charts.forest(
+            "then-chart", title, rows, on="reward", unit=state.spec.reward.unit, promise=level, largest=largest
+        ),
     }
 
 
-def _outcome_text(event: Event, units: Mapping[str, str]) -> str:
+def _outcome_text(event: Event, metrics: Mapping[str, Metric]) -> str:
     """An event's record of a decision's outcome."""
     body = event.body
     if event.kind == kinds.MISSING:
@@ -423,10 +441,11 @@ def _outcome_text(event: Event, units: Mapping[str, str]) -> str:
     parts = []
     for part, prefix in (("metrics", ""), ("control", control_plot(""))):
         new, old = recorded[part] or {}, was[part] or {}
-        for name in dict.fromkeys([*old, *new]):
-            values = [number(part[name]) for part in (old, new) if name in part]
-            unit = f" {units[name]}" if units.get(name) else ""
-            taken_back = "" if name in new else " taken back"
-            if old.get(name) != new.get(name):
+        for name, metric in metrics.items():
+            was_text, is_text = (outcome_text(name, metric, part) for part in (old, new))
+            values = list(filter(None, [was_text, is_text]))
+            unit = f" {metric.unit}" if metric.unit else ""
+            taken_back = "" if is_text else " taken back"
+            if was_text != is_text:
                 parts.append(f"{prefix}{name} {' → '.join(values)}{unit}{taken_back}")
     return ("corrected: " if event.kind == kinds.AMENDMENT else "recorded: ") + ", ".join(parts)

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, UnknownNameError
-from drimed.records import AmendRequest, AskRequest, Fault, Opening, Path, Receipt, Report
+from drimed.records import AskRequest, Fault, Opening, Path, Receipt, Report, Told
 from drimed.service.api import trial_text
 from drimed.service.auth import ANY, ASK_TELL, MANAGE, READ, TELL
 from drimed.service.pages import read
 from drimed.service.pages.base import NO_ERRORS, FormErrors, Pages, Visit, form_errors, go, sheet_errors, whole
+from drimed.service.routing import AT_ONCE
 from drimed.service.runtime import Reply
 from drimed.trial import ask as asking
 from drimed.trial import queries, sheets, template
@@ -68,7 +69,8 @@ async def create(visit: Visit) -> Response:
     try:
         text = trial_text(sent.data, sent.name)
         is_json = sent.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
-        spec = await visit.service.parse(lambda: TrialSpec.parse(text, "json" if is_json else "toml"))
+        parse = visit.service.parse if len(text) <= AT_ONCE else visit.service.parse_file
+        spec = await parse(TrialSpec.parse, text, "json" if is_json else "toml")
         visit.caller.must(MANAGE, spec.name)
         created = lambda _: Reply(303, f"/trials/{spec.name}?done=created".encode())  # noqa: E731
         reply = await visit.service.create(spec, created, visit.author())
@@ -101,7 +103,7 @@ async def ask(visit: Visit) -> Response:
 
         return await visit.act(act)
     except DrimedError as error:
-        errors = sheet_errors(visit.upload, error) if by_sheet else form_errors("hand", error, _ask_input(visit))
+        errors = await sheet_errors(visit, error) if by_sheet else form_errors("hand", error, _ask_input(visit))
         return await ask_form(visit, errors)
 
 
@@ -131,21 +133,6 @@ def _ask_input(visit: Visit) -> Callable[[Fault], str]:
     """The inputs that faults belong to: of a row, or of the season."""
     row = "one" if visit.field("one") else "user:{}"
     return lambda fault: row.format(fault.row) if fault.row else "".join(p for p in fault.path if p in WHEN)
-
-
-@routes.page("/trials/{trial}/episodes", ASK_TELL, method="POST")
-async def open_episode(visit: Visit) -> Response:
-    """Open the next episode without asking yet."""
-
-    def act(tx: Transaction) -> str:
-        name, date = (visit.field(part) or None for part in ("season", "date"))
-        asking.open_episode(tx, number=whole(visit.field("episode")), name=name, date=date)
-        return f"/trials/{visit.trial}/ask?done=episode"
-
-    try:
-        return await visit.act(act)
-    except DrimedError as error:
-        return await ask_form(visit, form_errors("open", error))
 
 
 @routes.page("/trials/{trial}/ask", ASK_TELL)
@@ -285,7 +272,7 @@ async def tell(visit: Visit) -> Response:
         return await visit.act(act, tells=True)
     except DrimedError as error:
         if by_sheet:
-            return await tell_form(visit, sheet_errors(visit.upload, error))
+            return await tell_form(visit, await sheet_errors(visit, error))
         errors = form_errors("hand", error, lambda fault: f"decision:{fault.row}" if fault.row else "")
         return await tell_form(visit, errors, also=[decision for decision, _, _ in _typed_values(visit)])
 
@@ -355,6 +342,8 @@ async def tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence
         return {
             "s": blinded_status(status) if visit.blinded else status,
             "units": {name: metric.unit for name, metric in state.spec.metrics.items()},
+            "metrics": state.spec.metrics,
+            "measured": {d.user: state.profile(d.user).measured for d in rows},
             "plots": state.spec.feedback == "difference",
             "rows": rows,
             "places": sheets.places_of(rows),
@@ -382,14 +371,14 @@ async def act_on_decision(visit: Visit) -> Response:
             return telling.mark_missing(tx, decision, reason)
         if form == "outcome":
             return sheets.tell_sheet(tx, _tell_table(visit), confirm=sure)[0]
-        values = _parsed(_typed_values(visit), _correction)
+        values = _parsed(_typed_values(visit), lambda m, text: _correction(tx.state, m, text))
         parts = {part: {m: value for (_, p, m), value in values.items() if p == part} for part in PARTS.values()}
         saw = None
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # the outcome as the sent page showed it
             shown = json.loads(visit.field("saw"))
             saw = Report(decision, dict(shown["outcome"] or {}), shown["control"] and dict(shown["control"]))
         report = Report(decision, parts[METRIC], parts[CONTROL] or None)
-        return telling.amend(tx, AmendRequest(report=report, reason=reason, saw=saw, confirm=sure))
+        return telling.amend(tx, report, reason=reason, saw=saw, confirm=sure)
 
     def work(tx: Transaction) -> str:
         receipt = visit.confirmed(lambda sure: act(tx, sure))
@@ -405,8 +394,10 @@ async def act_on_decision(visit: Visit) -> Response:
         return await read.decision_page(visit, errors, saw=saw, status=409 if conflict else 422)
 
 
-def _correction(metric: str, text: str) -> float | None:
-    return number(metric, text, TYPED) if text else None  # an emptied input takes the value back
+def _correction(state: TrialState, metric: str, text: str) -> Told:
+    return (
+        sheets.metric_value(state.spec.metrics.get(metric), metric, text, TYPED) if text else None
+    )  # an emptied input takes the value back
 
 
 def _parsed(texts: Mapping[K, str], parse: Callable[[str, str], T]) -> dict[K, T]:

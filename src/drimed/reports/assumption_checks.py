@@ -10,38 +10,37 @@ Shapes: n outcomes, L episodes, M metrics, d features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from drimed.errors import InputError
-from drimed.evaluation import model_checks
-from drimed.evaluation.effects import PLAYS, calibration_p_value
-from drimed.evaluation.model_checks import MeanDrift
-from drimed.evaluation.residual_checks import Check
-from drimed.formatting import amount, counted, short
+from drimed.errors import InputError, NumericalError
+from drimed.evaluation import mean_drift
+from drimed.evaluation.mean_drift import MeanDrift
+from drimed.evaluation.propensity_effects import PLAYS, calibration_p_value
+from drimed.evaluation.residual_checks import FEWEST, Check
+from drimed.formatting import amount, counted, listed, short
 from drimed.models import linear_regression, noise_estimation
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.noise_estimation import NoiseModel
-from drimed.numerics.arrays import FloatArray, IntArray, pick_shared
-from drimed.numerics.ridge import one_step_ahead
+from drimed.numerics.arrays import FloatArray, IntArray, computing, pick_shared
 from drimed.records import Alarm, Effect
 from drimed.reports import effects as estimation
 from drimed.trial import estimates, queries
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.estimates import ALPHA, PROPENSITIES, REWARD, ROUND_OFF, PropensityLog
+from drimed.trial.estimates import ALPHA, PROPENSITIES, REWARD, PropensityLog
 from drimed.trial.seasons import calendar
 from drimed.trial.state import TrialState
 from drimed.trial.trial import Trial
 
 FEWEST_EPISODES = 3
+MOST_NAMED = 8  # arms in one sentence
 CHUNK = 2000  # outcomes that are weighed at a time
 RATE = 0.01  # of false alarms about model and propensities, over all looks, arms and estimation.groups together
-MOST_SENTENCES = 3  # arms without evidence that have a sentence each
-FLOOR = 0.05  # suggested where there is none
 
+FLOORS = "Floors give them where the guard allows it ([floors] control = 0.05, arms = 0.05)."
 ADVICE = (
     "where the logged probabilities are true and outcomes are not missing because of what they were, believe the range "
     "that needs no model; look below at the residuals, and at whether effects differ between users or seasons"
@@ -53,7 +52,6 @@ class Checks:
     """Results of the checks; None: too few outcomes."""
 
     mean: MeanDrift | None
-    residual: model_checks.ResidualCheck | None
     calibration: float | None  # p-value of the logged probabilities
     residual_checks: tuple[Check, ...]  # alarms first
     alarms: list[Alarm]
@@ -63,7 +61,7 @@ class Checks:
 def check(data: Dataset, model: FittedModel | None) -> Checks:
     """Check everything that can be; None: the model is the paper's."""
     rows = _whitened_rows(data) if data.state.spec.kind == "paper" else None
-    mean, residual, propensities = None, None, None
+    mean, propensities = None, None
     residual_checks: tuple[Check, ...] = () if model is None else estimates.check_model(data, model)
     if rows is not None:
         if (L := data.state.episode.number) >= FEWEST_EPISODES:
@@ -71,16 +69,13 @@ def check(data: Dataset, model: FittedModel | None) -> Checks:
             np.add.at(gram, data.episode[rows.at] - 1, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
             np.add.at(moment, data.episode[rows.at] - 1, np.vecmat(rows.w, rows.Z))
             bound = estimation.inference_learner(data.state).norm_bound
-            mean = model_checks.mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
-        residual = model_checks.residual_check(rows.standardised, data.arm[rows.at], len(data.state.problem.arms))
-        # The coefficients are fitted again without the prior.
-        theta = np.linalg.lstsq(rows.Z.reshape(-1, rows.Z.shape[-1]), rows.w.ravel(), rcond=None)[0]
-        design, fitted = rows.X / rows.sd[..., None], np.matvec(rows.X, theta)
-        residual_checks = estimates.check_trial_residuals(data, rows.at, rows.y / rows.sd, design=design, fitted=fitted)
+            mean = mean_drift.mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
+        design = rows.X / rows.sd[..., None]
+        residual_checks = estimates.check_trial_residuals(data, rows.at, rows.y / rows.sd, design=design)
     done = np.flatnonzero(~np.isnan(data.reward))
     if len(done) and not np.isnan(data.propensity[done]).any():
         propensities = calibration_p_value(data.arm[done], data.probabilities[done])
-    checks = Checks(mean, residual, propensities, residual_checks, [])
+    checks = Checks(mean, propensities, residual_checks, [])
     why = estimates.serious_fault(residual_checks)
     if why is None and mean is not None and int(mean.alarm) >= 0:
         why = f"the effects themselves have moved (detected in {calendar(data.state).said(int(mean.alarm) + 1)})"
@@ -92,7 +87,11 @@ def withdrawn(trial: Trial) -> str | None:
     """The promise of a trial that does not hold, and the reason; None: there is no sign against any."""
     with trial.reading() as (ledger, state):
         data = load_dataset(ledger, state)
-    return check(data, estimates.fitted_model(state) if state.users else None).withdrawn
+    try:
+        with computing():
+            return check(data, estimates.fitted_model(state) if state.users else None).withdrawn
+    except NumericalError as error:
+        return f"No range can be given and no promise checked: {error}."
 
 
 def no_promise(withdrawn: str) -> str:
@@ -104,6 +103,8 @@ def describe_checks(checks: Checks, state: TrialState) -> list[tuple[str, str]]:
     """Each check with its result; a mixed model's residuals also show whether effects or noise move."""
     few = "too few outcomes to check this yet."
     model, played, rate = few, few, f"(false-alarm rate {100 * ALPHA:g} %"
+    if all(metric.kind != "number" for metric in state.spec.metrics.values()):
+        model = "residuals are checked of plain numbers only; compare the effects with and without the model."
     if checks.residual_checks:
         alarms = [c.found for c in checks.residual_checks if c.alarm]
         model = f"{counted(len(checks.residual_checks), 'check')} of the residuals {rate} in all) found "
@@ -120,15 +121,12 @@ def describe_checks(checks: Checks, state: TrialState) -> list[tuple[str, str]]:
     results = [("Model", model), ("Logged probabilities", played)]
     if state.spec.kind != "paper":
         return results
-    effects = noise = few
+    effects = few
     if checks.mean is not None:
         effects = f"no sign that the effects have changed since the trial began {rate})."
         if checks.mean.alarm >= 0:
             effects = f"the effects have changed (noticed in {calendar(state).said(int(checks.mean.alarm) + 1)})."
-    if checks.residual is not None:
-        wrong = checks.residual.wrong.any()
-        noise = f"outcomes scatter {'more or less than assumed; see above' if wrong else 'as assumed'}."
-    return [("Effects", effects), results[0], ("Noise", noise), results[1]]
+    return [("Effects", effects), *results]
 
 
 class _Rows(NamedTuple):
@@ -140,19 +138,17 @@ class _Rows(NamedTuple):
     X: FloatArray  # (n, M, d), in the unit of the outcomes
     y: FloatArray  # (n, M)
     sd: FloatArray  # (n, M), of the noise
-    standardised: FloatArray  # (n, M), one step ahead
 
 
 def _whitened_rows(data: Dataset) -> _Rows | None:
     learner = estimation.inference_learner(data.state)
     chosen = np.flatnonzero(estimation.usable(data, learner) & data.observed.all(-1))
-    if len(chosen) < model_checks.FEWEST:
+    if len(chosen) < FEWEST:
         return None
     model = estimation.fit_now(data)[1] if learner.weighting == "learned" else None
     parts = [_whitened(data, model, chosen[i : i + CHUNK]) for i in range(0, len(chosen), CHUNK)]
     Z, w, X, y, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-    mean, leverage = one_step_ahead(learner.ridge_penalty, Z, w, X)
-    return _Rows(chosen, Z, w, X, y, np.sqrt(variance), (y - mean) / np.sqrt(variance + leverage))
+    return _Rows(chosen, Z, w, X, y, np.sqrt(variance))
 
 
 def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[FloatArray, ...]:
@@ -160,7 +156,7 @@ def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[
     offer, action, outcome = estimation.evidence(data, some)
     X, y = linear_regression.whitened_rows("none", "vector", offer, action, outcome)
     if model is not None:
-        W = noise_estimation.whitening(model, noise_estimation.rows(model, offer, action, X, y))
+        W = noise_estimation.whitening(model, offer, action)
     elif offer.whitening is None or offer.scale is None:
         raise InputError("known noise comes with every offer")
     else:
@@ -170,19 +166,11 @@ def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[
 
 
 def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:
-    alarms, problem = queries.alarms(data.state), data.state.problem
+    alarms = queries.alarms(data.state)
     if checks.mean is not None and int(checks.mean.alarm) >= 0:
         advice = "ranges assume that they do not: look at recent seasons alone, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(checks.mean.alarm) + 1, advice))
     alarms += [Alarm(c.found, None, c.advice) for c in checks.residual_checks if c.alarm]
-    if checks.residual is not None:
-        for k, m in np.argwhere(checks.residual.wrong):
-            ratio = float(checks.residual.variance[k, m])
-            way, width = ("more", "narrow") if ratio > 1 else ("less", "wide")
-            where = f"{problem.metrics[m]} under {problem.arms[k]}"
-            what = f"{where} scatters {way} than assumed: {ratio:.2g} times the variance"
-            advice = f"ranges are too {width}: correct the noise in the trial file, or have it learned"
-            alarms.append(Alarm(what, None, advice))
     if checks.calibration is not None and checks.calibration < ALPHA:
         what = "arms were not given as often as their logged probabilities say"
         advice = "do not trust results from propensities; were decisions left out that were not followed?"
@@ -197,16 +185,23 @@ class Agreement:
     compared: int
     rate: float  # of false alarms
     disagreements: list[str]  # effects whose ranges have nothing in common
-    scarce: list[str]  # a sentence for each arm whose effect for all users the propensities cannot show yet
+    scarce: list[str]  # arms that can be given and whose effect for all users the propensities do not show yet
 
     def describe(self) -> str:
-        """In one sentence."""
         if not self.compared:
             return "cannot be compared: the logged probabilities alone show no effect yet."
         effects, rate = counted(self.compared, "effect"), f"(false-alarm rate {100 * self.rate:g} %)"
         if self.disagreements:
             return f"they disagree about {len(self.disagreements)} of {effects} {rate}; see above."
         return f"no sign that they disagree, in {effects} {rate}."
+
+    @property
+    def missing(self) -> str:
+        """The arms that nothing is known of without the model, and the remedy."""
+        why = f"{PLAYS:g} plays in expectation are needed of an arm and of the control where both have a chance"
+        return (
+            f"Without the model nothing can be concluded yet about {listed(self.scarce, MOST_NAMED)}: {why}. " + FLOORS
+        )
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -239,44 +234,14 @@ def agreement(data: Dataset, fit: estimation.Inference, effects: Sequence[Effect
             ranges = f"is {one} by the model, and {other} by logged probabilities alone"
             disagreements.append(f"the effect of {free.arm} for {free.who} {ranges}")
     rate = RATE if isinstance(fit, FittedModel) else state.spec.delta + RATE / 2
-    return Agreement(len(pairs), rate, disagreements, _scarce_arms(data, of, members[estimation.EVERYBODY]))
+    log, can = PropensityLog.of(data), np.asarray(estimation.available(state, list(state.users)).any(0))
+    scarce = [
+        arm
+        for k, arm in enumerate(state.problem.arms if len(log.at) else ())
+        if can[k] and (estimation.EVERYBODY, arm, PROPENSITIES) not in of and not log.is_control(k)
+    ]
+    return Agreement(len(pairs), rate, disagreements, scarce)
 
 
 def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one[1] < other[0] or other[1] < one[0]
-
-
-def _scarce_arms(data: Dataset, of: Mapping[tuple[str, str, str], Effect], everybody: Sequence[int]) -> list[str]:
-    """The arms that can be given and whose effect the propensities do not show, with the scarce plays."""
-    state, log = data.state, PropensityLog.of(data)
-    if not len(log.at):
-        return []
-    possible = np.asarray(estimation.available(state, list(state.users)).any(0))
-    control = float(log.plays(None)[everybody].sum())
-    floors = np.zeros(2) if data.floor is None or not len(data.floor) else data.floor[-1]
-    sentences = []
-    for k, arm in enumerate(state.problem.arms):
-        if not possible[k] or (estimation.EVERYBODY, arm, PROPENSITIES) in of or log.is_control(k):
-            continue
-        plays = float(log.plays(k)[everybody].sum())
-        if min(plays, control) >= PLAYS - ROUND_OFF:
-            plays, floor = log.plays_of_both(k), float(floors.min())
-            had = f"where {arm} and the control both had a chance, the rarer of the two had"
-        elif plays <= control:
-            had, floor = f"{arm} had chances that add up to", float(floors[1])
-        else:
-            had, plays, floor = "the control had chances that add up to", control, float(floors[0])
-        why = f"{had} {short(plays)} plays in expectation, and {PLAYS:g} are needed. {_floor_advice(plays, floor)}"
-        if plays >= PLAYS:
-            why = "its outcomes hardly differ from their predictions, or only a few do."
-        sentences.append(f"Without the model nothing can be concluded about {arm} yet: {why}")
-    more = len(sentences) - MOST_SENTENCES
-    rest = [f"The same is so of {counted(more, 'more arm')}."] if more > 0 else []
-    return sentences[:MOST_SENTENCES] + rest
-
-
-def _floor_advice(plays: float, floor: float) -> str:
-    if floor > 0:
-        more = max(1, int(np.ceil((PLAYS - plays) / floor)))
-        return f"With its floor that takes about {counted(more, 'more decision')}."
-    return f"A floor would change that, where the guard allows it ([floors] control = {FLOOR:g}, arms = {FLOOR:g})."

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any, TypeVar
 
 from drimed.errors import ConflictError, InputError, SpecError, UnconfirmedError, UnknownNameError
 from drimed.records import MISSING, Event, Fault, Path
 from drimed.trial import events as kinds
-from drimed.trial import validation
+from drimed.trial import spec_faults
 from drimed.trial.events import BODIES, Decided, EventBody, Told, Values, body_of, to_json
 from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash
-from drimed.trial.problem import number, plot_key
+from drimed.trial.problem import below_key, keys_of, number, plot_key
 from drimed.trial.seasons import Season, check_season
 from drimed.trial.spec import LARGEST, Arm, ArmNoise, Attribute, ContextField, Metric, Part, Stopping, User
+from drimed.trial.spec_faults import stopping_faults
 from drimed.trial.state import RecordedDecision, Spread, TrialState, with_arm
-from drimed.trial.validation import stopping_faults
 
 FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement
 HUGE = 1e12  # in whatever unit
@@ -85,6 +84,9 @@ def check_event(state: TrialState, pairs: Pairs) -> None:
                 raise InputError(f"expected a decision from 1 to {state.counts.decisions}, got {number}", ("decision",))
         case kinds.LookTaken():
             _check_look(state, body)
+        case kinds.Foreseen(episode=episode):
+            if not 0 <= episode <= state.episode.number:
+                raise ConflictError(f"it is from season {episode}, expected at most {state.episode.number}")
         case kinds.RulesChanged():
             _check_rules(state, body)
         case kinds.SnapshotTaken(after=after):
@@ -313,7 +315,7 @@ def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | ki
     if body.was != recorded.outcome:
         raise ConflictError(f"it has {body.was} as the earlier outcome, and {recorded.outcome} was recorded")
     if isinstance(body, kinds.OutcomeMissing):
-        if state.state_of(recorded.outcome, missing=True) != MISSING:
+        if state.state_of(recorded, recorded.outcome, missing=True) != MISSING:
             text = f"decision {number} has its whole outcome; nothing of it is missing"
             raise ConflictError(f"{text}; if that is not its own, amend it with empty values first")
         if recorded.marked_missing:
@@ -325,7 +327,9 @@ def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | ki
     if isinstance(body, kinds.OutcomeAmended):
         if recorded.outcome is None:
             raise ConflictError(f"decision {number} has no outcome to amend; tell it first")
-        if body.missing and not (recorded.marked_missing and state.state_of(body.outcome, missing=True) == MISSING):
+        if body.missing and not (
+            recorded.marked_missing and state.state_of(recorded, body.outcome, missing=True) == MISSING
+        ):
             raise ConflictError("the rest of the outcome had not been marked as missing")
         return
     if not any(body.outcome.values()):
@@ -347,24 +351,23 @@ def _check_values(state: TrialState, outcome: Values) -> None:
     if set(outcome) != {"metrics", "control"} or (outcome["control"] is None) == plots:
         raise InputError(f"{outcome} is no outcome of this trial")
     for part in filter(None, outcome.values()):
-        if list(part) != [m for m in state.problem.metrics if m in part]:
+        known = keys_of(state.problem.metrics)
+        if list(part) != [n for n in known if n in part]:
             raise InputError(f"its metrics are {', '.join(part)}, expected {', '.join(state.problem.metrics)}")
         for name, value in part.items():
             number(name, value)
+            if below_key(name) in part:
+                text = f"{name} has the value {value:.12g} and lies below {part[below_key(name)]:.12g} at once"
+                raise ConflictError(f"{text}; if the first was wrong, amend it")
 
 
 # Users, arms and status
 
 
-def user_faults(state: TrialState, user: User, at: Path, others: Iterable[User] = ()) -> Iterator[Fault]:
-    """Faults of a user of the trial as it stands; `others` join together with this user."""
-    spec = state.spec
-    yield from validation.user_faults(spec, user, at)
+def user_faults(state: TrialState, user: User, at: Path) -> Iterator[Fault]:
+    """Faults of a user of the trial as it stands."""
+    yield from spec_faults.user_faults(state.spec, user, at)
     yield from state.problem.covariates.faults(user.attributes or {}, (*at, "attributes"))
-    # Where noise is learned from control plots, all of them have the control of the first user.
-    before = [profile.definition for profile in islice(state.profiles.values(), 1)]
-    first = next((spec.resolved(u).control for u in (*before, *others)), None)
-    yield from validation.control_plot_faults(spec, state.policy, spec.resolved(user).control, first, (*at, "control"))
 
 
 def _check_definition(state: TrialState, name: str, definition: dict[str, Any]) -> None:
@@ -396,9 +399,9 @@ def _check_arm(state: TrialState, body: kinds.ArmAdded) -> None:
         if list(body.noise) != [body.arm]:
             raise InputError(f"expected the noise of arm {body.arm!r}, got {body.noise}")
         _recorded_part(ArmNoise, body.noise[body.arm])
-    raise_if_any(validation.arm_faults(state.spec, body.arm, arm))
-    raise_if_any(validation.floor_faults(state.spec, len(state.problem.arms) + 1))
-    raise_if_any(validation.cross_faults(with_arm(state.spec, body)))
+    raise_if_any(spec_faults.arm_faults(state.spec, body.arm, arm))
+    raise_if_any(spec_faults.floor_faults(state.spec, len(state.problem.arms) + 1))
+    raise_if_any(spec_faults.cross_faults(with_arm(state.spec, body)))
 
 
 # Unlikely values
@@ -432,15 +435,18 @@ def unlikely_attributes(state: TrialState, user: str, values: Mapping[str, Any] 
 
 
 def _unlikely_value(user: str, name: str, value: Any, declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:
-    """Doubts about a number that is known before a decision, by its typical value and spread in the file."""
-    if not isinstance(value, int | float):
-        return
+    """Doubts about a number that is known before a decision."""
+    if isinstance(value, int | float) and (reason := why_unlikely_covariate(declared, value)) is not None:
+        yield Fault(at, f"user {user!r}: {name} {value:g} {reason}", severity="unlikely")
+
+
+def why_unlikely_covariate(declared: Attribute | ContextField, value: float) -> str | None:
+    """Why a number is unlikely, by its typical value and spread in the file."""
     reason, typical, spread = _unlikely_anywhere(value), declared.typical, declared.spread
     if typical is not None and spread is not None and declared.model_fields_set & {"typical", "spread"}:
         far = f"is far from {typical:g}, which is typical by the trial file, with a spread of {spread:g}"
         reason = far if abs(value - typical) > FAR * spread else None
-    if reason is not None:
-        yield Fault(at, f"user {user!r}: {name} {value:g} {reason}{_hint(value)}", severity="unlikely")
+    return None if reason is None else reason + _hint(value)
 
 
 def why_unlikely_outcome(metric: Metric, spread: Spread, value: float) -> str | None:

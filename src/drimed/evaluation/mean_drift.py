@@ -1,7 +1,4 @@
-"""Checks of the noise and of a constant theta, of the paper's regression.
-
-`residual_check`: standardised one-step-ahead residuals should have variance one. Rows are those of a learner with
-known noise: whitened.
+"""A test whether the theta of the paper's regression moves over time.
 
 `mean_drift` tests the paper's stated limitation, one theta for the whole trial, by an e-process. Against every
 constant theta it weighs one theta until an episode tau and another afterwards:
@@ -14,55 +11,22 @@ the estimate at tau. Divided by the supremum, it is below a test martingale unde
 policy and any number of episodes. The supremum costs about d log(n) / 2 of log evidence. It assumes 1-sub-Gaussian
 noise of the whitened rows, so noise that is larger than claimed raises alarms too: look at the residuals first.
 
-Shapes: leading `...` is any batch; L episodes, K arms, M metrics (1 with reward feedback), n rows, d features.
+Shapes: leading `...` is any batch; L episodes, d features.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
-from scipy.special import logsumexp, ndtr
+from scipy.special import logsumexp
 
-from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
-
-FEWEST = 20  # residuals of an arm and metric below which nothing is said about their variance
-LEVEL = 0.95
+from drimed.numerics.arrays import FloatArray, IntArray
 
 # The supremum is taken over |theta| <= norm_bound by a penalty of this size, times |theta|^2 / norm_bound^2 / 2: it
 # costs half of it in evidence, and keeps the fit defined before there are d rows.
 PENALTY = 0.01
-
-
-class ResidualCheck(NamedTuple):
-    """Variance of the residuals for each arm and metric."""
-
-    variance: FloatArray  # (K, M), realised over claimed: one if the noise is as claimed; NaN: too few residuals
-    wrong: BoolArray  # (K, M), the noise is certainly not as claimed, at LEVEL for all cells together
-
-
-def residual_check(residuals: FloatArray, arm: IntArray, K: int) -> ResidualCheck:
-    """Check standardised residuals (n, M) of decisions that played `arm` (n,).
-
-    >>> rng = np.random.default_rng(1)
-    >>> residual_check(2 * rng.standard_normal((500, 1)), np.zeros(500, int), 1).wrong.tolist()
-    [[True]]
-    """
-    variance, p = np.full((2, K, residuals.shape[1]), np.nan)
-    for k in range(K):
-        mine = residuals[arm == k]  # (n_k, M)
-        if len(mine) < FEWEST:
-            continue
-        variance[k] = (mine**2).mean(0)
-        off = mine - mine.mean(0)
-        spread = np.maximum((off**2).mean(0), np.finfo(np.float64).tiny)
-        excess = (off**4).mean(0) / spread**2 - 3
-        # Var(e^2) is 2 + excess for unit variance: heavy tails alone should not look like a wrong scale.
-        error = variance[k] * np.sqrt((2 + np.maximum(excess, 0.0)) / len(mine))
-        p[k] = 2 * ndtr(-np.abs(variance[k] - 1) / error)
-    cells = max(int(np.isfinite(p).sum()), 1)
-    return ResidualCheck(variance, np.nan_to_num(p, nan=1.0) < (1 - LEVEL) / cells)
 
 
 @final

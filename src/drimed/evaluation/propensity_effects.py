@@ -1,6 +1,6 @@
-"""Effects of arms from an adaptive trial: from the propensities alone, or from the regression.
+"""Effects of arms from an adaptive trial, from the propensities alone.
 
-Without a model, each decision gives a score for a contrast g over the arms (arm minus control)
+Each decision gives a score for a contrast g over the arms (arm minus control)
 
     s_t = sum_a g(a) q_t(a) + g(A_t) / e_t(A_t) (r_t - q_t(A_t))
 
@@ -11,33 +11,24 @@ of the contrast had hardly a chance are left out: a single one of them would be 
 score is at most sum_a g(a)^2 / e_t(a) E[(r - q(a))^2]. The propensities are known, so only the mean squared residual of
 each arm is estimated: that needs far fewer plays than the variance of the scores themselves.
 
-By the regression, every effect is a linear functional of theta: w = x_a - x_0. The self-normalised bound
-|<w, theta> - <w, theta_hat>| <= radius |w|_{V^-1} (Abbasi-Yadkori et al., 2011, Thm 2) holds for all w and all times
-together, however the arms were chosen. It assumes that the mean is linear with one theta and that theta and the noise
-keep the learner's bounds; it assumes nothing about the policy.
-
 `calibration_p_value` compares choices with the probabilities that were logged for them. It bets: before each decision
 it tilts the logged probabilities towards arms that were played more often than they said, and multiplies its stake by
 tilted over logged probability of what was played. If the propensities are true, the stake is a martingale from 1, and
 reaches 1 / alpha with a chance of at most alpha, at any size and however often one looks.
-Shapes: leading `...` is any batch; n decisions in order, H users, K arms, d features.
+Shapes: leading `...` is any batch; n decisions in order, K arms.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from drimed import streams
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation import confidence_sequences
 from drimed.evaluation.confidence_sequences import Band
-from drimed.models.offer import Fit, Offer
-from drimed.numerics import arrays, probability, quadratic_forms
+from drimed.numerics import arrays, probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.numerics.compiled import kernel
 
@@ -47,7 +38,6 @@ TELLING = 2.0  # of these, as many residuals must count effectively: rare events
 BORROWED = 5.0  # imagined residuals of an arm, as large as those of all arms
 TUNED_AT = 5.0  # squared scales: the exact band of a score that 1 / LEAST_CHANCE may be the scale of
 PRIOR_PLAYS = 5.0  # of each arm, at its logged rate: before there is evidence, bets are small
-NUMBERS_AT_ONCE = 4_000_000  # draws times users times arms: bounds the memory
 
 
 @final
@@ -197,105 +187,6 @@ def calibration_p_value(action: IntArray, probabilities: FloatArray) -> float:
     tilt = (realised + PRIOR_PLAYS) / (expected + PRIOR_PLAYS)
     stakes = np.cumsum(np.log(np.vecdot(tilt, played) / np.vecdot(tilt, p)))  # logarithms
     return float(np.exp(-stakes.max(initial=0.0)))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """Estimates with two-sided intervals."""
-
-    estimate: FloatArray  # (..., K)
-    low: FloatArray  # (..., K)
-    high: FloatArray  # (..., K)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """One arm for each user, and its lead over the next."""
-
-    arm: IntArray  # (...), largest estimated mean reward
-    runner_up: IntArray  # (...), the arm that comes closest; the arm itself where there is no other
-    margin: FloatArray  # (...), estimated lead over the runner-up; infinite where there is no other
-    best: FloatArray  # (...), posterior probability that it is the best
-
-
-def reward_effects(fit: Fit, offer: Offer) -> Effects:
-    """Effect of each arm on the reward, against the user's own control: (..., K).
-
-    The fit has the batch axes of the offer, or none.
-
-    >>> fit = Fit(np.array([1.0, 2.0]), np.eye(2) / 4, np.asarray(3.0), None, np.zeros(2), 1, 1.0)
-    >>> effects = reward_effects(fit, Offer(features=np.eye(2), control=np.array([1.0, 0.0])))
-    >>> effects.estimate.tolist(), effects.low.round(3).tolist()
-    ([0.0, 1.0], [0.0, -1.121])
-    """
-    return _functionals(fit, offer.features - offer.control_features[..., None, :])
-
-
-def group_effects(fit: Fit, offers: Offer, members: Sequence[int]) -> Effects:
-    """Effect of each arm on the mean reward of some users: (..., K). `offers` has the users as last batch axis.
-
-    The functional of a group is the mean of its users' ones, so its interval is shorter than the mean of theirs.
-    """
-    w = offers.features - offers.control_features[..., None, :]  # (..., H, K, d)
-    H = w.shape[-3]
-    if not len(members) or min(members) < 0 or max(members) >= H:
-        raise InputError(f"a group must be some of the users 0 to {H - 1}, got {list(members)}")
-    return _functionals(fit, w[..., list(members), :, :].mean(-3))
-
-
-def best_probabilities(fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000) -> FloatArray:
-    """P(best): how often each arm is best under draws of theta from its normal posterior: (..., K).
-
-    A statement about belief (a flat prior, normal noise), not a guarantee. All users see the same draws.
-    """
-    if draws < 1:
-        raise ConfigError(f"draws must be at least 1, got {draws}")
-    scale = np.asarray(fit.noise_bound**2 * np.asarray(fit.inflation), np.float64)[..., None, None]
-    values, vectors = np.linalg.eigh(fit.metric * scale)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]  # of a covariance that may be singular
-    z = streams.generator(seed, "posterior").standard_normal((draws, fit.theta.shape[-1]))
-    x, K = offer.features, offer.features.shape[-2]
-    members = np.arange(math.prod(x.shape[:-2])).reshape(x.shape[:-2]) * K
-    wins = np.zeros(members.size * K)
-    at_once = max(1, NUMBERS_AT_ONCE // max(1, wins.size))
-    for at in range(0, draws, at_once):
-        some = z[at : at + at_once].reshape(-1, *(1,) * (x.ndim - 2), z.shape[-1])  # (n, ..., d)
-        value = _masked(np.matvec(x, fit.theta + np.matvec(root, some)), offer.available)  # (n, ..., K)
-        wins += np.bincount((value.argmax(-1) + members).ravel(), minlength=wins.size)
-    return wins.reshape(*x.shape[:-2], K) / draws
-
-
-def recommend(
-    fit: Fit, offer: Offer, *, seed: int, draws: int = 10_000, among: BoolArray | None = None
-) -> Recommendation:
-    """The arm of largest estimated reward for each user, with its lead over the next.
-
-    Both are chosen `among` these available arms, (..., K); None: all. The chance of being best is against all of them.
-    """
-    p = best_probabilities(fit, offer, seed=seed, draws=draws)
-    means = fit.mean(offer.features)  # (..., K)
-    possible: BoolArray = np.ones(means.shape, bool)
-    for some in (offer.available, among):
-        possible = possible if some is None else possible & some
-    arm: IntArray = np.asarray(_masked(means, possible).argmax(-1))
-    other = possible & (np.arange(means.shape[-1]) != arm[..., None])
-    gap = np.where(other, pick(means, arm)[..., None] - means, np.inf)
-    runner_up = np.where(other.any(-1), gap.argmin(-1), arm)
-    return Recommendation(arm, runner_up, gap.min(-1), np.asarray(pick(p, arm)))
-
-
-def _functionals(fit: Fit, w: FloatArray) -> Effects:
-    """<w, theta> with its interval: (..., n, d) -> (..., n)."""
-    estimate = np.matvec(w, fit.theta)
-    radius = np.asarray(fit.radius * np.sqrt(fit.inflation))[..., None]
-    half = radius * np.sqrt(quadratic_forms.leverages(w, fit.metric))
-    return Effects(estimate, estimate - half, estimate + half)
-
-
-def _masked(value: FloatArray, available: BoolArray | None) -> FloatArray:
-    return value if available is None else np.where(available, value, -np.inf)
 
 
 @kernel(

@@ -17,40 +17,17 @@ from pydantic_core import ErrorDetails
 from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.evaluation.stopping_rules import Rule
 from drimed.models.linear_regression import Learner
-from drimed.numerics import arrays as checks
+from drimed.numerics import arrays
 from drimed.policies.policy import Policy
-from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Floors
 from drimed.records import Fault, Path
+from drimed.trial import spec as trial_file
 from drimed.trial.look_history import groups_of, rule_scopes
 from drimed.trial.problem import Covariates, Problem, build_policy
-from drimed.trial.spec import (
-    ARM,
-    CODE,
-    COLUMN_PARTS,
-    LARGEST,
-    NOTE_COLUMNS,
-    OWN_COLUMNS,
-    PAPER,
-    SEASONLESS,
-    SHARES,
-    TOO_LARGE,
-    Arm,
-    ArmNoise,
-    Attribute,
-    Cohort,
-    ContextField,
-    Control,
-    Name,
-    StoppingRule,
-    TrialSpec,
-    User,
-    folded,
-    short,
-    tidy,
-)
+from drimed.trial.spec import LARGEST, Arm, Attribute, ContextField, Metric, TrialSpec, User, folded, short, tidy
 
+FEWEST_DOSES = 3  # a bend needs a third
 MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
 NAME_RULE = (
     "must be a name: 1 to 100 characters, no quotes, slashes, commas or semicolons, and in front no space and none of "
@@ -75,7 +52,7 @@ _SENTENCES = {  # of pydantic's findings
     "tuple_type": "must be a list of two numbers",
     "union_tag_not_found": "must be the name of an arm, or a table of arms and their shares",
 }
-_NAME: TypeAdapter[str] = TypeAdapter(Name)
+_NAME: TypeAdapter[str] = TypeAdapter(trial_file.Name)
 _PAPER_SETTINGS = {f.name for f in fields(Learner)} - {"delta"}  # mixed models find these out, but for the discount
 
 
@@ -93,7 +70,7 @@ def cross_faults(spec: TrialSpec) -> list[Fault]:
         faults += _default_faults(spec, cohort, spec.resolved(User(cohort=name)), ("cohorts", name))
     for name, user in spec.users.items():
         faults += user_faults(spec, user, ("users", name))
-    faults += [*_model_faults(spec), *_setting_faults(spec)]
+    faults += [*_dose_faults(spec), *_model_faults(spec), *_setting_faults(spec)]
     sound = not faults
     if sound:
         faults += _policy_faults(spec)
@@ -143,7 +120,7 @@ def pydantic_faults(error: ValidationError, kind: type[BaseModel] = TrialSpec) -
 
 def _sentence(detail: ErrorDetails, kind: type[BaseModel]) -> Fault:
     loc = detail["loc"][:-1] if detail["loc"][-1:] == ("[key]",) else detail["loc"]
-    path = tuple(tidy(p) if isinstance(p, str) else p for p in loc if p not in (ARM, SHARES))
+    path = tuple(tidy(p) if isinstance(p, str) else p for p in loc if p not in (trial_file.ARM, trial_file.SHARES))
     what, context = detail["type"], detail.get("ctx", {})
     if what == "extra_forbidden":
         return Fault(path, str(UnknownNameError("field", str(path[-1]), _fields_at(kind, path[:-1]))))
@@ -154,7 +131,7 @@ def _sentence(detail: ErrorDetails, kind: type[BaseModel]) -> Fault:
     elif what == "value_error":
         text = detail["msg"].removeprefix("Value error, ")
     elif what == "float_type" and isinstance(detail["input"], int) and not isinstance(detail["input"], bool):
-        text = TOO_LARGE
+        text = trial_file.TOO_LARGE
     else:
         text = _SENTENCES.get(what, detail["msg"][:1].lower() + detail["msg"][1:]).format(**context)
     return Fault(path, text if what == "missing" or ", got " in text else f"{text}, got {short(detail['input'])}")
@@ -168,7 +145,7 @@ def _fields_at(kind: Any, path: Path) -> Iterable[str]:
             kind = get_args(kind)[0]
         if get_origin(kind) is Annotated:
             kind = get_args(kind)[0]
-    return getattr(kind, "model_fields", ())
+    return [field.alias or name for name, field in getattr(kind, "model_fields", {}).items()]
 
 
 # Names
@@ -190,10 +167,10 @@ def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
         for name in definition.attributes or ():
             places.setdefault(("attributes", name), ("users", user, "attributes", name))
     columns: dict[str, str] = {}
-    own = (*OWN_COLUMNS, *NOTE_COLUMNS, *(() if spec.blinding is None else (CODE,)))
+    own = (*trial_file.OWN_COLUMNS, *trial_file.NOTE_COLUMNS, *(() if spec.blinding is None else (trial_file.CODE,)))
     for (part, name), at in places.items():
         key = folded(name)
-        if key in own or key.startswith(tuple(f"{p}." for p in COLUMN_PARTS)):
+        if key in own or key.startswith(tuple(f"{p}." for p in trial_file.COLUMN_PARTS)):
             yield Fault(at, f"{name!r} is what sheets call a column of their own: choose another name")
         elif key in columns:
             yield Fault(at, f"{name!r} and {columns[key]} would be one column of a sheet: choose another name")
@@ -270,25 +247,32 @@ def arm_faults(spec: TrialSpec, name: str, arm: Arm) -> Iterator[Fault]:
             yield Fault((*at, "map"), f"must have {len(first.map[0])} columns as {first_name!r}, got {len(arm.map[0])}")
 
 
-def control_plot_faults(
-    spec: TrialSpec, policy: AnyPolicy, control: Control | None, first: Control | None, at: Path
-) -> Iterator[Fault]:
-    """A control that differs from the first user's, where the noise of differences to it is learned."""
-    traits = policy.traits
-    if not _cancels(spec) or (traits.weighting, traits.feedback) != ("learned", "vector"):
-        return
-    if control is not None and first is not None and _support(control) != _support(first):
-        text = f"all users must have one control, {first!r}, got {control!r}: the noise of differences to it is learned"
-        yield Fault(at, f'{text}; give the noise, or [policy] feedback = "reward"')
+def _dose_faults(spec: TrialSpec) -> Iterator[Fault]:
+    for name, dose in spec.doses.items():
+        values = {(arm.attributes or {}).get(name) for arm in spec.arms.values()}
+        at: Path = ("doses", name)
+        if dose.step is not None:
+            yield Fault((*at, "step"), "makes arms, and there are others: leave them out, or from, to and step")
+        elif values == {None}:
+            yield Fault(at, f"no arm has it: give each arm attributes = {{ {name} = 60 }}, or give from, to and step")
+        elif len(values) < FEWEST_DOSES:
+            text = f"needs {FEWEST_DOSES} different doses, got {len(values)}"
+            yield Fault(at, f"{text}: leave it out, and the response is a straight line")
 
 
-def _default_faults(spec: TrialSpec, own: Cohort, resolved: Cohort, at: Path) -> Iterator[Fault]:
+def _default_faults(spec: TrialSpec, own: trial_file.Cohort, resolved: trial_file.Cohort, at: Path) -> Iterator[Fault]:
     """Faults of the preference, the control and the arms of a user or a cohort."""
     if own.preference is not None:
         yield from preference_faults(spec, own.preference, (*at, "preference"))
     yield from _control_faults(spec, own.control, (*at, "control"))
     for i, arm in enumerate(own.arms or ()):
         yield from _unknown("arm", arm, spec.arms, (*at, "arms", i))
+    for i, metric in enumerate(own.metrics or ()):
+        yield from _unknown("metric", metric, spec.metrics, (*at, "metrics", i))
+    if own.metrics is not None and (spec.kind == "paper" or spec.feedback == "difference"):
+        yield Fault(
+            (*at, "metrics"), "this trial learns from whole outcomes only: leave it out, so that all are measured"
+        )
     arms, has_own = resolved.arms, own.arms is not None or own.control is not None
     if has_own and arms is not None and spec.arms.keys() >= set(arms):
         for arm in [arm for arm in _support(resolved.control) if arm in spec.arms and arm not in arms][:1]:
@@ -296,36 +280,26 @@ def _default_faults(spec: TrialSpec, own: Cohort, resolved: Cohort, at: Path) ->
             yield Fault((*at, field), f"the control must be among the arms of the user or cohort; {arm!r} is not")
 
 
-def _control_faults(spec: TrialSpec, control: Control | None, at: Path) -> Iterator[Fault]:
+def _control_faults(spec: TrialSpec, control: trial_file.Control | None, at: Path) -> Iterator[Fault]:
     arms = _support(control)
     for arm in arms:
         yield from _unknown("arm", arm, spec.arms, at if isinstance(control, str) else (*at, arm))
-    if isinstance(control, dict) and abs(sum(control.values()) - 1) > checks.SUM_TOLERANCE:
+    if isinstance(control, dict) and abs(sum(control.values()) - 1) > arrays.SUM_TOLERANCE:
         yield Fault(at, f"shares must sum to 1, got {sum(control.values()):g}")
     if spec.feedback == "difference" and len(arms) > 1:
         yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
 
 
 def _trial_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Faults of the preference, the control, the tolerance and the guardrails of all users."""
+    """Faults of the preference, the control and the guardrails of all users."""
     if spec.preference is not None:
         yield from preference_faults(spec, spec.preference, ("preference",))
     yield from _control_faults(spec, spec.control, ("control",))
-    absolute = "with feedback 'difference' the control's level cancels: give `absolute`, not `relative`"
     for i, rail in enumerate(spec.guardrails):
         yield from _unknown("metric", rail.metric, spec.metrics, ("guardrails", i, "metric"))
-        if _cancels(spec) and not rail.absolute:
-            yield Fault(("guardrails", i), absolute)
-    if _cancels(spec) and not spec.tolerance.absolute and "tolerance" in spec.model_fields_set:
-        yield Fault(("tolerance",), absolute)
 
 
-def _cancels(spec: TrialSpec) -> bool:
-    """True if the control's level is lost: only differences are learned from."""
-    return spec.feedback == "difference" and spec.kind == "paper"
-
-
-def _support(control: Control | None) -> list[str]:
+def _support(control: trial_file.Control | None) -> list[str]:
     return [control] if isinstance(control, str) else [arm for arm, share in (control or {}).items() if share > 0]
 
 
@@ -334,7 +308,6 @@ def _support(control: Control | None) -> list[str]:
 
 def _noise_faults(spec: TrialSpec) -> Iterator[Fault]:
     noise = spec.noise
-    yield from _unknown("scale", noise.scale, ("constant", "norm", *spec.context), ("noise", "scale"))
     if noise.kind == "learned":
         for field in sorted(noise.model_fields_set - {"kind"}):
             yield Fault(("noise", field), 'belongs to noise that is known; set kind = "known", or leave it out')
@@ -345,7 +318,7 @@ def _noise_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield from _covariance_faults(spec, own, ("noise", "arms", name), required=True)
 
 
-def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: bool) -> Iterator[Fault]:
+def _covariance_faults(spec: TrialSpec, noise: trial_file.ArmNoise, at: Path, *, required: bool) -> Iterator[Fault]:
     if noise.sd is not None and noise.covariance is not None:
         yield Fault(at, "give sd or covariance, not both")
     elif noise.sd is not None and noise.sd.keys() != spec.metrics.keys():
@@ -358,7 +331,7 @@ def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: 
             yield Fault((*at, "covariance"), f"must have {M} rows of {M}, in the order of the metrics, got {got}")
             return
         try:
-            checks.noisy("covariance", checks.covariance("covariance", np.array([noise.covariance])))
+            arrays.covariance("covariance", np.array([noise.covariance]))
         except DrimedError as error:
             text = str(error).split(": arm")[0].removeprefix("covariance ")
             yield Fault((*at, "covariance"), f"is no covariance matrix: {text}")
@@ -366,19 +339,54 @@ def _covariance_faults(spec: TrialSpec, noise: ArmNoise, at: Path, *, required: 
         yield Fault(at, "noise that is known needs sd (one for each metric) or covariance")
 
 
+def _kind_faults(spec: TrialSpec, metric: Metric, at: Path) -> Iterator[Fault]:
+    """A metric that is not a plain number, and what does not fit it."""
+    kind, given = metric.kind, metric.model_fields_set
+    if kind == "number":
+        if metric.detection is not None and (spec.kind == "paper" or spec.feedback == "difference"):
+            text = "values below a limit of detection are left out, and this trial learns from whole outcomes only"
+            yield Fault((*at, "detection"), f'{text}: leave it out, or write [model] kind = "people" or "field"')
+        if metric.of is not None:
+            yield Fault((*at, "of"), 'only kind = "yes/no" (7 of 20) and kind = "count" (12 in 3.5) have it')
+        return
+    if spec.kind == "paper":
+        text = f"the paper's model has numbers only, got {kind!r}"
+        yield Fault((*at, "kind"), f'{text}; write [model] kind = "people" or "field"')
+    if spec.feedback == "difference":
+        yield Fault((*at, "kind"), f"{kind!r} cannot be a difference between two plots; leave out feedback")
+    if spec.confidence == "anytime":
+        yield Fault((*at, "kind"), f"{kind!r} needs a confidence of each decision, such as 0.99, and not 'anytime'")
+    if metric.detection is not None:
+        yield Fault((*at, "detection"), f"a metric that is {kind!r} has no limit of detection; leave it out")
+    if metric.spread is not None:
+        yield Fault((*at, "spread"), f"a metric that is {kind!r} scatters as its mean says; leave it out")
+    if kind == "score" and metric.range is None:
+        yield Fault((*at, "range"), "a score needs its lowest and its highest value, such as range = [0, 10]")
+    if kind == "score" and metric.of is not None:
+        yield Fault((*at, "of"), "a score is not counted out of anything; leave it out")
+    low, high = metric.ends or (0.0, LARGEST)
+    if metric.typical is not None and not low <= metric.typical <= high:
+        yield Fault((*at, "typical"), f"must lie between {low:g} and {high:g}, got {metric.typical:g}")
+    if kind == "yes/no" and "range" in given:
+        yield Fault((*at, "range"), "yes or no needs no range; leave it out")
+
+
 def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Fields that the other kind of model has; spreads; and covariates."""
+    """Fields that the other kind of model has; kinds and spreads of metrics; and covariates."""
     for name, metric in spec.metrics.items():
-        width = None if metric.range is None else metric.range[1] - metric.range[0]
-        if width is not None and metric.spread is not None and metric.spread > width:
-            text = f"two outcomes alike cannot differ by {metric.spread:g} where the whole range is {width:g} wide"
-            yield Fault(("metrics", name, "spread"), f"{text}; give the spread in the unit of the metric")
+        yield from _kind_faults(spec, metric, ("metrics", name))
+        low, high = metric.range or (0.0, 0.0)
+        if metric.range is not None and metric.spread is not None and 2 * metric.spread > high - low:
+            text = f"outcomes between {low:g} and {high:g} cannot have a spread of {metric.spread:g}"
+            fix = "it is at most half of that width; give it in the unit of the metric"
+            yield Fault(("metrics", name, "spread"), f"{text}: {fix}")
     if spec.kind == "paper":
         paths: list[Path] = [("model", name) for name in spec.model.model_dump(exclude={"kind"}, exclude_defaults=True)]
         paths += [("tolerance", "for")] if spec.tolerance.promise is not None else []
+        paths += [("feedback",)] if spec.feedback == "difference" else []
         paths += [("metrics", name, "spread") for name, metric in spec.metrics.items() if metric.spread is not None]
         paths += [("history",)] if spec.history is not None else []
-        paths += [("attributes", name) for name in spec.attributes]
+        paths += [(part, name) for part in ("attributes", "doses") for name in getattr(spec, part)]
         paths += [("users", name, "attributes") for name, user in spec.users.items() if user.attributes]
         paths += [("context", name, "levels") for name, field in spec.context.items() if field.levels is not None]
         affects = [(name, field.affects) for name, field in spec.context.items()]
@@ -388,13 +396,15 @@ def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
             yield Fault(path, "give it under [policy]" if path[-1] == "discount" else other)
         return
     if spec.noise.kind == "known":
-        yield Fault(("noise", "kind"), f"this model learns the noise; for noise that is known {PAPER}")
+        yield Fault(("noise", "kind"), f"this model learns the noise; for noise that is known {trial_file.PAPER}")
     for name, arm in spec.arms.items():
         if arm.map is not None:
-            yield Fault(("arms", name, "map"), f"this model has no maps: describe the arms by attributes, or {PAPER}")
+            yield Fault(
+                ("arms", name, "map"), f"this model has no maps: describe the arms by attributes, or {trial_file.PAPER}"
+            )
     for setting in spec.policy.settings.keys() & _PAPER_SETTINGS:
         own = "belongs to the model: give it under [model]"
-        other = f"this model finds it out by itself: leave it out, or {PAPER}"
+        other = f"this model finds it out by itself: leave it out, or {trial_file.PAPER}"
         yield Fault(("policy", setting), own if setting == "discount" else other)
     if spec.model.balanced and spec.has_exact_rule:
         text = "an exact stopping rule needs decisions that are drawn one by one"
@@ -470,14 +480,9 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield Fault(("arms",), f"{text}: have fewer of them, fewer attributes or narrower maps")
         return
     try:
-        policy = build_policy(problem)
+        build_policy(problem)
     except DrimedError as error:
         yield _setting_fault(spec, error)
-        return
-    controls = {name: spec.resolved(user).control for name, user in spec.users.items()}
-    first = next((control for control in controls.values() if control is not None), None)
-    for name, control in controls.items():
-        yield from control_plot_faults(spec, policy, control, first, ("users", name, "control"))
 
 
 # Stopping rules
@@ -497,7 +502,9 @@ def stopping_faults(spec: TrialSpec, users: Mapping[str, User], *, sound: bool =
             yield Fault(("stopping", "rules", name), "there is no arm but the control to ask about")
 
 
-def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule, at: Path) -> Iterator[Fault]:
+def _rule_faults(
+    spec: TrialSpec, users: Mapping[str, User], rule: trial_file.StoppingRule, at: Path
+) -> Iterator[Fault]:
     groups = groups_of(spec, users)
     for field, known in (("arm", spec.arms), ("metric", spec.metrics), ("user", users), ("group", groups)):
         if (name := getattr(rule, field)) is not None:
@@ -524,11 +531,14 @@ def _rule_faults(spec: TrialSpec, users: Mapping[str, User], rule: StoppingRule,
         if spec.kind == "paper":
             yield Fault(at, 'the paper\'s model has no such ranges: write kind = "field", or evidence = "propensities"')
         if rule.then != "advise" and spec.confounds_seasons_with_arms:
-            yield Fault(at, f'{SEASONLESS}; or write then = "advise", or [stopping] seasons = 1 if there is one season')
+            yield Fault(
+                at,
+                f'{trial_file.SEASONLESS}; or write then = "advise", or [stopping] seasons = 1 if there is one season',
+            )
     elif isinstance(policy, Policy) and policy.rule.randomisation == "sampled":
         text = f"the policy {spec.policy.name!r} only samples, and its propensities are not known"
         yield Fault(at, f'{text}: take another, such as dri_med, or evidence = "model"')
     for metric in (spec.metrics if rule.metric is None else [rule.metric]) if rule.evidence == "exact" else ():
-        if metric in spec.metrics and spec.metrics[metric].range is None:
+        if metric in spec.metrics and spec.metrics[metric].ends is None:
             text = f"exact ranges need the range of {metric!r}, outside of which no outcome can be"
             yield Fault(at, f'{text}; give it one, or evidence = "propensities"')

@@ -1,12 +1,12 @@
-"""Propensities, noise and a constant theta: false alarms at most at the stated rate, and true ones in time."""
+"""Propensities and a constant theta: false alarms at most at the stated rate, and true ones in time."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from drimed.evaluation.effects import calibration_p_value
-from drimed.evaluation.model_checks import mean_drift, residual_check
+from drimed.evaluation.mean_drift import mean_drift
+from drimed.evaluation.propensity_effects import calibration_p_value
 from drimed.numerics.arrays import FloatArray
 from tests.evaluation.logs import drawn
 
@@ -35,36 +35,6 @@ def test_betting_is_not_fooled_by_rare_arms_and_many_looks_but_finds_what_is_wro
         assert alarms([0.97, 0.015, 0.015], [0.97, 0.015, 0.015], n, 200) <= 0.03
     assert alarms([0.5, 0.5], [0.5, 0.5], 600, 100) <= 0.04
     assert alarms([0.5, 0.5], [0.6, 0.4], 1000, 30) > 0.85
-
-
-N, ARMS, M = 400, 3, 2
-ARM = np.arange(N) % ARMS
-
-
-def normal(seed: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    return np.random.default_rng(seed).standard_normal((N, M))
-
-
-def test_a_right_noise_model_is_rarely_doubted() -> None:
-    doubts = [residual_check(normal(i), ARM, ARMS).wrong.any() for i in range(200)]
-    assert np.mean(doubts) < 0.12  # the tests are asymptotic, with 133 residuals for each arm
-
-
-def test_the_arm_and_metric_whose_noise_is_wrong_is_named_and_heavy_tails_are_not_wrong() -> None:
-    e = normal(0)
-    e[ARM == 1, 0] *= 1.6
-    found = residual_check(e, ARM, ARMS)
-    assert found.wrong.tolist() == [[False, False], [True, False], [False, False]]
-    assert found.variance[1, 0] == pytest.approx(1.6**2, rel=0.3)
-    heavy = np.random.default_rng(1).standard_t(5, (6000, 1)) * np.sqrt(3 / 5)  # of unit variance
-    assert not residual_check(heavy, np.zeros(6000, int), 1).wrong.any()
-
-
-def test_of_few_residuals_nothing_is_said() -> None:
-    found = residual_check(normal(2)[:30], np.r_[np.zeros(25, int), np.ones(5, int)], 3)
-    assert np.isfinite(found.variance[0]).all()
-    assert np.isnan(found.variance[1:]).all()
-    assert not found.wrong[1:].any()
 
 
 RUNS, L, H, D, K = 300, 60, 8, 3, 4
