@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from drimed.competitors.safe_lucb import SafeLUCB
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import BoolArray, FloatArray
-from drimed.policies.guards.base import CONTROL_ONLY, RESTRICTED, AskRule
+from drimed.policies.guards.base import CONTROL_FIRST, CONTROL_ONLY, REASONS, RESTRICTED, AskRule
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
@@ -64,6 +65,32 @@ def test_the_control_is_allowed_although_it_is_not_certified() -> None:
     assert not GUARD.safe(fit, mixed).any()
     guarded = GUARD.apply(None, fit, mixed, oful(fit, mixed))
     assert guarded.probabilities.tolist() == [0.0, 0.5, 0.5]
+
+
+def test_the_first_rounds_are_the_control() -> None:
+    guard = SafeLUCB(tolerance=TENTH, control_rounds=4)
+    guarded = guard.apply(None, narrow(round=4), r1_offer(), oful(narrow(), r1_offer()))
+    assert guarded.probabilities.tolist() == E3.tolist()
+    assert int(guarded.reason) == CONTROL_FIRST
+    assert "first rounds" in REASONS[CONTROL_FIRST]
+    later = guard.apply(None, narrow(round=5), r1_offer(), oful(narrow(), r1_offer()))
+    assert later.probabilities.tolist() == E1.tolist()
+
+
+@pytest.mark.parametrize(
+    ("guard", "rounds"),
+    [
+        (SafeLUCB(), 0),
+        (SafeLUCB(horizon=1000), 100),
+        (SafeLUCB(horizon=10_000), 464),
+        (SafeLUCB(horizon=1000, control_rounds=7), 7),
+        (SafeLUCB(horizon=1000, control_rounds=0), 0),
+    ],
+)
+def test_a_horizon_sets_the_number_of_first_rounds(guard: SafeLUCB, rounds: int) -> None:
+    for round, first in ((max(rounds, 1), rounds > 0), (rounds + 1, False)):
+        played = guard.apply(None, narrow(round=round), r1_offer(), oful(narrow(), r1_offer()))
+        assert (int(played.reason) == CONTROL_FIRST) is first
 
 
 def test_every_arm_played_keeps_the_promise() -> None:

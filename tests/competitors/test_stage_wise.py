@@ -65,11 +65,13 @@ def test_no_coefficients_within_the_bound_break_the_conservative_promise() -> No
 
 
 def test_the_control_is_left_when_v_is_large_in_every_direction() -> None:
-    """2 L radius sqrt(1/2) <= .1 (.38 - radius .663325), and no sooner: a radius of .025672."""
+    """2 L radius sqrt(1/2) <= gap + .1 (.38 - radius .663325), and no sooner: at gap 0 a radius of .025672."""
     for radius, left in ((0.0256, True), (0.0258, False)):
         played = guarded(GUARD, narrow(radius))
         assert (int(played.reason) != EXPLORED) is left
         assert (played.probabilities.tolist() == E1.tolist()) is left
+    assert int(guarded(replace(GUARD, gap=0.26), narrow()).reason) != EXPLORED
+    assert int(guarded(replace(GUARD, gap=0.25), narrow()).reason) == EXPLORED
 
 
 def test_or_as_soon_as_another_arm_is_certified() -> None:

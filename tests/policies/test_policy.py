@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from drimed import streams
-from drimed.errors import InputError, ShapeError
+from drimed.competitors.solid import SOLID
+from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Floor, Offer, Outcome, Shape, Unit, make_offer
@@ -262,6 +263,8 @@ def test_effects_are_the_belief_s_differences_from_the_control_with_their_deviat
 
 
 def test_what_it_cannot_do_is_refused() -> None:
+    with pytest.raises(ConfigError, match="keeps sums on features"):
+        Policy(learner=Field(), rule=SOLID(), guard=Off())
     policy = Policy(learner=Field(covariates=1), rule=MED(), guard=Off())
     with pytest.raises(InputError, match="give the offer a unit"):
         policy.observe(policy.init(SHAPE), one(0), np.array([0]), Outcome(reward=np.array([1.0])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,29 @@ def test_the_text_form_tells_names_from_settings(module: str) -> None:
 def test_a_rule_from_outside_runs_in_a_simulation(module: str) -> None:
     result = simulate(make(f"{module}:Epsilon", guard="expected"), world(seeds=range(3), episodes=5))
     assert np.isfinite(result.total("regret")).all()
+
+
+@pytest.fixture
+def installed(module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package that offers policies."""
+    points = [
+        metadata.EntryPoint("their_epsilon", f"{module}:Epsilon", registry.GROUP),
+        metadata.EntryPoint("their_function", f"{module}:unregistered", registry.GROUP),
+    ]
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: [p for p in points if p.group == group])
+    monkeypatch.setenv(registry.MODULES, "another_module")
+    registry.offered.cache_clear()
+    yield
+    registry.offered.cache_clear()
+
+
+@pytest.mark.usefixtures("installed")
+def test_policies_of_installed_packages_have_short_names() -> None:
+    assert made("their_epsilon", epsilon=0.1).rule.epsilon == 0.1  # type: ignore[attr-defined]
+    assert isinstance(made("their_function").rule, OFUL)
+    assert find("their_epsilon").about == "The best arm, or any with probability epsilon."
+    with pytest.raises(UnknownNameError, match="did you mean 'their_epsilon'"):
+        make("their_epsilom")
 
 
 def test_a_name_of_drimed_cannot_be_taken() -> None:

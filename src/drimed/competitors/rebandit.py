@@ -39,7 +39,8 @@ from drimed.policies.rules.thompson import quasi_random_points
 class SmoothAllocation:
     """p_a = E rho(max D) 1{D_a is the largest} for arms other than the control, which has the rest.
 
-    An advantage that is known to be 0, with two arms: p = .2 + .6 / (1 + 5) = .3.
+    A penalty is taken from an arm's advantage, in deviations of it. An advantage that is known to be 0, with two arms:
+    p = .2 + .6 / (1 + 5) = .3.
     """
 
     lowest: float = 0.2  # L_min
@@ -71,6 +72,8 @@ class SmoothAllocation:
             values, vectors = eigen(np.matmul(np.matmul(w, fit.V_inv), np.swapaxes(w, -1, -2)), "the arms' advantages")
             root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
             draws = np.matmul(quasi_random_points(self.points, shape[-1])[0], np.swapaxes(root, -1, -2))  # (..., s, K)
+        if ask.penalty is not None:
+            mean = mean - ask.penalty * deviation
         draws = np.where((allowed & ~at_home)[..., None, :], draws + mean[..., None, :], -np.inf)
         best = draws.argmax(-1)
         sigma = 1.0 if offer.sigma is None else pick(np.broadcast_to(offer.sigma, shape), home)[..., None]

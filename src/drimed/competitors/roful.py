@@ -58,7 +58,7 @@ class ROFUL:
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x0 = offer.control_features
         w = offer.features - x0[..., None, :]
-        value = fit.mean(w) + widths(fit, w, self.width_squared)
+        value = ask.penalised(fit.mean(w) + widths(fit, w, self.width_squared))
         arm = best(value, ask.mask)
         share = np.where(pick(value, arm) > 0, self.share(fit, pick_shared(w, arm, 2), x0), 0.0)
         allowed = offer.control if ask.mask is None else np.where(ask.mask, offer.control, 0.0)

@@ -49,6 +49,7 @@ class StageWise:
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(relative=0.1, absolute=0.05))
     confidence: float | str = "anytime"  # a level per decision, or "anytime", as in the paper
     norm_bound: float = 1.0  # S
+    gap: float = 0.0  # kappa_l, by which the best arm is known to be better than the control
     leave: str = "spread"  # the control, when V is large in every direction; "certified": when another arm is certified
 
     protects: ClassVar[Protects] = "expected reward"
@@ -56,7 +57,7 @@ class StageWise:
 
     def __post_init__(self) -> None:
         words = ANYTIME | {"leave": ("spread", "certified")}
-        check_settings(self, words, level=("confidence",), positive=("norm_bound",))
+        check_settings(self, words, level=("confidence",), positive=("norm_bound",), not_negative=("gap",))
 
     def apply(self, state: None, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
         del state
@@ -81,7 +82,7 @@ class StageWise:
             return np.asarray((ok & (offer.control < 1)).any(-1))
         lowest, _ = self._control_mean(fit, offer)
         widest = eigen(fit.metric, "the estimates")[0][..., -1]  # 1 / lambda_min(V)
-        margin = self.tolerance.relative * lowest + self.tolerance.absolute
+        margin = self.gap + self.tolerance.relative * lowest + self.tolerance.absolute
         return np.asarray(2 * radius(fit, self.confidence) * _longest(offer) * np.sqrt(widest) <= margin)
 
     def _control_mean(self, fit: Fit, offer: Offer) -> tuple[FloatArray, FloatArray]:

@@ -124,6 +124,16 @@ def oful_radius(logdet: Any, *, noise: float, norm: float, regularisation: float
     return noise * np.sqrt(logdet + 2 * np.log(1 / delta)) + np.sqrt(regularisation) * norm
 
 
+def lin_imed_radius(round: Any, d: int, *, noise: float) -> FloatArray:
+    """The radius of the LinIMED comparison of Balagopalan and Jun (2024): a heuristic without a guarantee."""
+    return np.asarray(noise * np.sqrt(3 * d * np.log(1 + round)) + np.sqrt(2))
+
+
+def thompson_radius(round: Any, d: int, *, noise: float, delta: float) -> FloatArray:
+    """The inflation of Agrawal and Goyal (2013): sqrt(9 d log(t / delta)) times the noise."""
+    return np.asarray(noise * np.sqrt(9 * d * np.log(np.maximum(round, 1) / delta)))
+
+
 def _gram(Z: FloatArray) -> FloatArray:
     return np.matmul(np.swapaxes(Z, -1, -2), Z)
 

@@ -13,9 +13,9 @@ belongs to their outcomes, which may come late and in any order, and be taken ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast, final
+from typing import Any, final
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class State:
     evidence: Any  # the learner's
     pulls: FloatArray  # (..., K)
     guard: Any  # the guard's own memory, or None
+    rule: Any  # the rule's own memory, or None
     round: int  # number of the next decision, from 1
 
 
@@ -57,6 +58,11 @@ class Policy(AnyPolicy):
             raise ConfigError(
                 "confidence 'anytime' needs discount 1: with forgetting the radius holds in each episode, not in all "
                 "at once; give a level such as 0.99 instead"
+            )
+        if hasattr(self.rule, "init") and not self.learner.keeps_features:
+            raise ConfigError(
+                f"the rule {type(self.rule).__name__} keeps sums on features, which a learner of the field does not "
+                "have; use another rule, or the paper's learner"
             )
 
     @cached_property
@@ -79,13 +85,14 @@ class Policy(AnyPolicy):
 
     def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> State:
         """The state before any data, for a batch of independent runs, after so many episodes."""
-        guard = self.guard.init(shape, batch) if hasattr(self.guard, "init") else None
-        return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, 1)
+        parts: tuple[Any, Any] = self.guard, self.rule
+        guard, rule = (part.init(shape, batch) if hasattr(part, "init") else None for part in parts)
+        return State(self.learner.start(shape, batch, episodes), np.zeros((*batch, shape.K)), guard, rule, 1)
 
     def begin_episode(self, state: State, offer: Offer) -> State:
         """Let the evidence age; these policies need nothing from the offers."""
         del offer
-        return State(self.learner.age(state.evidence), state.pulls, state.guard, state.round)
+        return replace(state, evidence=self.learner.age(state.evidence))
 
     def decide(self, state: State, offer: Offer, draws: FloatArray) -> Draw:
         """Choose an arm for each user of the offer from one state: draws are uniforms (..., n, draws_needed).
@@ -106,8 +113,8 @@ class Policy(AnyPolicy):
             least = one_of_the_plots(seen.offer, unit.user)
             u = evenly(draws, site, unit.user, unit.block, least > 0)
 
-        def ask(mask: BoolArray | None) -> FloatArray:
-            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, draws))
+        def ask(mask: BoolArray | None, penalty: FloatArray | None = None, /) -> FloatArray:
+            wish = self.rule.propose(seen.fit, seen.compared, Ask(mask, draws, penalty, state.rule))
             return raised(wish, seen.offer, mask, least)
 
         guarded = self.guard.apply(state.guard, seen.fit, seen.offer, ask)
@@ -120,12 +127,14 @@ class Policy(AnyPolicy):
 
     def commit(self, state: State, offer: Offer, draw: Draw) -> State:
         """Remember that the decisions were given out."""
-        guard, remembering = state.guard, cast(Any, self.guard)
-        if guard is not None:
+        guard, memory = state.guard, state.rule
+        if guard is not None or memory is not None:
             seen = draw.seen or self.see(state, offer)
-            guard = remembering.commit(guard, seen.fit, seen.offer, draw)
+            parts: tuple[Any, Any] = self.guard, self.rule
+            guard = guard and parts[0].commit(guard, seen.fit, seen.offer, draw)
+            memory = memory and parts[1].commit(memory, seen.fit, seen.offer, draw.action)
         pulls = state.pulls + (draw.action[..., None] == np.arange(state.pulls.shape[-1])).sum(-2)
-        return State(state.evidence, pulls, guard, state.round + draw.action.shape[-1])
+        return State(state.evidence, pulls, guard, memory, state.round + draw.action.shape[-1])
 
     def usable(self, observed: BoolArray, preference: FloatArray) -> BoolArray:
         return self.learner.usable(observed, preference)
@@ -133,28 +142,24 @@ class Policy(AnyPolicy):
     def observe(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
         """Learn from the outcomes of decisions of the present episode, or of the one `late` episodes ago."""
         outcome.check(offer)
-        evidence = self.learner.add(state.evidence, offer, action, outcome, late)
-        return State(evidence, state.pulls, state.guard, state.round)
+        return replace(state, evidence=self.learner.add(state.evidence, offer, action, outcome, late))
 
     def forget(self, state: State, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> State:
         """Take back what `observe` learned from outcomes."""
         outcome.check(offer)
-        evidence = self.learner.remove(state.evidence, offer, action, outcome, late)
-        return State(evidence, state.pulls, state.guard, state.round)
+        return replace(state, evidence=self.learner.remove(state.evidence, offer, action, outcome, late))
 
     def settle(self, state: State) -> State:
         """The state to decide on: before each decision, whatever the learner had put off is done."""
         evidence = self.learner.ready(state.evidence)
-        if evidence is state.evidence:
-            return state
-        return State(evidence, state.pulls, state.guard, state.round)
+        return state if evidence is state.evidence else replace(state, evidence=evidence)
 
     def lost_digits(self, before: State, after: State) -> bool:
         return self.learner.lost_digits(before.evidence, after.evidence)
 
     def with_evidence(self, state: State, evidence: State) -> State:
         """The belief that `evidence` gives."""
-        return State(evidence.evidence, state.pulls, state.guard, state.round)
+        return replace(state, evidence=evidence.evidence)
 
     def see(self, state: State, offer: Offer) -> Seen:
         """The offer as rule and guard see it."""

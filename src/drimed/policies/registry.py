@@ -1,9 +1,9 @@
 """Policies by name and from text: one line each in registry.toml, and those from outside the package.
 
-A policy, rule or guard from outside is `module:name`. A program that takes policies from others, such as a service,
-names the modules that may be loaded in DRIMED_MODULES: importing a module runs it. Where the variable is not set any
-module may be loaded. The package's own rules and guards are found in the same way, by their place in the table, and
-imported when a policy is made of them.
+A policy, rule or guard from outside is `module:name`, or an entry point `drimed.policies` of an installed package. A
+program that takes policies from others, such as a service, names the modules that may be loaded in DRIMED_MODULES:
+importing a module runs it. Where the variable is not set any module may be loaded. The package's own rules and guards
+are found in the same way, by their place in the table, and imported when a policy is made of them.
 
 On a command line a policy is a name, and settings joined by plus signs, which begin after the first colon that a
 `name=` follows:
@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from drimed.policies.policy import Policy
     from drimed.policies.protocol import AnyPolicy
 
-MODULES = "DRIMED_MODULES"
+MODULES, GROUP = "DRIMED_MODULES", "drimed.policies"
 # Settings about a user's own metrics, units and arms, which the small problem that policies are tried on lacks.
 OF_THE_PROBLEM = ("guardrails", "covariates", "categories", "attributes", "doses", "ranges", "spreads")
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -112,7 +113,7 @@ def parse_list(text: str) -> list[PolicySpec]:
 def make(name: str, **settings: Any) -> AnyPolicy:
     """The policy of that name, with any of its settings changed.
 
-    A name of the registry, or `module:name`: a policy, or a rule, which gets the learner of
+    A name of the registry, of an installed package, or `module:name`: a policy, or a rule, which gets the learner of
     dri_med and no guard. The settings `learner`, `rule` and `guard` take a name, `module:name`, a class or an instance.
 
     >>> make("lin_med").rule.empirical
@@ -137,9 +138,11 @@ def find(name: str) -> Entry:
         raise ConfigError(f"a policy is found by its name, such as 'dri_med', got {name!r}")
     if name in REGISTRY:
         return REGISTRY[name]
+    if name in offered():
+        return _outside(name, load(offered()[name], trusted=True), trusted=True)
     if is_place(name):
         return _outside(name, load(name))
-    raise UnknownNameError("policy", name, REGISTRY)
+    raise UnknownNameError("policy", name, [*REGISTRY, *offered()])
 
 
 def register(name: str, *, about: str = "", reference: str = "", uses: str = "") -> Callable[[T], T]:
@@ -224,8 +227,8 @@ def is_place(name: str) -> bool:
     return bool(separator) and all(part.isidentifier() for part in [*module.split("."), *inside.split(".")])
 
 
-def load(place: str) -> Any:
-    """The object at `module:name`.
+def load(place: str, *, trusted: bool = False) -> Any:
+    """The object at `module:name`; `trusted` where an installed package names it.
 
     >>> load("math:pi")
     3.141592653589793
@@ -233,7 +236,7 @@ def load(place: str) -> Any:
     if not is_place(place):
         raise ConfigError(f"expected module:name, such as my_rules:Epsilon, got {place!r}")
     name, _, inside = place.partition(":")
-    allowed = os.environ.get(MODULES)
+    allowed = None if trusted else os.environ.get(MODULES)
     if not (allowed is None or name.startswith("drimed.") or name in allowed.replace(",", " ").split()):
         raise MissingModuleError(f"{place}: module {name!r} may not be loaded here; {MODULES} names those that may")
     try:
@@ -251,6 +254,14 @@ def load(place: str) -> Any:
             raise UnknownNameError(f"name in {name}", inside, [n for n in dir(found) if not n.startswith("_")])
         found = getattr(found, step)
     return found
+
+
+@cache
+def offered() -> dict[str, str]:
+    """The policies of installed packages: name -> module:name."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def look_here() -> None:

@@ -12,9 +12,9 @@ from drimed.models.offer import Fit, Shape
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards import margin
 from drimed.policies.guards.base import CONTROL_ONLY, MIXED, RESTRICTED, UNCHANGED, AskRule, Draw, Guardrail, explained
-from drimed.policies.guards.budget import Budget
 from drimed.policies.guards.certified import Certain, Expected
 from drimed.policies.guards.margin import Tolerance
+from drimed.policies.guards.penalty import Budget
 from drimed.policies.registry import make
 from drimed.simulation.instances import draw_instance, quantile_control
 from drimed.simulation.runner import simulate

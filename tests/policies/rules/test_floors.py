@@ -15,7 +15,7 @@ from drimed.policies.rules.base import Floors, raised
 from tests.examples import unbatched
 
 K, H = 4, 3
-GUARDS = ("off", "expected", "certain", "budget")
+GUARDS = ("off", "expected", "certain", "budget", "penalty")
 
 
 def offers(floor: Floor | None) -> Offer:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import InputError, NumericalError
+from drimed.numerics import ridge
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.simple import OFUL, Control, Greedy, LinTS, Uniform
@@ -17,8 +18,8 @@ from tests.worlds import played, world
 MIXED = np.array([0.5, 0.3, 0.2])
 
 
-def test_it_plays_the_control_whatever_the_data() -> None:
-    p = Control().propose(r1_fit(), r1_offer(control=MIXED), Ask())
+def test_it_plays_the_control_whatever_the_data_and_the_penalty() -> None:
+    p = Control().propose(r1_fit(), r1_offer(control=MIXED), Ask(penalty=np.array([9.0, 0.0, 0.0])))
     assert p.tolist() == MIXED.tolist()
 
 
@@ -99,6 +100,14 @@ def test_the_middle_draw_plays_the_estimate_and_the_edges_are_finite() -> None:
     for edge in (0.0, 1 - 2.0**-53):
         p = LinTS().propose(fit, offer, Ask(draws=np.full(3, edge)))
         assert sorted(p.tolist()) == [0.0, 0.0, 1.0]
+
+
+def test_the_inflation_can_be_that_of_2013() -> None:
+    fit = replace(r1_fit(round=10, batch=(50,)), noise_bound=2.0)
+    v = float(ridge.thompson_radius(10, 2, noise=2.0, delta=0.1))
+    ask = Ask(draws=np.random.default_rng(3).random((50, 3)))
+    one, other = (rule.propose(fit, r1_offer(), ask) for rule in (LinTS(v="2013", delta=0.1), LinTS(v=v)))
+    assert np.array_equal(one, other)
 
 
 def test_a_covariance_that_cannot_be_factored_is_refused_in_words() -> None:

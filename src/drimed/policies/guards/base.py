@@ -33,8 +33,9 @@ REASONS = (
     "the guard gave the control; past decisions have not surely earned enough for the policy's proposal",
     "the control, because the model could not be computed",
     "the guard gave the control, with a small chance of every arm, to learn enough to leave it",
+    "the control, as always in the first rounds, to learn about it",
 )
-UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, FAILED, EXPLORED = range(len(REASONS))
+UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, FAILED, EXPLORED, CONTROL_FIRST = range(len(REASONS))
 NOTHING_KEPT = (
     "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
     "control"
@@ -100,8 +101,8 @@ class Draw:
 # expected rewards so far; nothing, but shortfalls are discouraged; nothing at all.
 Protects = Literal["every arm", "expected reward", "sum", "discourages", "nothing"]
 
-# Asks the rule: allowed arms in, probabilities out.
-AskRule = Callable[[BoolArray | None], FloatArray]
+# Asks the rule: allowed arms in, and a penalty on them where a guard has one; probabilities out.
+AskRule = Callable[..., FloatArray]
 
 
 class Guard(Protocol):

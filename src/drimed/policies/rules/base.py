@@ -30,15 +30,24 @@ PLOT = {"always": 0.0, "open": OPEN, "never": NEVER}
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to a rule: the allowed arms, and draws."""
+    """A question to a rule: the allowed arms, draws, and a penalty on arms."""
 
     mask: BoolArray | None = None  # (..., K), True where the rule may put mass
     draws: FloatArray | None = None  # (..., D), uniforms; the first is kept for choosing the arm
-    penalty: FloatArray | None = None  # (..., K), >= 0, of the published algorithms: on log weights, or on an index
+    penalty: FloatArray | None = None  # (..., K), >= 0, in the unit of the rule's own log weight or index
+    memory: Any = None  # of a rule that has one
+
+    def penalised(self, value: FloatArray) -> FloatArray:
+        """What the rule would maximise, less the penalty: (..., K)."""
+        return value if self.penalty is None else value - self.penalty
 
 
 class Rule(Protocol):
-    """A rule's `propose` returns probabilities (..., K) that vanish outside `ask.mask`; it keeps no memory."""
+    """A rule's `propose` returns probabilities (..., K) that vanish outside `ask.mask`.
+
+    A rule with a memory of its own has `init(shape, batch)`, and `commit(memory, fit, offer, action)`, which moves the
+    memory when decisions are given out.
+    """
 
     # closed form: the probabilities are exact propensities. one arm: they are 0 or 1. sampled: the rule drew its
     # own randomness, from d more uniforms: the probabilities show only that draw, and the propensity is unknown.
@@ -64,7 +73,8 @@ def widths(fit: Fit, x: FloatArray, squared: float | None) -> FloatArray:
 
 
 def play_largest(value: FloatArray, ask: Ask, ties: str = "first") -> FloatArray:
-    """All mass on the allowed arm of largest value: (..., K)."""
+    """All mass on the allowed arm of largest value after its penalty: (..., K)."""
+    value = ask.penalised(value)
     if ties == "shared":
         return shared(tied(value, ask.mask))
     return probability.one_hot(probability.best(value, ask.mask), value.shape[-1])

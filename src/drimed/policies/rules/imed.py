@@ -7,8 +7,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
-from drimed.numerics import probability
+from drimed.numerics import probability, ridge
 from drimed.numerics.arrays import FloatArray, check_settings, pick
 from drimed.numerics.quadratic_forms import NEVER_ZERO
 from drimed.policies.rules.base import TIES, Ask, Randomisation, behind_leaders, noise_levels, play_largest, shared
@@ -54,35 +55,45 @@ class IMED:
 @final
 @dataclass(frozen=True, kw_only=True)
 class LinIMED:
-    """Bian and Tan (2024), version 3: gaps of upper confidence bounds.
+    """Bian and Tan (2024), versions 1, 2 and 3.
 
-    I_a = gap_a^2 / w_a - log w_a with w_a = beta lev(x_a); the leader's index is capped.
+    I_a = gap_a^2 / w_a - log w_a with w_a = beta lev(x_a); the leader's index is capped in versions 2 and 3.
 
-    V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): I = (-1.816328, -2.231058, -2.104114).
+    V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8): version 1 has I = (-1.826482, -2.214776, -2.102358).
     """
 
-    cap: float = 30.0  # C
+    version: int = 3  # 1, 2: gaps of means; 3: gaps of upper confidence bounds
+    cap: float = 30.0  # C of version 3
+    horizon: int | None = None  # T of version 2: the number of decisions, L times H
+    radius: str = "learner"  # or that of the authors' "experiments": R sqrt(3 d log(1 + t)) + sqrt(2)
 
     randomisation: ClassVar[Randomisation] = "one arm"
 
     def __post_init__(self) -> None:
-        check_settings(self, count=("cap",))
+        words = {"version": (1, 2, 3), "radius": ("learner", "experiments")}
+        check_settings(self, words, count=("horizon", "cap"))
+        if self.version == 2 and self.horizon is None:
+            raise ConfigError("version 2 needs a horizon (number of decisions), got None")
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         return play_largest(-self.index(fit, offer, ask), ask)
 
     def index(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         """I_a for every arm: (..., K)."""
-        x = offer.features
-        w = np.maximum(fit.radius[..., None] ** 2 * fit.leverage(x), NEVER_ZERO)
-        value = fit.mean(x) + np.sqrt(w)
+        x, value, radius = offer.features, fit.mean(offer.features), fit.radius[..., None]
+        if self.radius == "experiments":
+            radius = ridge.lin_imed_radius(fit.round, x.shape[-1], noise=fit.noise_bound)
+        w = np.maximum(radius**2 * fit.leverage(x), NEVER_ZERO)
+        value = value + np.sqrt(w) if self.version == 3 else value
         leader = probability.best(value, ask.mask)
         gap = pick(value, leader)[..., None] - value
         w = np.maximum(w, NEVER_ZERO_SHARE * gap**2)  # an arm of no width and any gap: a large index, not an overflow
         explored = -np.log(w)
+        if self.version == 1:
+            return gap**2 / w + explored
         widest = (gap if ask.mask is None else np.where(ask.mask, gap, 0.0)).max(-1)
         # One arm, or all alike: no gap, and nothing to cap.
-        most = np.log(self.cap / np.maximum(widest**2, NEVER_ZERO))[..., None]
+        most = np.log(self.horizon or self.cap / np.maximum(widest**2, NEVER_ZERO))[..., None]
         is_leader = leader[..., None] == np.arange(x.shape[-2])
         return np.where(is_leader, np.minimum(most, explored), gap**2 / w + explored)
 
@@ -117,8 +128,7 @@ class DriIMEDIndex:
             variance = (offer.sigma**2).min(-1, keepdims=True)
         index = np.where(rise >= 0, fit.pulls * rise**2 / (2 * variance), np.inf)
         index = np.where(leader[..., None] == np.arange(x.shape[-2]), 0.0, index)
-        if ask.penalty is not None:
-            index = index + ask.penalty
+        index = -ask.penalised(-index)
         if ask.mask is not None:
             index = np.where(ask.mask, index, np.inf)
         return shared(index == index.min(-1, keepdims=True))

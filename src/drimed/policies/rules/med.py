@@ -68,8 +68,7 @@ class MED:
         """The distribution with this leader, before saturation: (..., K)."""
         temperature = fit.radius[..., None] ** 2 if isinstance(self.temperature, str) else self.temperature
         log_f = -(gap**2) / (temperature * distance)  # f_h, Eq. (7)
-        if ask.penalty is not None:
-            log_f = log_f - ask.penalty  # f~_h, Eq. (8)
+        log_f = ask.penalised(log_f)  # f~_h, Eq. (8)
         # q = alpha_opt q_opt + alpha_emp 1[leader] + the rest, uniform (Alg. 3 l. 8).
         first = probability.one_hot(leader, offer.features.shape[-2])
         q = self.empirical * first + (1 - self.empirical - self.optimal) * probability.uniform(log_f.shape, ask.mask)

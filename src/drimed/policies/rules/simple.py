@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from drimed.errors import InputError, NumericalError
 from drimed.models.offer import Fit, Offer, control_among
-from drimed.numerics import probability
+from drimed.numerics import probability, ridge
 from drimed.numerics.arrays import FloatArray, check_settings
 from drimed.policies.rules.base import TIES, Ask, Randomisation, every_arm, play_largest, widths
 
@@ -54,12 +54,13 @@ class LinTS:
     V = diag(3, 2), theta_hat = (.5, .1), v = 1: the first of two arms e1, e2 wins with probability .669371.
     """
 
-    v: float | str = 1.0  # a number, or "radius": the learner's
+    v: float | str = 1.0  # a number; "radius": the learner's radius; "2013": R sqrt(9 d log(t / delta))
+    delta: float = 0.01  # of the 2013 constant
 
     randomisation: ClassVar[Randomisation] = "sampled"
 
     def __post_init__(self) -> None:
-        check_settings(self, {"v": ("radius",)}, positive=("v",))
+        check_settings(self, {"v": ("radius", "2013")}, positive=("v",), share=("delta",))
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         d = fit.theta.shape[-1]
@@ -74,15 +75,17 @@ class LinTS:
                 "Thompson sampling needs a positive definite covariance of the estimates, got one whose smallest "
                 f"eigenvalue is {least:.2g}; outcomes that repeat exactly or span too many digits do this"
             ) from error
-        inflation = fit.radius[..., None] if isinstance(self.v, str) else self.v
-        theta = fit.theta + inflation * np.matvec(root, eta)
+        inflation: FloatArray | float | str = fit.radius if self.v == "radius" else self.v
+        if self.v == "2013":
+            inflation = ridge.thompson_radius(fit.round, d, noise=fit.noise_bound, delta=self.delta)
+        theta = fit.theta + np.asarray(inflation, np.float64)[..., None] * np.matvec(root, eta)
         return play_largest(np.matvec(offer.features, theta), ask)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """p = pi_0, restricted to the allowed arms: no learning, no harm."""
+    """p = pi_0, restricted to the allowed arms: no learning, no harm. A penalty does not change it."""
 
     randomisation: ClassVar[Randomisation] = "closed form"
 
@@ -94,7 +97,7 @@ class Control:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Uniform:
-    """p_a = 1 / (number of allowed arms): the randomised trial."""
+    """p_a = 1 / (number of allowed arms): the randomised trial. A penalty does not change it."""
 
     randomisation: ClassVar[Randomisation] = "closed form"
 

@@ -32,7 +32,8 @@ class Thompson:
 
     An arm that is best in hardly any point has the probability that it beats the leader instead, which is larger than
     that of being best and falls off as the posterior does: no arm's probability is zero. Arms that tie in all points
-    share theirs. Of two arms the probability is exact.
+    share theirs. Of two arms the probability is exact. A penalty is taken from an arm's reward, in deviations of its
+    distance to the leader.
     """
 
     points: int = 256
@@ -52,21 +53,23 @@ class Thompson:
         gap = np.where(tied(fit.mean(x), mask), 0.0, gap)  # or round-off would choose between arms that are alike
         nu = np.minimum(fit.freedom, NORMAL_FREEDOM)[..., None]
         scale = np.sqrt(distance * (nu - LEAST_FREEDOM) / nu)  # Student's distribution with the variances of V^-1
-        beats = np.where(distance > 0, stdtr(nu, -gap / np.where(distance > 0, scale, 1.0)), 0.0)
+        penalty = 0.0 if ask.penalty is None else ask.penalty
+        beats = np.where(distance > 0, stdtr(nu, -gap / np.where(distance > 0, scale, 1.0) - penalty), 0.0)
         if K == 2 and fit.draws is None:
             p = np.where(np.arange(2) == leader[..., None], 1 - beats[..., ::-1], beats)
         else:
-            best = self._best(fit, x, nu, mask)
+            best = self._best(fit, x, nu, penalty * np.sqrt(distance), mask)
             p = np.maximum(best, np.minimum(beats, 1 / self.points))
         if mask is not None:
             p = np.where(mask, p, 0.0)
         p = (1 - self.even) * p / p.sum(-1, keepdims=True)
         return p + self.even * probability.uniform(p.shape, mask) if self.even else p
 
-    def _best(self, fit: Fit, x: FloatArray, nu: FloatArray, mask: BoolArray | None) -> FloatArray:
+    def _best(self, fit: Fit, x: FloatArray, nu: FloatArray, penalty: FloatArray, mask: BoolArray | None) -> FloatArray:
         """The share of points, or of the posterior's own draws, in which each allowed arm is best: (..., K)."""
         if fit.draws is not None:
             rewards = np.swapaxes(np.matmul(x, np.swapaxes(fit.draws, -1, -2)), -1, -2)  # (..., S, K), S contiguous
+            rewards = rewards - penalty[..., None, :]
             return shared(tied(rewards, None if mask is None else mask[..., None, :])).mean(-2)
         values, vectors = eigen(np.matmul(np.matmul(x, fit.V_inv), np.swapaxes(x, -1, -2)), "the arms' mean rewards")
         root = vectors * np.sqrt(np.where(values > ALIKE * values[..., -1:], values, 0.0))[..., None, :]
@@ -74,7 +77,7 @@ class Thompson:
         draws = np.matmul(normal, np.swapaxes(root, -1, -2))  # (..., s, K)
         if (nu < NORMAL_FREEDOM).any():
             draws *= np.sqrt((nu - LEAST_FREEDOM) / chdtri(nu, uniform))[..., None]
-        draws += fit.mean(x)[..., None, :]
+        draws += (fit.mean(x) - penalty)[..., None, :]
         return shared(tied(draws, None if mask is None else mask[..., None, :])).mean(-2)
 
 
