@@ -34,12 +34,13 @@ def run(*arguments: object) -> Result:
 def test_a_log_is_evaluated_and_written(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "result.json"
     policies = "uniform,control,arm=other,logged,columns=target_"
-    more = ("--reward-range", "0", "1", "--level", "0.9")
+    more = ("--reward-range", "0", "1", "--level", "0.9", "--by-user")
     done = run(path, "--policy", policies, "--control", "old", *more, "--out", out)
     assert done.exit_code == 0, done.output
     assert "90% at all times" in done.output
     assert "3,000 decisions, 3 arms" in done.output
     assert "effective sample size" in done.output
+    assert "user ada" in done.output
     told = json.loads(out.read_text())
     by_name = {(e["target"], e["estimator"]): e for e in told["estimates"]}
     assert len(by_name) == 5 * 5
@@ -93,12 +94,12 @@ def test_what_cannot_be_done_is_an_error_of_drimeds_own(
 
 def test_names_are_no_markup_and_no_other_file_is_written_over(tmp_path: Path) -> None:
     rows = {"action": ["N[low]", "[bold]"] * 50, "reward": [1.0, 2.0] * 50, "propensity": [0.5] * 100}
-    pl.DataFrame(rows).write_csv(tmp_path / "log.csv")
-    words = (tmp_path / "log.csv", "--policy", "arm=N[low],arm=[bold]", "--out")
+    pl.DataFrame(rows | {"user": ["field[a]"] * 100}).write_csv(tmp_path / "log.csv")
+    words = (tmp_path / "log.csv", "--policy", "arm=N[low],arm=[bold]", "--by-user", "--out")
     for force in ([], ["--force"]):
         done = run(*words, tmp_path / "result.json", *force)
         assert done.exit_code == 0, done.output
-        assert all(name in done.output for name in ("arm=N[low]", "arm=[bold]"))
+        assert all(name in done.output for name in ("arm=N[low]", "arm=[bold]", "user field[a]"))
     kept = (tmp_path / "log.csv").read_bytes()
     refused = run(*words, tmp_path / "log.csv").exception
     assert isinstance(refused, InputError)

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from drimed.errors import InputError, MissingExtraError, ShapeError
-from drimed.evaluation.decision_log import Columns, Log, LogStream, make_log, read_log, write_log
+from drimed.evaluation.decision_log import Columns, Log, make_log, read_log, write_log
 from tests.evaluation.logs import TARGET, drawn, table
 
 pd: Any = import_module("pandas")  # without types of their own
@@ -46,14 +46,6 @@ DOORS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def whole(stream: LogStream) -> Log:
-    """All pieces of a log in one."""
-    pieces = list(stream)
-    joined: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in pieces]) for name in pieces[0].arrays()}
-    targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
-    return replace(pieces[0], targets=targets, **joined)
-
-
 def assert_same(found: Log, expected: Log) -> None:
     assert found.arms == expected.arms
     for name in ("action", "reward", "propensity", "probabilities", "predictions"):
@@ -67,9 +59,9 @@ def assert_same(found: Log, expected: Log) -> None:
 def test_every_door_gives_the_same_log(door: str, tmp_path: Path) -> None:
     stream = read_log(DOORS[door](tmp_path), columns=WITH_TARGET, rows=64)
     assert stream.predicts
-    found = whole(stream)
-    assert_same(found, LOG)
-    np.testing.assert_allclose(found.targets["target_"], np.broadcast_to(TARGET, (500, 3)))
+    whole = stream.whole()
+    assert_same(whole, LOG)
+    np.testing.assert_allclose(whole.targets["target_"], np.broadcast_to(TARGET, (500, 3)))
 
 
 @pytest.mark.parametrize("door", ["parquet", "csv", "dict", "pandas", "polars"])
@@ -92,35 +84,35 @@ def bare(**columns: Any) -> dict[str, Any]:
 def test_without_columns_for_arms_they_are_those_that_occur_numbers_first_and_in_order() -> None:
     assert read_log(bare(action=[10, 9, 10])).arms == ("9", "10")
     assert read_log(bare(action=["b", "a", "b"])).arms == ("a", "b")
-    assert whole(read_log(bare(action=[10, 9, 10]))).action.tolist() == [1, 0, 1]
+    assert read_log(bare(action=[10, 9, 10])).whole().action.tolist() == [1, 0, 1]
 
 
 def test_arms_given_by_the_caller_may_include_some_that_never_occur() -> None:
-    assert whole(read_log(bare(action=["b", "a", "b"]), arms=["c", "a", "b"])).action.tolist() == [2, 1, 2]
+    assert read_log(bare(action=["b", "a", "b"]), arms=["c", "a", "b"]).whole().action.tolist() == [2, 1, 2]
     with pytest.raises(InputError, match="arm 'b' in row 1 is not one of a, c"):
-        whole(read_log(bare(action=["b", "a", "b"]), arms=["a", "c"]))
+        read_log(bare(action=["b", "a", "b"]), arms=["a", "c"]).whole()
     with pytest.raises(InputError, match="arm '1' in row 2"):
-        whole(read_log(bare(), arms=["0", "2"]))
+        read_log(bare(), arms=["0", "2"]).whole()
 
 
 def test_without_a_propensity_column_it_is_unknown_unless_all_probabilities_are_there() -> None:
     columns = bare()
     del columns["propensity"]
-    assert np.isnan(whole(read_log(columns)).propensity).all()
+    assert np.isnan(read_log(columns).whole().propensity).all()
     full = columns | {"probability_0": [0.3, 0.3, 0.3], "probability_1": [0.7, 0.7, 0.7]}
-    assert whole(read_log(full)).propensity.tolist() == [0.3, 0.7, 0.7]
+    assert read_log(full).whole().propensity.tolist() == [0.3, 0.7, 0.7]
 
 
 def test_an_empty_cell_is_an_unknown_propensity_but_no_reward(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("action,reward,propensity\na,1,0.5\nb,2,\n")
-    assert np.isnan(whole(read_log(path)).propensity).tolist() == [False, True]
+    assert np.isnan(read_log(path).whole().propensity).tolist() == [False, True]
     path.write_text("action,reward,propensity\na,1,0.5\nb,,0.5\n")
     with pytest.raises(InputError, match="reward must be finite, got nan in row 3"):
-        whole(read_log(path))
+        read_log(path).whole()
     path.write_text("action,reward,propensity\na,1,0.5\n,1,0.5\n")
     with pytest.raises(InputError, match="action is missing in row 3"):
-        whole(read_log(path, arms=["a"]))
+        read_log(path, arms=["a"]).whole()
 
 
 @pytest.mark.parametrize(
@@ -130,22 +122,22 @@ def test_numbers_of_arms_may_have_become_floats(wrap: Callable[[Any], Any]) -> N
     columns = {"action": np.array([2.0, 0.0, 2.0]), "reward": np.ones(3), "propensity": np.full(3, 0.5)}
     stream = read_log(wrap(columns))
     assert stream.arms == ("0", "2")
-    assert whole(stream).action.tolist() == [1, 0, 1]
+    assert stream.whole().action.tolist() == [1, 0, 1]
     gap = columns | {"action": np.array([2.0, np.nan, 2.0])}
     with pytest.raises(InputError, match="action is missing in row 2"):
-        whole(read_log(wrap(gap)))
+        read_log(wrap(gap)).whole()
 
 
 def test_users_may_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("action,reward,propensity,user\na,1,0.5,ada\na,2,0.5,\n")
-    user = whole(read_log(path)).user
+    user = read_log(path).whole().user
     assert user is not None
     assert user.tolist() == ["ada", "(missing)"]
 
 
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
-    log = whole(read_log(as_parquet(tmp_path), columns=Columns(predictions="")))
+    log = read_log(as_parquet(tmp_path), columns=Columns(predictions="")).whole()
     assert log.predictions is None
     assert log.user is not None
 
@@ -161,14 +153,14 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
 )
 def test_tables_that_do_not_fit_are_refused(columns: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        whole(read_log(bare(**columns)))
+        read_log(bare(**columns)).whole()
 
 
 def test_columns_that_are_not_there_are_told_with_those_that_are() -> None:
     with pytest.raises(InputError, match="no column 'reward'; it has action"):
-        whole(read_log({"action": [0]}))
+        read_log({"action": [0]}).whole()
     with pytest.raises(InputError, match="no column begins with 'pi_'"):
-        whole(read_log(bare(), columns=Columns(targets=("pi_",))))
+        read_log(bare(), columns=Columns(targets=("pi_",))).whole()
 
 
 def test_sources_that_are_no_logs_are_refused(tmp_path: Path) -> None:
@@ -179,11 +171,11 @@ def test_sources_that_are_no_logs_are_refused(tmp_path: Path) -> None:
         read_log(tmp_path / "log.txt")
     (tmp_path / "log.parquet").write_text("not really")
     with pytest.raises(InputError, match="cannot be read"):
-        whole(read_log(tmp_path / "log.parquet"))
+        read_log(tmp_path / "log.parquet").whole()
     with pytest.raises(InputError, match="a log is a path"):
         read_log(3)
     with pytest.raises(InputError, match="empty"):
-        whole(read_log({"action": [], "reward": [], "propensity": []}))
+        read_log({"action": [], "reward": [], "propensity": []}).whole()
 
 
 def test_without_polars_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +188,7 @@ def test_without_polars_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_written_is_read_again(suffix: str, tmp_path: Path) -> None:
     log = replace(LOG, available=np.ones((500, 3), bool))
     path, beside = write_log(log, tmp_path / f"log.{suffix}")
-    again = whole(read_log(path))
+    again = read_log(path).whole()
     for name in ("action", "reward", "propensity", "probabilities", "predictions", "available"):
         np.testing.assert_array_equal(getattr(again, name), getattr(log, name))
     with beside.open() as file:
@@ -212,7 +204,7 @@ def test_unknown_propensities_stay_unknown(suffix: str, tmp_path: Path) -> None:
     propensity[3] = np.nan
     log = replace(LOG, propensity=propensity, probabilities=None)
     path, _ = write_log(log, tmp_path / f"log.{suffix}")
-    np.testing.assert_array_equal(whole(read_log(path)).propensity, propensity)
+    np.testing.assert_array_equal(read_log(path).whole().propensity, propensity)
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:

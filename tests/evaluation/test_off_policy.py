@@ -35,7 +35,7 @@ from drimed.evaluation.off_policy import (
 from drimed.numerics.arrays import FloatArray
 from tests.evaluation.logs import MEANS, TARGET, drawn, value
 
-TARGETS = [TargetPolicy.uniform(), TargetPolicy("mine", lambda _: TARGET), TargetPolicy.logged()]
+TARGETS = [TargetPolicy.uniform(), TargetPolicy.fixed("mine", TARGET), TargetPolicy.logged()]
 PLAN = EvaluationPlan(targets=TARGETS, estimators=list(ESTIMATORS), against="uniform")
 REPLICATIONS, N = 400, 200
 FALSE_ALARM = 4.5  # standard errors: a right estimator fails once in 150,000 choices of the seed
@@ -183,8 +183,27 @@ def test_targets_that_the_log_cannot_answer_are_refused() -> None:
     log = make_log(action=[0], reward=[0.0], propensity=[0.5])
     with pytest.raises(InputError, match="only that of the arm played"):
         TargetPolicy.logged().probabilities(log)
+    with pytest.raises(InputError, match="has 2 arms, the log has 3"):
+        TargetPolicy.fixed("narrow", [0.5, 0.5]).probabilities(LOG)
     with pytest.raises(InputError, match="no target probabilities under 'pi_'"):
         TargetPolicy.columns("pi_").probabilities(LOG)
+
+
+def test_a_target_with_a_row_for_each_decision_follows_the_pieces() -> None:
+    rows = np.eye(3)[np.arange(20) % 3]
+    each = TargetPolicy.fixed("mine", rows)
+    np.testing.assert_array_equal(each.probabilities(LOG.rows(5, 9)), rows[5:9])
+    with pytest.raises(InputError, match="has 3 rows, the log has at least 20"):
+        TargetPolicy.fixed("short", rows[:3]).probabilities(LOG)
+
+
+def test_users_may_have_a_lottery_each() -> None:
+    p = TargetPolicy.by_user("advice", {"ada": [1.0, 0.0, 0.0], "bob": [0.0, 0.0, 1.0]}).probabilities(LOG)
+    assert LOG.user is not None
+    assert (p[LOG.user == "ada", 0] == 1).all()
+    assert (p[LOG.user == "bob", 2] == 1).all()
+    with pytest.raises(InputError, match="says nothing about user 'bob'"):
+        TargetPolicy.by_user("half", {"ada": [1.0, 0.0, 0.0]}).probabilities(LOG)
 
 
 # Streaming, order, units
@@ -204,7 +223,7 @@ def reordered(log: Log, order: Any) -> Log:
 @settings(max_examples=20)
 def test_pieces_of_any_length_give_the_whole(n: int, cuts: list[int], seed: int) -> None:
     log, _ = drawn(n, seed=seed)
-    plan = replace(PLAN, reward_range=(0.0, 1.0))
+    plan = replace(PLAN, reward_range=(0.0, 1.0), by_user=True)
     ends = [0, *sorted(min(c, n) for c in cuts), n]
     whole = evaluate(log, plan)
     streamed = evaluate([log.rows(a, b) for a, b in itertools.pairwise(ends)], plan)
@@ -217,6 +236,8 @@ def test_pieces_of_any_length_give_the_whole(n: int, cuts: list[int], seed: int)
     assert first is not None
     assert second is not None
     assert first.effective == pytest.approx(second.effective)
+    sizes = {user: pytest.approx(each.effective) for user, each in second.by_user.items()}
+    assert {user: each.effective for user, each in first.by_user.items()} == sizes
 
 
 @given(scale=st.floats(0.01, 100.0), seed=st.integers(0, 100))
@@ -305,7 +326,7 @@ def test_a_difference_has_the_spread_of_the_differences_decision_by_decision() -
 
 def test_policies_that_do_the_same_differ_by_nothing_and_have_no_interval() -> None:
     log, _ = drawn(100)
-    plan = replace(PLAN, targets=[TargetPolicy.uniform(), TargetPolicy("same", lambda _: np.full(3, 1 / 3))])
+    plan = replace(PLAN, targets=[TargetPolicy.uniform(), TargetPolicy.fixed("same", np.full(3, 1 / 3))])
     for d in evaluate(log, plan).differences:
         assert d.value == pytest.approx(0, abs=1e-12)
         assert np.isnan([d.standard_error, d.interval.low]).all()
@@ -389,12 +410,30 @@ def test_effective_sample_sizes_are_those_of_kish() -> None:
         assert found.effective == expected
 
 
+def test_the_overlap_of_a_user_is_that_of_its_own_decisions() -> None:
+    log, _ = drawn(300)
+    found = evaluate(log, replace(PLAN, by_user=True)).overlaps["mine"]
+    assert found is not None
+    assert log.user is not None
+    for user in ("ada", "bob"):
+        own = weights(log, TARGET)[log.user == user]
+        assert found.by_user[user].effective == pytest.approx(own.sum() ** 2 / (own**2).sum())
+        assert found.by_user[user].largest == own.max()
+
+
+def test_users_for_whom_the_target_was_never_played_are_named() -> None:
+    log = make_log(action=[0, 1, 1], reward=[0.0] * 3, propensity=[0.5] * 3, user=["ada", "bob", "bob"])
+    found = evaluate(log, EvaluationPlan(targets=[TargetPolicy.always("0")], by_user=True))
+    assert any("1 users, 'bob' among them" in text for text in found.warnings["arm=0"])
+
+
 def test_a_report_is_plain_json_with_refusals_as_null() -> None:
     log, _ = drawn(50)
-    plain = evaluate(replace(log, predictions=None), PLAN).as_dict()
+    plain = evaluate(replace(log, predictions=None), replace(PLAN, by_user=True)).as_dict()
     read = json.loads(json.dumps(plain, allow_nan=False))
     assert {e["value"] is None for e in read["estimates"] if e["refused"]} == {True}
     assert read["overlap"]["mine"]["decisions"] == 50
+    assert read["overlap"]["mine"]["by_user"]["ada"]["decisions"] > 0
     assert read["differences"][0]["against"] == "uniform"
 
 

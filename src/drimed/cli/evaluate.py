@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # SciPy takes a quarter of a second that other commands do no
     from drimed.evaluation.off_policy import Estimate, Evaluation, Interval
 
 REFUSED = 2  # exit code where nothing at all could be estimated
+LEAST_USERS = 10  # those with the least overlap are listed; the JSON file has all of them
 
 
 def evaluate(
@@ -27,6 +28,7 @@ def evaluate(
     arms: Annotated[str | None, typer.Option(help="All arms, separated by commas. Default: those of the log.")] = None,
     action: Annotated[str, typer.Option(help="Column of the arm played.")] = "action",
     reward: Annotated[str, typer.Option(help="Column of the reward, or of a metric to judge by.")] = "reward",
+    user: Annotated[str, typer.Option(help="Column of the user.")] = "user",
     propensity: Annotated[str, typer.Option(help="Column of the probability of the arm played.")] = "propensity",
     probabilities: Annotated[str, typer.Option(help="Prefix of the probabilities of all arms.")] = "probability_",
     predictions: Annotated[str, typer.Option(help="Prefix of the columns of predicted rewards.")] = "q_",
@@ -34,6 +36,7 @@ def evaluate(
         tuple[float, float] | None, typer.Option(help="Least and greatest reward: adds an interval for all times.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of every interval.")] = 0.95,
+    by_user: Annotated[bool, typer.Option("--by-user", help="Report the overlap of each user.")] = False,
     against: Annotated[str | None, typer.Option(help="Compare the others with this one. Default: the first.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write everything as JSON to this file.")] = None,
     force: Force = False,
@@ -52,7 +55,7 @@ def evaluate(
     policies += [against] if against is not None and against not in policies else []
     columns = Columns(
         action=action, reward=reward, propensity=propensity, probabilities=probabilities, predictions=predictions,
-        user="",
+        user=user if by_user else "",
         targets=tuple(name.removeprefix("columns=") for name in policies if name.startswith("columns=")),
     )  # fmt: skip
     stream = read_log(log, columns=columns, arms=names("--arms", arms) if arms else None)
@@ -62,6 +65,7 @@ def evaluate(
         estimators=names("--estimators", estimators) if estimators else possible,
         level=level,
         reward_range=reward_range,
+        by_user=by_user,
         against=against or (policies[0] if len(policies) > 1 else None),
     )
     evaluator, count = Evaluator(plan), 0
@@ -102,6 +106,8 @@ def _show(result: Evaluation, level: float) -> None:
         share = overlap.effective / max(overlap.count, 1)
         size = f"effective sample size {overlap.effective:,.0f} ({share:.0%})"
         say(f"{name}: {size}, largest weight {overlap.largest:.4g}")
+        for user, each in sorted(overlap.by_user.items(), key=lambda item: item[1].effective)[:LEAST_USERS]:
+            say(f"  user {user}: {each.effective:,.0f} of {each.count:,}, largest {each.largest:.4g}")
     for name, warnings in result.warnings.items():
         for text in warnings:
             say(f"{name}: {text}", "yellow", mark="warning: ")

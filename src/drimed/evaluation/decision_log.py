@@ -333,6 +333,15 @@ class LogStream:
                     yield self._log(part, start)
                     start += part.height
 
+    def whole(self) -> Log:
+        """All decisions at once, for logs that fit in memory."""
+        pieces = [piece for piece in self if len(piece)]
+        if not pieces:
+            raise InputError("the log is empty: there is nothing to evaluate")
+        joined: dict[str, Any] = {n: np.concatenate([getattr(p, n) for p in pieces]) for n in pieces[0].arrays()}
+        targets = {t: np.concatenate([p.targets[t] for p in pieces]) for t in pieces[0].targets}
+        return replace(pieces[0], targets=targets, **joined)
+
     @property
     def predicts(self) -> bool:
         """Whether the log has the predictions of the reward that model-based estimators need."""

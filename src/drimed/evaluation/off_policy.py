@@ -19,7 +19,7 @@ Shapes: n decisions, K arms.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast, final
@@ -83,6 +83,35 @@ class TargetPolicy:
         how = f"read it with columns=Columns(targets=({prefix!r},))"
         needs = f"the log has no target probabilities under {prefix!r}; {how}"
         return cls(f"columns={prefix}", lambda log: _needed(log.targets.get(prefix), needs))
+
+    @classmethod
+    def fixed(cls, name: str, pmf: Any) -> TargetPolicy:
+        """The same lottery (K,) at every decision, or one row (n, K) for each decision of the whole log."""
+        p = arrays.probabilities("pmf", arrays.finite("pmf", pmf))
+
+        def probabilities(log: Log) -> FloatArray:
+            end = log.start + len(log)
+            if p.shape[-1] != log.K:
+                raise InputError(f"target {name!r} has {p.shape[-1]} arms, the log has {log.K}")
+            if p.ndim > 1 and end > len(p):
+                raise InputError(f"target {name!r} has {len(p)} rows, the log has at least {end} decisions")
+            return p if p.ndim == 1 else p[log.start : end]
+
+        return cls(name, probabilities)
+
+    @classmethod
+    def by_user(cls, name: str, pmfs: Mapping[Any, Any]) -> TargetPolicy:
+        """A lottery for each user, such as a recommendation: user -> (K,)."""
+        table = {user: arrays.probabilities(f"pmf of {user}", arrays.finite("pmf", p)) for user, p in pmfs.items()}
+
+        def probabilities(log: Log) -> FloatArray:
+            users = _needed(log.user, f"target {name!r} depends on the user, and the log has no users").tolist()
+            missing = [user for user in users if user not in table]
+            if missing:
+                raise InputError(f"target {name!r} says nothing about user {missing[0]!r}")
+            return np.stack([table[user] for user in users])
+
+        return cls(name, probabilities)
 
     @classmethod
     def parse(cls, text: str, *, control: str | None = None) -> TargetPolicy:
@@ -253,16 +282,26 @@ class Overlap:
     largest: float = 0.0
     logged: FloatArray = field(default_factory=lambda: np.zeros(1))  # (K,), how often each arm was played
     wanted: FloatArray = field(default_factory=lambda: np.zeros(1))  # (K,), how often the target would play it
+    by_user: dict[Any, Overlap] = field(default_factory=dict)  # weights alone
 
-    def add(self, log: Log, target: FloatArray, weight: FloatArray) -> None:
+    def add(self, log: Log, target: FloatArray, weight: FloatArray, *, by_user: bool = False) -> None:
         """Add one piece of a log."""
         self.arms = log.arms
+        self.weigh(weight)
+        if by_user and log.user is not None:
+            labels, index = np.unique(log.user, return_inverse=True)
+            parts = np.split(weight[np.argsort(index, kind="stable")], np.cumsum(np.bincount(index))[:-1])
+            for label, own in zip(labels.tolist(), parts, strict=True):
+                self.by_user.setdefault(label, Overlap()).weigh(own)
+        self.logged = self.logged + np.bincount(log.action, minlength=log.K)
+        self.wanted = self.wanted + np.broadcast_to(target, (len(log), log.K)).sum(0)
+
+    def weigh(self, weight: FloatArray) -> None:
+        """Add the weights of more decisions: (n,)."""
         self.count += len(weight)
         self.total += float(weight.sum())
         self.squares += float((weight**2).sum())
         self.largest = max(self.largest, float(weight.max(initial=0.0)))
-        self.logged = self.logged + np.bincount(log.action, minlength=log.K)
-        self.wanted = self.wanted + np.broadcast_to(target, (len(log), log.K)).sum(0)
 
     @property
     def effective(self) -> float:
@@ -304,17 +343,21 @@ class Overlap:
                 f"only {w.effective:.0f} of {w.count} decisions count effectively{unequal}: normal intervals are too "
                 "narrow; give the reward's range (--reward-range) for one that holds with few decisions too"
             )
+        without = [user for user, each in self.by_user.items() if not each.total]
+        if without:
+            texts.append(f"the target's arms were never logged for {len(without)} users, {without[0]!r} among them")
         return texts
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "decisions": self.count,
-            "effective_sample_size": self.effective,
-            "largest_weight": self.largest,
-            "mean_weight": self.mean,
+        sizes = {"decisions": self.count, "effective_sample_size": self.effective}
+        sizes |= {"largest_weight": self.largest, "mean_weight": self.mean}
+        if not self.arms:  # one user
+            return sizes
+        return sizes | {
             "logged": dict(zip(self.arms, self.logged.tolist(), strict=True)),
             "wanted": dict(zip(self.arms, self.wanted.tolist(), strict=True)),
+            "by_user": {str(user): overlap.as_dict() for user, overlap in self.by_user.items()},
         }
 
 
@@ -383,6 +426,7 @@ class EvaluationPlan:
     estimators: Sequence[str] = ("ips", "snips")
     level: float = 0.95
     reward_range: tuple[float, float] | None = None  # with it, IPS gets an interval that holds at all times
+    by_user: bool = False  # overlap for each user
     against: str | None = None  # the target that the others are compared with, decision by decision
 
     def __post_init__(self) -> None:
@@ -446,7 +490,7 @@ class Evaluator:
         sums.unsupported = sums.unsupported or missing_support(piece, target)
         weighs = not (self._unknown or sums.unsupported)
         if weighs:
-            sums.overlap.add(piece, target, weight)
+            sums.overlap.add(piece, target, weight, by_user=plan.by_user)
         if weighs and plan.reward_range is not None:
             least, most = plan.reward_range
             if len(piece) and (piece.reward.min() < least or piece.reward.max() > most):
