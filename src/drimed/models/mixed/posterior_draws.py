@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.special import chdtri
 
 from drimed.models.mixed import generalised
-from drimed.models.mixed.generalised import COUNT, DRAWS, NUMBER, SCORE, SCORE_PHI, Generalised
+from drimed.models.mixed.generalised import COUNT, DRAWS, NUMBER, SCORE, SCORE_PHI, Generalised, Table
 from drimed.models.mixed.observations import GROWS, Cells, Scale
 from drimed.models.mixed.prediction import Belief
 from drimed.models.mixed.terms import FACTORS, Range, Structure
@@ -26,9 +27,11 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, eigen
 PROVEN = 5  # outcomes of an arm, before which the guard reckons with the worst possible mean
 SHARE_OF_NEW = 1 / 8  # draws are made again when there are this share of outcomes more
 LEAST_FREEDOM, NORMAL_FREEDOM = 2.0, 1e6
+MOST_KEPT = 64
+_KEPT = WeakKeyDictionary["Drawn", dict[tuple[Any, ...], FloatArray]]()  # own effects of clusters by their outcomes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Drawn:
     """The fits of the metrics that are not numbers."""
 
@@ -133,7 +136,8 @@ def means(
                 labels, which = np.unique(keys[member][:, 0, place], return_inverse=True)
                 theirs = own_cells.at(np.flatnonzero(np.isin(own_cells.keys[:, place], labels)))
                 table = generalised.make_table(structure, theirs, own_scale, m, kind, sizes.get(m), labels)
-                own = generalised.own_effects(structure, table, fitted)[which.reshape(-1)][:, None]  # (n, 1, S, q)
+                own = _own_effects(drawn, (*member, d), structure, table, labels, fitted)
+                own = own[which.reshape(-1)][:, None]  # (n, 1, S, q)
             z = own_scale.standardise(covariates[member])
             mean = generalised.mean_draws(structure, fitted, kind, keys[member], z, own=own, averaged=averaged)
             mean = mean if kind != SCORE else low + (high - low) * mean
@@ -141,6 +145,21 @@ def means(
         d += 1
     ends = np.array([_bounds(kind, ends) for kind, ends in zip(kinds, structure.ranges, strict=True)])
     return Means(draws, ends[:, 0], ends[:, 1])
+
+
+def _own_effects(
+    drawn: Drawn, at: tuple[int, ...], structure: Structure, table: Table, labels: IntArray, fitted: Generalised
+) -> FloatArray:
+    """Draws of the own effects of clusters; those of a single one are kept for the next decision about it."""
+    if len(labels) > 1:
+        return generalised.own_effects(structure, table, fitted)
+    kept = _KEPT.setdefault(drawn, {})
+    given = at, *(a.tobytes() for a in (labels, table.size, table.total, table.x, table.z, table.cols, table.zcols))
+    if given not in kept:
+        if len(kept) >= MOST_KEPT:
+            kept.clear()
+        kept[given] = generalised.own_effects(structure, table, fitted)
+    return kept[given]
 
 
 def variances(kinds: tuple[str, ...], means: Means, expected: FloatArray) -> FloatArray:
