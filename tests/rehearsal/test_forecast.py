@@ -27,6 +27,15 @@ from tests.rehearsal.test_live import MIXED, PAPER, PLAIN, PLOTS, TWO
 from tests.trial.test_history import ARMS, RANDOM, created, rows
 
 RULE = {"stopping": {"rules": {"enough": {"kind": "superiority", "confidence": 0.9, "then": "stop"}}}}
+KINDS: dict[str, Any] = {
+    "metrics": {
+        "cure": {"kind": "yes/no"},
+        "visits": {"kind": "count"},
+        "pain": {"kind": "score", "range": [0, 10]},
+        "yield": {},
+    },
+    "preference": {"cure": 20.0, "visits": 2.0, "pain": 1.0, "yield": 0.2},
+}  # fmt: skip
 JOINING: dict[str, Any] = {"model": {"kind": "people"}, "enrolment": "open", "users": {}}
 
 
@@ -42,7 +51,13 @@ def running(
         decisions = trial.ask_many(episode=season, **rain, **people)
         told = decisions[: len(decisions) - pending] if season == seasons else decisions
         for d in told:
-            y = {m: 50 + advantage * (d.arm == "new") + 4 * float(rng.standard_normal()) for m in spec.metrics}
+            better = advantage * (d.arm == "new")
+            y = {
+                m: 50 + better + 4 * float(rng.standard_normal())
+                if metric.kind == "number"
+                else float(rng.binomial({"yes/no": 1, "count": 4, "score": 10}[metric.kind], 0.4 + better / 100))
+                for m, metric in spec.metrics.items()
+            }
             beside = {m: 50 + 4 * float(rng.standard_normal()) for m in y} if spec.feedback == "difference" else None
             trial.tell_many([Report(d.id, y, beside)], confirm=True)
     return trial
@@ -58,8 +73,14 @@ def ongoing(trial: Trial, size: int) -> OngoingTrials:
 
 @pytest.mark.parametrize(
     "more",
-    [PLOTS, PLOTS | {"tolerance": {"absolute": 12.0, "for": "alike"}}, MIXED],
-    ids=["seasons", "sites", "people"],
+    [
+        PLOTS,
+        PLOTS | {"tolerance": {"absolute": 12.0, "for": "alike"}},
+        MIXED,
+        PLOTS | KINDS,
+        MIXED | KINDS,
+    ],
+    ids=["seasons", "sites", "people", "kinds", "kinds, people"],
 )
 def test_worlds_are_drawn_from_the_posterior(more: dict[str, Any]) -> None:
     """Effects on single users in 1,500 worlds; deviations over the nodes are a normal's within a tenth."""
@@ -68,11 +89,23 @@ def test_worlds_are_drawn_from_the_posterior(more: dict[str, Any]) -> None:
     offers = trials.state.problem.offer(users, [None] * len(users), [None] * len(users))
     against = np.eye(3)[1:] - np.eye(3)[0]
     each = np.einsum("kj,hg->hkgj", against, np.eye(len(users))).reshape(-1, len(users), 3, 1)
-    posterior = trials.model.posterior([(offers, each * users[0].preference[0])], "each")
+    posterior = trials.model.posterior([(offers, each * users[0].preference)], "each")
     mean, sd = (x.reshape(-1, 2) for x in (posterior.mean, posterior.deviation))
     drawn = trials.effects[:, :, 1:, 0]  # (S, H, K - 1)
     assert np.abs(drawn.mean(0) - mean).max() < 0.15 * sd.max()
     assert np.abs(drawn.std(0) / sd - 1).max() < 0.2
+
+
+def test_outcomes_in_worlds_are_of_their_kind_and_have_its_mean() -> None:
+    trials = ongoing(running(PLOTS | KINDS), 800)
+    season, offers = 0, trials.offers(0)
+    means = trials.world.means(trials._rows(offers, trials.episodes[season]))
+    y = trials.respond(season, np.zeros((800, means.shape[1]), np.intp), means).y
+    assert set(np.unique(y[..., 0])) == {0.0, 1.0}
+    assert (y[..., 1] == np.abs(np.round(y[..., 1]))).all()
+    assert (np.abs(y[..., 2] - 5) <= 5).all()
+    error = 4 * y.std((0, 1)) / np.sqrt(y[..., 0].size)
+    assert (np.abs((y - means[:, :, 0]).mean((0, 1))) < error).all()
 
 
 @pytest.mark.parametrize(
@@ -82,9 +115,19 @@ def test_worlds_are_drawn_from_the_posterior(more: dict[str, Any]) -> None:
         (TWO, 1),
         ({"feedback": "difference", "model": {"noise": "arm"}}, 0),
         (JOINING, 3),
+        (PLOTS | RULE | KINDS, 2),
+        (JOINING | KINDS, 1),
         ({"policy": {"name": "dri_med", "guard": "budget"}, "floors": {"control": 0.2, "count": "user"}}, 1),
     ],
-    ids=["blocks, a rule, pending", "two metrics, contexts", "control plots", "people who join", "budget, floors"],
+    ids=[
+        "blocks, a rule, pending",
+        "two metrics, contexts",
+        "control plots",
+        "people who join",
+        "kinds",
+        "kinds, people who join",
+        "budget, floors",
+    ],
 )
 def test_any_trial_with_outcomes_is_played_on(more: dict[str, Any], pending: int) -> None:
     trial = running(more, pending=pending)

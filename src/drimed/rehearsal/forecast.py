@@ -14,16 +14,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from drimed import streams
 from drimed.errors import InputError
 from drimed.formatting import counted, percent
+from drimed.models.mixed import generalised, posterior_draws
 from drimed.models.mixed.effects import FittedModel
+from drimed.models.mixed.generalised import NUMBER, SCORE, Generalised
 from drimed.models.mixed.learner import Field
 from drimed.models.mixed.likelihood import posterior_at_nodes
 from drimed.models.mixed.observations import make_design
 from drimed.models.mixed.prediction import effects_of_clusters
-from drimed.models.mixed.terms import Layout
+from drimed.models.mixed.terms import Layout, Structure
 from drimed.models.offer import Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.policies.policy import Policy
@@ -32,7 +35,7 @@ from drimed.rehearsal.designs import own
 from drimed.rehearsal.play import BLOCK, Look, StoppingMonitor, look_at, outcome_of, play, weights
 from drimed.rehearsal.results import Number
 from drimed.rehearsal.scenarios import PEOPLE, SEASONS, Scenario, SimulatedTrials, batched, people, setting
-from drimed.simulation.trial_world import Response, per_seed
+from drimed.simulation.trial_world import Response, per_seed, quantile
 from drimed.trial import queries
 from drimed.trial.ask import Place, places
 from drimed.trial.dataset import Dataset, load_dataset
@@ -123,8 +126,6 @@ def play_on(
 ) -> Forecast:  # fmt: skip
     """The forecast from a state, with the decisions whose outcomes are pending."""
     policy, name = state.policy, repr(state.spec.name)
-    if state.spec.has_kinds:
-        raise InputError(f"trial {name} has metrics that are not plain numbers: it cannot be played on yet")
     if not (isinstance(policy, Policy) and isinstance(policy.learner, Field)):
         raise InputError(f"trial {name} has the paper's model, which learns no variation: it cannot be played on")
     if state.status == "stopped":
@@ -282,6 +283,7 @@ class PosteriorWorld:
     clusters: IntArray  # (C,)
     effects: FloatArray  # (S, C, M, Q)
     noise: FloatArray  # (S, g, M, M), root of the residual covariance of each noise group
+    linked: dict[int, LinkedMetric]  # metrics that are not numbers
 
     @staticmethod
     def draw(model: FittedModel, seeds: Sequence[int], rows: Sequence[Rows], sizes: FloatArray) -> PosteriorWorld:
@@ -316,9 +318,10 @@ class PosteriorWorld:
             places = np.broadcast_to(structure.own.places_in(own)[columns][:, None, None], posterior.shape)
             np.put_along_axis(effects, np.swapaxes(places, 0, 1), np.swapaxes(posterior, 0, 1), -1)
         effects[:, clusters < 0] = 0.0  # of nobody in particular
-        return PosteriorWorld(
-            model, seeds, sizes, common, own, wider, clusters, effects, np.asarray(np.linalg.cholesky(R), np.float64)
-        )
+        root, kinds = np.asarray(np.linalg.cholesky(R), np.float64), model.learner.kinds
+        linked = [m for m, kind in enumerate(kinds) if kind != NUMBER]
+        more = {m: LinkedMetric.draw(model, seeds, (m, d), wide, clusters) for d, m in enumerate(linked)}
+        return PosteriorWorld(model, seeds, sizes, common, own, wider, clusters, effects, root, more)
 
     def means(self, rows: Rows, *, average_season: bool = False) -> FloatArray:
         """Mean outcome of each arm, in its season or an average one: (S, n, K, M)."""
@@ -327,7 +330,10 @@ class PosteriorWorld:
         X, Z = (layout.rows(keys, z, average_season=average_season) for layout in (self.common, self.own))
         own = self.effects[:, np.searchsorted(self.clusters, keys[0, :, 0, self.model.structure.cluster_place])]
         y = np.einsum("snkp,smp->snkm", X, self.theta) + np.einsum("snkq,snmq->snkm", Z, own)
-        return np.asarray((self.model.centre + self.model.unit * y) * self.sizes)
+        y = self.model.centre + self.model.unit * y
+        for m, metric in self.linked.items():
+            y[..., m] = metric.means(keys[0], z[0], average_season=average_season)
+        return np.asarray(y * self.sizes)
 
     def respond(self, rows: Rows, action: IntArray, control: FloatArray, name: str) -> Response:
         """Outcomes of these arms (S, n), and of control arms beside them."""
@@ -341,7 +347,73 @@ class PosteriorWorld:
             + np.matvec(self.noise[member, pick(group, arm)], z[:, i]) * self.model.unit * self.sizes
             for i, arm in enumerate((action, beside))
         ]
+        for m, metric in self.linked.items():
+            for i, arm in enumerate((action, beside)):
+                mean = np.take_along_axis(means[..., m] / self.sizes[m], arm[..., None], -1)[..., 0]
+                y[i][..., m] = metric.outcomes(mean, ndtr(z[:, i, :, m])) * self.sizes[m]
         return Response(y[0], y[1], np.ones(action.shape, bool))
+
+
+@dataclass(frozen=True)
+class LinkedMetric:
+    """A yes-or-no outcome, count or score in the worlds: draws of its posterior, one for each seed."""
+
+    kind: str
+    structure: Structure  # with values of factors that were not seen yet
+    drawn: Generalised
+    clusters: IntArray  # (C,)
+    own: FloatArray  # (C, S, Q)
+    ends: tuple[float, float]  # of a score's range; else 0 and 1
+    alike: bool  # whether an average season is one for users alike
+
+    @staticmethod
+    def draw(
+        model: FittedModel, seeds: Sequence[int], metric: tuple[int, int], wide: tuple[int, ...], clusters: IntArray
+    ) -> LinkedMetric:
+        """The metric's number, and its number among those that have draws; `wide` are the sizes of all factors."""
+        learner, evidence, (m, d) = model.learner, model.evidence, metric
+        if evidence.drawn is None:
+            raise InputError("metrics that are not numbers have draws once the model is complete")
+        structure, fitted, kind = learner.link_structure(evidence), evidence.drawn.of((), d), learner.kinds[m]
+        wider = replace(structure, sizes=wide)
+        picked = per_seed(seeds, f"draw {m}", lambda rng: rng.integers(len(fitted.draws), size=1))[:, 0]
+        theirs = replace(fitted, draws=fitted.draws[picked], node=fitted.node[picked])
+        sd = np.sqrt(generalised.variances(structure, theirs.log_tau))[theirs.node]  # (S, families)
+
+        def new(name: str, layout: Layout, *lead: int) -> FloatArray:
+            """Of columns of the wider layout, from their prior: (*lead, S, P)."""
+            z = per_seed(seeds, f"{name} {m}", lambda rng: rng.standard_normal((*lead, len(layout.family))))
+            return np.moveaxis(z, 0, -2) * sd[:, layout.family]
+
+        theta, own = new("new values", wider.common), new("own effects", wider.own, len(clusters))
+        theta[:, structure.common.places_in(wider.common)] = theirs.draws
+        if structure.own.members:
+            table = posterior_draws.table_of_clusters(
+                structure, evidence.cells.live(), model.scale, m, kind, learner.sizes.get(m), clusters
+            )
+            known = generalised.own_effects(structure, table, fitted)[:, picked]
+            own[..., structure.own.places_in(wider.own)] = known
+        own[clusters < 0] = 0.0
+        drawn = replace(theirs, draws=theta)
+        ends = structure.ranges[m] if kind == SCORE else (0.0, 1.0)
+        return LinkedMetric(kind, wider, drawn, clusters, own, ends, learner.promise == "alike")
+
+    def means(self, keys: IntArray, covariates: FloatArray, *, average_season: bool) -> FloatArray:
+        """Of decisions with factors (n, K, F) and standardised covariates (n, K, c): (S, n, K)."""
+        averaged = ["season"] if average_season else []
+        if average_season and self.alike and self.structure.cluster != "season":
+            averaged.append(self.structure.cluster)
+        own = self.own[np.searchsorted(self.clusters, keys[:, 0, self.structure.cluster_place])][:, None]
+        mean = generalised.mean_draws(
+            self.structure, self.drawn, self.kind, keys, covariates, own=own, averaged=tuple(averaged)
+        )
+        low, high = self.ends
+        return np.moveaxis(low + (high - low) * mean, -1, 0)
+
+    def outcomes(self, mean: FloatArray, luck: FloatArray) -> FloatArray:
+        """With these means, where luck is between 0 and 1."""
+        low, high = self.ends
+        return low + (high - low) * quantile(self.kind, (mean - low) / (high - low), luck, self.drawn.phi)
 
 
 def _correlated(covariance: FloatArray, z: FloatArray) -> FloatArray:

@@ -172,7 +172,7 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
 
 def _forecast(state: TrialState, last: Event | None) -> str:
     """The last forecast, which is kept because it takes long to make."""
-    if state.status == "stopped" or state.spec.has_kinds:
+    if state.status == "stopped":
         return ""
     if last is None:
         return f"How much longer will it take? `drimed trial rehearse {state.spec.name}` makes a forecast."

@@ -191,8 +191,7 @@ def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
     n, K, H = len(data.slot), fit.structure.arms, len(data.state.users)
     control, mixed = np.zeros((2, n))
     for at, which, offers in _different_offers(data, np.arange(n)):
-        belief = fit.learner.beliefs(fit.evidence, offers)
-        reward = np.einsum("ukm,um->uk", belief.mean, fit.preferences(offers))
+        reward = np.einsum("ukm,um->uk", fit.means(offers), fit.preferences(offers))
         control[at] = (offers.control * reward).sum(-1)[which]
         w = np.zeros((len(at), K))  # of the arms in each decision's lottery, minus the control's
         w[:, : data.probabilities.shape[-1]] = data.probabilities[at]

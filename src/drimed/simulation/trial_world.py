@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
-from scipy.special import ndtr, pdtrik
+from scipy.special import betaincinv, nbdtrik, ndtr, pdtrik
 
 from drimed import streams
 from drimed.models.offer import Floor, Offer, Outcome, Shape, Unit
@@ -32,6 +32,7 @@ BASELINE = (2.0, -2.0, 3.0)
 BUMPS, STEPS = 8, 4  # of the nonlinear baseline
 WIDTH = 0.4  # of a bump
 WEARS_OFF, WOBBLE = 6.0, 0.2
+POISSON = 1.01  # Pearson's scale up to which a count follows Poisson's law
 LEAST_COUNT = 1e-6  # mean of a count that would be negative
 
 
@@ -67,6 +68,22 @@ class Response(NamedTuple):
     y: FloatArray  # (S, n, M)
     control: FloatArray  # (S, n, M), of a control plot beside each
     observed: BoolArray  # (S, n)
+
+
+def quantile(kind: str, mean: FloatArray, share: FloatArray, phi: float = 1.0) -> FloatArray:
+    """Of outcomes with these means, a score's as a share of its range; `phi` is Pearson's scale.
+
+    >>> [float(quantile(kind, np.array(0.3), np.array(0.8))) for kind in ("yes/no", "count")]
+    [1.0, 1.0]
+    """
+    if kind == "yes/no":
+        return (share > 1 - mean).astype(np.float64)
+    if kind == "score":
+        weight = 1 / phi - 1
+        return np.asarray(betaincinv(weight * mean, weight * (1 - mean), share))
+    mean = np.maximum(mean, LEAST_COUNT)
+    found = nbdtrik(share, mean / (phi - 1), 1 / phi) if phi > POISSON else pdtrik(share, mean)
+    return np.asarray(np.ceil(np.maximum(found, 0.0)))
 
 
 @final
@@ -114,10 +131,8 @@ class TrialWorld:
         y = mean + noise
         for m, kind in enumerate(self.setting.kinds):
             lucky = ndtr(noise[..., m] / self.setting.noise[m])
-            if kind == "yes/no":
-                y[..., m] = lucky > 1 - mean[..., m]
-            elif kind == "count":
-                y[..., m] = np.ceil(np.maximum(pdtrik(lucky, np.maximum(mean[..., m], LEAST_COUNT)), 0.0))
+            if kind in ("yes/no", "count"):
+                y[..., m] = quantile(kind, mean[..., m], lucky)
             elif kind == "score":
                 y[..., m] = np.round(y[..., m])
         return y

@@ -59,7 +59,7 @@ def log_joint(problem: Problem, t: generalised.Table, log_tau: FloatArray, flat:
     theta, v = flat[:P], flat[P:].reshape(L, q)
     eta = problem.offset + (theta[t.cols] * t.x).sum(-1) + (v[t.cluster[:, None], t.zcols] * t.z).sum(-1)
     potential = np.exp(eta) if t.kind == COUNT else np.log1p(np.exp(eta))
-    variance = problem.variances(log_tau)[0]
+    variance = generalised.variances(problem.structure, log_tau)[0]
     prior = (theta**2 / variance[problem.family]).sum() + (v**2 / variance[problem.zfamily]).sum()
     return float(0.5 * prior - (t.total * eta - t.size * potential).sum() / problem.phi)
 
@@ -199,7 +199,7 @@ def long_chain(problem: Problem, t: generalised.Table, steps: int, chains: int) 
     x = 0.3 * rng.standard_normal((chains, P + L * q + len(problem.learned)))
 
     def effects(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        sd = np.sqrt(problem.variances(problem.centre + problem.spread * x[:, P + L * q :]))
+        sd = np.sqrt(generalised.variances(problem.structure, problem.centre + problem.spread * x[:, P + L * q :]))
         return x[:, :P] * sd[:, problem.family], x[:, P : P + L * q].reshape(-1, L, q) * sd[:, None, problem.zfamily]
 
     def likelihood(x: FloatArray) -> FloatArray:

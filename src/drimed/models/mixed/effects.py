@@ -181,6 +181,12 @@ class FittedModel:
         """Of the metrics: (..., M)."""
         return self.scale.unit[..., self.structure.covariates :]
 
+    def means(self, offers: Offer) -> FloatArray:
+        """Mean outcomes in an average season, of users as the learner promises: (..., n, K, M)."""
+        if self.learner.has_draws:
+            return self.learner.means(self.evidence, offers).draws.mean(-3)
+        return self.learner.beliefs(self.evidence, offers).mean
+
     def posterior(
         self, parts: Sequence[tuple[Offer, FloatArray]], units: str, season: int | None = None
     ) -> EffectPosterior:

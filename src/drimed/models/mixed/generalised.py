@@ -48,6 +48,7 @@ COLD, WARM, NEWTON = 6, 3, 2  # rounds of Newton steps and one scoring step
 PAIRS = 8  # antithetic pairs of nodes around the mode
 LEAST_WEIGHT, MOST_WEIGHT = -6.0, 3.0  # of a node, as a logarithm
 DRAWS = 1024
+SHUFFLE = 317  # odd, and .62 of the pairs of draws
 AVERAGED = 0.346  # expit(eta / sqrt(1 + .346 s^2)) is about the mean of expit(eta + N(0, s^2))
 PHI_WEIGHT = 5.0  # outcomes that the prior of Pearson's scale counts as
 SCORE_PHI = 0.3  # its centre for scores: a deviation of about a quarter of the range
@@ -75,6 +76,7 @@ def _with_prior(family: Family) -> Family:
 class Table:
     """The cells of one metric of one trial, with clusters numbered from 0."""
 
+    metric: int
     kind: str
     size: FloatArray  # (N,), outcomes or their exposure
     total: FloatArray  # (N,), sum of outcomes
@@ -169,6 +171,7 @@ def make_table(
     theirs = own.keys[:, structure.cluster_place]
     labels = np.unique(theirs) if labels is None else labels
     return Table(
+        metric=metric,
         kind=kind,
         size=sizes,
         total=total,
@@ -267,25 +270,27 @@ class Laplace:
     pearson: FloatArray  # (B,)
 
 
+def variances(structure: Structure, log_tau: FloatArray) -> FloatArray:
+    """Of all families: (B, learned) -> (B, F)."""
+    v = np.array([0.0 if f.variance is None else f.variance for f in structure.families])
+    v = np.repeat(v[None], len(log_tau), 0)
+    v[:, structure.parameters.learned] = np.exp(2 * log_tau)
+    return np.maximum(v, np.exp(2 * LEAST_LOG_TAU))
+
+
 class Problem:
     """A table with the families of its columns, its offset and Pearson's scale."""
 
     def __init__(self, structure: Structure, table: Table, phi: float = 1.0) -> None:
-        self.table, self.phi = table, phi
-        self.families = structure.families
+        self.structure, self.table, self.phi = structure, table, phi
         self.family, self.zfamily = structure.common.family, structure.own.family
         self.learned = structure.parameters.learned
-        self.centre = np.array([0.5 * np.log(self.families[k].centre) for k in self.learned])
-        self.spread = np.array([0.5 * self.families[k].spread for k in self.learned])
+        families = [structure.families[k] for k in self.learned]
+        self.centre, self.spread = (
+            0.5 * np.array(a) for a in ([np.log(f.centre) for f in families], [f.spread for f in families])
+        )
         total, size = table.total.sum(), table.size.sum()
         self.offset = float(np.log((total + 1) / (size + 1))) if table.kind == COUNT else 0.0
-
-    def variances(self, log_tau: FloatArray) -> FloatArray:
-        """Of all families: (B, learned) -> (B, F)."""
-        v = np.array([0.0 if f.variance is None else f.variance for f in self.families])
-        v = np.repeat(v[None], len(log_tau), 0)
-        v[:, self.learned] = np.exp(2 * log_tau)
-        return np.maximum(v, np.exp(2 * LEAST_LOG_TAU))
 
     def newton(
         self, log_tau: FloatArray, theta: FloatArray, v: FloatArray, steps: int
@@ -360,7 +365,7 @@ class Problem:
         return np.asarray(-0.5 * (((log_tau - self.centre) / self.spread) ** 2).sum(-1))
 
     def precisions(self, log_tau: FloatArray) -> tuple[FloatArray, FloatArray]:
-        v = self.variances(log_tau)
+        v = variances(self.structure, log_tau)
         return 1 / v[:, self.family], 1 / v[:, self.zfamily]
 
     def _leverage(self, solved: Solved) -> FloatArray:
@@ -417,8 +422,8 @@ def fit(structure: Structure, table: Table, warm: Generalised | None = None) -> 
     all_nodes = problem.laplace(nodes, thetas, vs)
     log_weight = all_nodes.log_marginal + problem.log_prior(nodes) + 0.5 * (z**2).sum(-1)
     weight = np.exp(np.clip(log_weight - log_weight[0], LEAST_WEIGHT, MOST_WEIGHT))
-    node = _allocate(weight)
-    normal = standard_draws(P)
+    node = _allocate(weight, table.metric)
+    normal = standard_draws(P, "theta", table.metric)
     draws = np.empty((DRAWS, P))
     mean = all_nodes.theta + all_nodes.delta[0]
     for b in range(len(nodes)):
@@ -450,9 +455,13 @@ def _moved(problem: Problem, fit: Laplace, centre: FloatArray, nodes: FloatArray
     return theta, v
 
 
-def _allocate(weight: FloatArray) -> IntArray:
-    """The node of each draw, in proportion to the weights: (B,) -> (S,); pairs of draws share one."""
-    at = (np.arange(DRAWS // 2) + 0.5) / (DRAWS // 2)
+def _allocate(weight: FloatArray, metric: int) -> IntArray:
+    """The node of each draw, in proportion to the weights: (B,) -> (S,); pairs of draws share one.
+
+    Each metric has them in another order, so that metrics are independent.
+    """
+    pairs = DRAWS // 2
+    at = (np.arange(pairs) * pow(SHUFFLE, metric, pairs) % pairs + 0.5) / pairs
     node = np.searchsorted(np.cumsum(weight) / weight.sum(), at)
     return np.concatenate([node, node])
 
@@ -471,12 +480,12 @@ def standard_nodes(dimensions: int) -> FloatArray:
 
 
 @cache
-def standard_draws(dimensions: int, name: str = "theta") -> FloatArray:
-    """Antithetic pairs of standard normal draws, the same for every fit: (S, dimensions).
+def standard_draws(dimensions: int, name: str, metric: int = 0) -> FloatArray:
+    """Antithetic pairs of standard normal draws, the same for every fit of a metric: (S, dimensions).
 
     Their covariance is exactly the identity, where there are enough of them: a quantile of them rests on few.
     """
-    half = streams.generator(0, f"posterior draws of {name}").standard_normal((DRAWS // 2, dimensions))
+    half = streams.generator(metric, f"posterior draws of {name}").standard_normal((DRAWS // 2, dimensions))
     if len(half) > 2 * dimensions:
         half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / len(half))).T
     return np.concatenate([half, -half])
@@ -502,7 +511,7 @@ def own_effects(structure: Structure, table: Table, fitted: Generalised) -> Floa
             towards = np.linalg.solve(_own_block(table, weight, Dv[some]), h[..., None])[..., 0]
             v = v + np.clip(towards, -MOST_STEP, MOST_STEP)
     own, _, gain = _gains(table, weight, Dv)
-    root, normal = np.linalg.cholesky(own), standard_draws(q, "own effects")
+    root, normal = np.linalg.cholesky(own), standard_draws(q, "own effects", table.metric)
     draws = np.empty((L, DRAWS, q))
     for b in range(B):
         at = fitted.node == b

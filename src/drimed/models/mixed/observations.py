@@ -269,7 +269,7 @@ def measure(cells: Cells, structure: Structure) -> Scale:
     level = np.abs(centre[..., covariates:])
     unit[..., covariates:] = np.where(constant, sd_if_constant(ranges, level), unit[..., covariates:])
     varies[..., covariates:] |= constant
-    known = varies[..., covariates:].all(-1).astype(np.float64)
+    known = np.asarray(varies[..., covariates:].all(-1), np.float64)
     return Scale(centre, np.where(varies, unit, 1.0), known)
 
 

@@ -128,14 +128,13 @@ def means(
     for m, kind in enumerate(kinds):
         if kind == NUMBER:
             continue
-        low, high = _bounds(kind, structure.ranges[m])
+        low, high = possible_means(kind, structure.ranges[m])
         for member in np.ndindex(*batch):
             fitted, (own_cells, own_scale) = drawn.of(member, d), _of_member(cells, scale, member)
             own = None
             if own_needed:
                 labels, which = np.unique(keys[member][:, 0, place], return_inverse=True)
-                theirs = own_cells.at(np.flatnonzero(np.isin(own_cells.keys[:, place], labels)))
-                table = generalised.make_table(structure, theirs, own_scale, m, kind, sizes.get(m), labels)
+                table = table_of_clusters(structure, own_cells, own_scale, m, kind, sizes.get(m), labels)
                 own = _own_effects(drawn, (*member, d), structure, table, labels, fitted)
                 own = own[which.reshape(-1)][:, None]  # (n, 1, S, q)
             z = own_scale.standardise(covariates[member])
@@ -143,8 +142,16 @@ def means(
             mean = mean if kind != SCORE else low + (high - low) * mean
             draws[(*member, ..., m)] = np.swapaxes(mean, -1, -2)
         d += 1
-    ends = np.array([_bounds(kind, ends) for kind, ends in zip(kinds, structure.ranges, strict=True)])
+    ends = np.array([possible_means(kind, ends) for kind, ends in zip(kinds, structure.ranges, strict=True)])
     return Means(draws, ends[:, 0], ends[:, 1])
+
+
+def table_of_clusters(
+    structure: Structure, cells: Cells, scale: Scale, metric: int, kind: str, size: int | None, labels: IntArray
+) -> Table:
+    """The outcomes of some clusters."""
+    theirs = cells.at(np.flatnonzero(np.isin(cells.keys[:, structure.cluster_place], labels)))
+    return generalised.make_table(structure, theirs, scale, metric, kind, size, labels)
 
 
 def _own_effects(
@@ -173,7 +180,7 @@ def variances(kinds: tuple[str, ...], means: Means, expected: FloatArray) -> Flo
     return out
 
 
-def _bounds(kind: str, ends: Range) -> Range:
+def possible_means(kind: str, ends: Range) -> Range:
     """The least and the largest mean that is possible."""
     return {NUMBER: (-np.inf, np.inf), COUNT: (0.0, np.inf), SCORE: ends}.get(kind, (0.0, 1.0))
 
