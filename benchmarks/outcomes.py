@@ -9,9 +9,10 @@ succeeds in 97 % and every other arm in 60 %. People come once each, ten at a ti
 seasons. The functions that decide are the live ones. Results are stored by blocks of trials: a run that is interrupted,
 or out of time, continues where it stopped, with the same code.
 
-Ranges are of effects on all places together, at each place, and of the better and the harmful arm alone. The promise is
-broken where the expected mean of a decision is below the control's by more than the tolerance. Lost: the mean below
-that of the place's best arm. Shapes: S trials, G places, K arms, T looks.
+Ranges are of effects on all places together (early: after 12 % of the decisions; always: ranges at all times, at eight
+looks), at each place, and of the better and the harmful arm alone. The promise is broken where the expected mean of a
+decision is below the control's by more than the tolerance. Lost: the mean below that of the place's best arm.
+Shapes: S trials, G places, K arms, T looks.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ BETTER, HARMFUL = 1, 2
 STRESS = 2.5
 PEOPLE, FIELD = "people", "field"
 EARLY = 0.12  # of the decisions: the first look
+LOOKS = 8
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 OFUGLB = "OFUGLB"
 RIVALS = ("GLM Thompson", OFUGLB)
@@ -161,6 +163,7 @@ class Result(Record):
     held_99: FloatArray  # (S, T, K - 1)
     width: FloatArray  # (S, T, K - 1), of those of 95 %
     held_at: FloatArray  # (S, T, G, K - 1), at each place
+    held_always: FloatArray  # (S, T, K - 1), whether ranges at all times hold
     broken: FloatArray  # (S,), share of the decisions
     lost: FloatArray  # (S,), of a decision
     control: FloatArray  # (S,), its share
@@ -214,7 +217,8 @@ def played(world: World, policy_name: str, seeds: Sequence[int]) -> Result:
     draws = np.stack([streams.uniforms(seed, "policy", 0, world.decisions, width) for seed in seeds])
     luck = [streams.generator(seed, "outcomes") for seed in seeds]
     expected, control = np.zeros((2, S, world.decisions))
-    looks, first = list[Any](), int(np.ceil(EARLY * len(steps))) - 1
+    looks = list[Any]()
+    looked = np.linspace(int(np.ceil(EARLY * len(steps))) - 1, len(steps) - 1, LOOKS).round().astype(int)
     for number, (season, at) in enumerate(steps):
         offers = offers_to(state, [names[i] for i in at], S)
         if season > opened:
@@ -227,12 +231,12 @@ def played(world: World, policy_name: str, seeds: Sequence[int]) -> Result:
         learned = policy.observe(learned, offers, draw.action, Outcome(y, y[..., None]))
         expected[:, at] = np.vecdot(draw.probabilities[..., :K], means[:, place[at]])
         control[:, at] = draw.probabilities[..., 0]
-        if number in (first, len(steps) - 1):
+        if number in looked:
             looks.append(look(policy.learner, policy.settle(learned).evidence, looked_at, means))
-    held, held_99, widths, held_at = (np.stack(parts, 1) for parts in zip(*looks, strict=True))
+    held, held_99, widths, held_at, held_always = (np.stack(parts, 1) for parts in zip(*looks, strict=True))
     short = means[:, place, 0] - expected
     return Result(
-        held=held, held_99=held_99, width=widths, held_at=held_at,
+        held=held, held_99=held_99, width=widths, held_at=held_at, held_always=held_always,
         broken=(short > world.tolerance + 1e-9).mean(-1),
         lost=(means[:, place].max(-1) - expected).mean(-1),
         control=control.mean(-1),
@@ -266,7 +270,7 @@ def look(learner: Field | Logistic, evidence: Any, offers: Offer, means: FloatAr
     if isinstance(learner, Logistic):
         S, G, K = means.shape
         none = np.full((S, K - 1), np.nan)
-        return none, none, none, np.full((S, G, K - 1), np.nan)
+        return none, none, none, np.full((S, G, K - 1), np.nan), none
     model, truth = FittedModel.of(learner, evidence), means - means[..., :1]  # (S, G, K)
     together = effects_together(model, offers, np.ones(offers.control.shape, bool)).at((..., slice(1, len(ARMS)), 0))
     own = effects_of_users(model, offers).at((..., slice(1, len(ARMS)), 0))
@@ -276,6 +280,7 @@ def look(learner: Field | Logistic, evidence: Any, offers: Offer, means: FloatAr
         holds(together, truth[..., 1:].mean(1), 0.99),
         high - low,
         holds(own, truth[..., 1:], 0.95),
+        within(together.at_all_times(), truth[..., 1:].mean(1)),
     )
 
 
@@ -285,12 +290,16 @@ def ends(effect: EffectPosterior, level: float) -> tuple[FloatArray, FloatArray]
 
 
 def holds(effect: EffectPosterior, truth: FloatArray, level: float) -> FloatArray:
-    low, high = ends(effect, level)
+    return within(ends(effect, level), truth)
+
+
+def within(ends: tuple[FloatArray, FloatArray], truth: FloatArray) -> FloatArray:
+    low, high = ends
     return ((low <= truth) & (truth <= high)).astype(np.float64)
 
 
 HEADINGS = (
-    "world", "policy", "trials", "95 %", "99 %", "early", "places", "better", "harmful", "width",
+    "world", "policy", "trials", "95 %", "99 %", "early", "always", "places", "better", "harmful", "width",
     "broken, of 10,000", "control", "lost x 1,000",
 )  # fmt: skip
 
@@ -305,7 +314,8 @@ def row(result: Result) -> list[str]:
 
     end = result.held[:, -1]
     return [
-        cell(end), cell(result.held_99[:, -1]), cell(result.held[:, 0]), cell(result.held_at[:, -1]),
+        cell(end), cell(result.held_99[:, -1]), cell(result.held[:, 0]),
+        cell(result.held_always.min(1)), cell(result.held_at[:, -1]),
         cell(end[:, BETTER - 1]), cell(end[:, HARMFUL - 1]), cell(result.width[:, -1], 1.0),
         cell(result.broken, 1e4), cell(result.control, 1.0), cell(result.lost, 1e3, 4),
     ]  # fmt: skip
