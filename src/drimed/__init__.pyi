@@ -50,6 +50,7 @@ from drimed.rehearsal.forecast import forecast as forecast
 from drimed.simulation.instances import Instance as Instance
 from drimed.simulation.instances import authors_instance as authors_instance
 from drimed.simulation.instances import draw_instance as draw_instance
+from drimed.simulation.instances import given_control as given_control
 from drimed.simulation.instances import quantile_control as quantile_control
 from drimed.simulation.runner import RunRecord as RunRecord
 from drimed.simulation.runner import simulate as simulate

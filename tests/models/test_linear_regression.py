@@ -217,7 +217,7 @@ def equal_states(one: State, other: State, *, rtol: float) -> None:
         np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * max(scale, 1.0), err_msg=name)
 
 
-WHOLE = [(w, f, False) for w in ("none", "known") for f in ("reward", "vector")] + [("learned", "vector", False)]
+WHOLE = [(w, f, False) for w in ("none", "known", "learned") for f in ("reward", "vector")]
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,9 @@ def test_what_was_learned_from_an_outcome_can_be_taken_back(weighting: str, feed
         equal_states(back, state, rtol=1e-9)
 
 
-def test_with_learned_noise_the_settled_state_is_free_of_order() -> None:
-    policy = learning(Learner(weighting="learned"))
+@pytest.mark.parametrize("feedback", ["reward", "vector"])
+def test_with_learned_noise_the_settled_state_is_free_of_order(feedback: str) -> None:
+    policy = learning(Learner(weighting="learned", feedback=feedback))
     rng = np.random.default_rng(6)
     seen = []
     for i in range(40):

@@ -242,7 +242,7 @@ def test_an_arm_keeps_its_map() -> None:
     maps = np.array(seen[3].offer.maps)
     maps[0, arm, 0, 0] += 0.1
     moved = replace(seen[3], offer=replace(seen[3].offer, maps=maps))
-    with pytest.raises(InputError, match=rf"one map Phi\(a\) per arm; arm {arm} had another one before"):
+    with pytest.raises(InputError, match=rf"one map Phi\(a\) per arm, .* number {arm} of these had another"):
         after(LEARNER, [moved], after(LEARNER, seen))
     maps[0, arm, 0, 0] -= 0.1 * (1 - 1e-13)  # as good as equal
     after(LEARNER, [replace(moved, offer=replace(moved.offer, maps=maps))], after(LEARNER, seen))
@@ -305,8 +305,34 @@ def test_evidence_that_cannot_be_used_is_refused() -> None:
     ):
         with pytest.raises(InputError, match="must be finite"):
             after(LEARNER, [bad])
-    with pytest.raises(ConfigError, match="needs feedback 'vector'"):
-        Learner(weighting="learned", feedback="reward")
+    learner = Learner(weighting="learned", feedback="reward")
+    with pytest.raises(InputError, match="kept for 2 users, numbered from 0; got user 2"):
+        after(learner, [replace(seen, offer=replace(seen.offer, user=np.array([2])))])
+
+
+def test_of_rewards_alone_each_user_and_arm_has_a_noise_of_its_own() -> None:
+    """As if each pair were an arm, and its reward the only metric."""
+    p, K, d = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]), SHAPE.K, SHAPE.d
+    features = np.swapaxes(problem()[0], -1, -2)[None] @ p[:, None, :, None]  # (H, K, d, 1)
+    reward, pairs = Learner(weighting="learned", feedback="reward", noise_guess=0.5), []
+    rewards = []
+    for one in data(60):
+        h, y = int(np.asarray(one.offer.user)[0]), np.asarray(one.outcome.vector)[0]
+        offer = replace(one.offer, preference=p[h][None], features=features[h, :, :, 0][None])
+        rewards.append(replace(one, offer=offer, outcome=Outcome(np.array([p[h] @ y]))))
+        maps = np.swapaxes(features, -1, -2).reshape(1, 2 * K, 1, d)
+        wide = replace(offer, features=maps[:, :, 0], maps=maps, preference=np.ones((1, 1)), control=np.eye(2 * K)[:1])
+        told = Outcome(np.array([p[h] @ y]), np.array([[p[h] @ y]]))
+        pairs.append(Seen(wide, one.action + h * K, told))
+    vector = replace(reward, feedback="vector")
+    known = after(reward, rewards)
+    want = after(vector, pairs, vector.start(Shape(d=d, K=2 * K, M=1, H=2)))
+    np.testing.assert_allclose(known.ridge.theta, want.ridge.theta, rtol=1e-9)
+    of_pairs = np.asarray(vector.view(want, pairs[0].offer).sigma)
+    for h, one in enumerate(rewards[:2]):
+        sigma = np.asarray(reward.view(known, replace(one.offer, context=pairs[0].offer.context)).sigma)
+        np.testing.assert_allclose(sigma, of_pairs[:, h * K : (h + 1) * K], rtol=1e-9)
+    assert np.ptp(of_pairs) > 0
 
 
 def test_with_a_discount_older_outcomes_count_less() -> None:

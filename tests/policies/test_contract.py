@@ -30,7 +30,7 @@ POLICIES |= {
     "dri_med, discounted": make("dri_med", discount=0.9),
 }
 # Noise that is learned, from either feedback, with rules that mix, play one arm, or ask for the noise themselves.
-LEARNED = ("dri_med", "dri_imed", "v_oful", "v_ts")
+LEARNED = ("dri_med", "dri_imed", "dri_med_reward", "w_oful", "v_ts", "w_ids")
 POLICIES |= {f"{name}, learned noise": make(name, weighting="learned") for name in LEARNED}
 POLICIES["dri_med, learned noise, forgetting"] = make("dri_med", weighting="learned", discount=0.8)
 POLICIES["dri_med, learned noise, certain"] = make("dri_med", weighting="learned", guard="certain")

@@ -100,9 +100,29 @@ def test_every_suite_runs_and_its_policies_exist(name: str) -> None:
     parse_list(SUITES[name].policies)
     if not isinstance(next(iter(SUITES[name].cells.values())), PaperScenario):
         return  # below
+    if name == "scaling":
+        plan = small(name, "dri_med:guard=off,oful", drifts=tuple(SUITES[name].cells), instances=1)
+        lasts = {label: scenario.world([0]).episodes for label, scenario in plan.cells.items()}
+        assert {lasts[c] for c in lasts if c.startswith("L = ")} == {250, 1000, 4000, 16000}
+        assert {lasts[c] for c in lasts if not c.startswith("L = ")} == {12}
+        assert {c.partition(" = ")[0] for c in lasts} == {"L", "d", "drift", "gap"}
+        runs = [run for (cell, _), run in plan.plan().items() if cell in ("gap = 0.5", "d = 8", "drift = 1000")]
+        assert all(np.isfinite(r.run().total("regret")).all() for r in runs)
+        return
     episodes = 2 if name == "large-k" else 12
     for each in small(name, "w_oful,dri_med", episodes=episodes).plan().values():
         assert np.isfinite(each.run().total("regret")).all()
+
+
+def test_growth_is_the_slope_of_logarithms(tmp_path: Path) -> None:
+    cells = ("drift = 1", "drift = 10", "drift = 100", "gap = 1")
+    told = bench(small("scaling", "oful,dri_med", drifts=cells, instances=2), tmp_path, jobs=1)
+    regret = {(row["policy"], row["cell"]): np.log(row["regret_mean"]) for row in told["rows"]}
+    assert {(row["axis"], row["policy"]) for row in told["growth"]} == {("drift", "oful"), ("drift", "dri_med")}
+    for row in told["growth"]:  # of three equally spaced points the slope is that between the outer ones
+        want = (regret[row["policy"], cells[2]] - regret[row["policy"], cells[0]]) / np.log(100)
+        assert row["exponent"] == pytest.approx(want)
+    assert "Growth" in (tmp_path / "index.html").read_text()
 
 
 def test_the_mean_moves_only_where_it_is_said_to() -> None:
@@ -158,7 +178,7 @@ RIVALS = "drimed.competitors.field_learners"
 PROMISE = "relative=0+absolute=6"
 GUARDED = f"dri_field:{PROMISE}"
 FIELD_POLICIES = (GUARDED, "dri_field:guard=off", f"dri_field:learner={RIVALS}:KNOWN+{PROMISE}",
-                  f"lin_ts:learner={RIVALS}:OWN+v=24")  # fmt: skip
+                  f"dri_med:learner={RIVALS}:ALONE+{PROMISE}", f"lin_ts:learner={RIVALS}:SITES+v=24")  # fmt: skip
 
 
 def field(seeds: Any = (3, 4), **setting: Any) -> FieldWorld:
@@ -214,7 +234,8 @@ def test_nothing_is_called_better_after_one_season() -> None:
         mean, half = policy.effects(state, world.offers(np.arange(2)), 0.975)
         assert (mean - half)[..., 1:].max() > 0, "by the range alone it would be"
         said.append(looks.take(policy, state))
-    assert [float(one["look.likely.wrong"].max()) for one in said] == [0.0, 1.0]
+    for name in ("look.likely.wrong", "look.certainly.wrong"):
+        assert [float(one[name].max()) for one in said] == [0.0, 1.0]
 
 
 def test_looks_tell_holding_ranges_from_others_and_right_words_from_wrong_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +321,7 @@ def test_regressions_apart_are_those_of_each_user_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "policies"),
     [
-        ("field", f"control,{GUARDED},lin_ts:learner={RIVALS}:OWN+v=24"),
+        ("field", f"control,{GUARDED},lin_ts:learner={RIVALS}:SITES+v=24"),
         ("mhealth", "uniform,dri_people:guard=off+covariates=2"),
     ],
 )
@@ -321,9 +342,14 @@ def test_suites_with_cells_of_their_own_run_and_continue(name: str, policies: st
     assert page.count('<figure class="card"') == 2
 
 
-def test_seasons_are_to_choose_and_cells_have_names() -> None:
-    plan = small_field("field", "control", episodes=7)
-    assert next(iter(plan.plan().values())).scenario.world([0]).episodes == 7
+def test_sites_seasons_and_the_floor_are_to_choose_and_cells_have_names() -> None:
+    plan = small_field("field", "control", changes={"sites": 4, "floor": 0.1}, episodes=7)
+    world = next(iter(plan.plan().values())).scenario.world([0])
+    assert (world.shape.H, world.episodes) == (4, 7)
+    assert isinstance(world, FieldWorld)
+    assert world.setting.floor == 0.1
+    with pytest.raises(ConfigError, match="has no sites to choose"):
+        small_field("mhealth", "control", changes={"sites": 4})
     with pytest.raises(UnknownNameError, match="did you mean 'barley'"):
         small_field("field", "control", drifts=("barly",))
 

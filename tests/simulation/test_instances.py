@@ -17,6 +17,7 @@ from drimed.simulation.instances import (
     Instance,
     authors_instance,
     draw_instance,
+    given_control,
     levels,
     quantile_control,
 )
@@ -78,8 +79,8 @@ def test_one_arm_is_best_for_nine_of_ten_users() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_drawn_instance_has_unit_rows_and_distributions(seed: int) -> None:
-    it = draw_instance(seed, Shape(d=3, K=6, M=2, H=5))
-    assert np.linalg.norm(it.theta) == pytest.approx(1.0)
+    it = draw_instance(seed, Shape(d=3, K=6, M=2, H=5), theta_norm=2.5)
+    assert np.linalg.norm(it.theta) == pytest.approx(2.5)
     np.testing.assert_allclose(np.linalg.norm(it.maps, axis=-1), 1.0)
     np.testing.assert_allclose(it.preferences.sum(-1), 1.0)
     np.testing.assert_allclose(it.preference_means.sum(-1), 1.0)
@@ -106,6 +107,14 @@ def test_a_bad_instance_is_refused(change: dict[str, Any], error: type[DrimedErr
         replace(AUTHORS, **change)
 
 
+@pytest.mark.parametrize("setting", ["theta_norm", "preference_scale"])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
+def test_scales_must_be_positive(setting: str, value: float) -> None:
+    bad: dict[str, Any] = {setting: value}
+    with pytest.raises(ConfigError, match=f"theta_norm and preference_scale must be positive, got .*{value}"):
+        draw_instance(0, **bad)
+
+
 @pytest.mark.parametrize("quantile", [0.0, 0.25, 0.5, 0.75, 1.0])
 def test_the_control_is_the_arm_nearest_the_quantile_of_each_users_means(quantile: float) -> None:
     control = quantile_control(AUTHORS, quantile)
@@ -129,6 +138,28 @@ def test_judged_by_the_means_the_control_is_not_the_median_of_what_users_really_
     means = AUTHORS.means(AUTHORS.preferences)
     ranks = {5 - sorted(means[h]).index(means[h, int(theirs[h].argmax())]) for h in range(10)}
     assert ranks == {2, 3, 4}
+
+
+def test_a_given_control_serves_all_users_or_each() -> None:
+    mixed = [0.2, 0.3, 0.5, 0.0, 0.0]
+    assert given_control(mixed, AUTHORS).tolist() == [mixed] * 10
+    each = np.random.default_rng(0).dirichlet(np.ones(5), size=10)
+    assert given_control(each, AUTHORS).tolist() == each.tolist()
+
+
+BAD_CONTROLS: list[tuple[Any, type[DrimedError], str]] = [
+    ([0.5, 0.6, 0.0, 0.0, 0.0], InputError, "control must sum to 1 over the arms, got a sum of 1.1"),
+    ([1.5, -0.5, 0.0, 0.0, 0.0], InputError, "control must be probabilities, got a negative one"),
+    ([np.nan, 1.0, 0.0, 0.0, 0.0], InputError, "control must be finite, got nan"),
+    ([1.0], ShapeError, r"control must have shape \(\.\.\., 5\), got \(1,\)"),
+    (np.full((3, 5), 0.2), ShapeError, r"control .*\(3, 5\)"),
+]
+
+
+@pytest.mark.parametrize(("control", "error", "message"), BAD_CONTROLS)
+def test_a_bad_control_is_refused(control: Any, error: type[DrimedError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        given_control(control, AUTHORS)
 
 
 @pytest.mark.parametrize("setting", [{"quantile": -0.1}, {"quantile": np.nan}, {"judged_by": "rewards"}])
@@ -185,6 +216,10 @@ def test_every_drift_is_not_negative_and_grows_with_its_magnitude(name: str) -> 
         np.testing.assert_allclose(levels(name, episodes, 3.0), 3 * f, atol=1e-12)
 
 
+def test_a_drift_can_be_a_function_of_ones_own() -> None:
+    assert levels(lambda e, n, m: m * (e == n - 1), 3, 2.0).tolist() == [0.0, 0.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -192,6 +227,9 @@ def test_every_drift_is_not_negative_and_grows_with_its_magnitude(name: str) -> 
         (("gradual", 0, 1.0), ConfigError, "number of episodes must be at least 1, got 0"),
         (("gradual", 10, -1.0), ConfigError, "magnitude must be at least 0 and finite, got -1.0"),
         (("gradual", 10, np.nan), ConfigError, "magnitude must be at least 0 and finite, got nan"),
+        ((lambda e, *_: e[:3], 10, 1.0), ShapeError, r"drift must have shape \(\.\.\., 10\), got \(3,\)"),
+        ((lambda e, *_: np.nan * e, 10, 1.0), InputError, "drift must be finite, got nan"),
+        ((lambda e, *_: -e, 10, 1.0), ConfigError, "a drift must not be negative, got -9.0 at episode 9"),
     ],
 )
 def test_a_bad_drift_is_refused(arguments: Any, error: type[Exception], message: str) -> None:

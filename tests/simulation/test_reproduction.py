@@ -35,7 +35,10 @@ def test_every_part_has_its_numbers(small: tuple[Path, dict[str, Any]]) -> None:
             for metric in ("regret", "regret_as_published"):
                 assert numbers[metric]["q05"] <= numbers[metric]["median"] <= numbers[metric]["q95"]
             assert 0 <= numbers["violation_rate"] <= 1
+            assert 0 <= numbers["estimated_violation_rate"] <= 1
             assert 0 <= numbers["estimated_violation_rate_as_published"] <= 1
+        # Thompson sampling has no propensities.
+        assert [rows[p]["expected_violation_rate"] is None for p in ("lin_ts", "lin_med")] == [True, False]
     assert set(told["ablations"]["quantile"]) == {"0.25", "0.5", "0.75"}
     assert set(told["ablations"]["tolerance"]) == {"0.05", "0.1", "0.2", "0.3", "0.5"}
     for shares in told["allocation"]["share"].values():

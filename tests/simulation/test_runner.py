@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ from drimed.errors import ConfigError, InputError
 from drimed.models.offer import Shape
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards.margin import Tolerance
-from drimed.policies.registry import make
+from drimed.policies.policy import Policy
+from drimed.policies.registry import REGISTRY, make
 from drimed.simulation.benchmark import PaperScenario
-from drimed.simulation.instances import Instance, authors_instance, draw_instance, quantile_control
-from drimed.simulation.runner import BlockLog, Judge, Run, RunRecord, play, simulate
-from drimed.simulation.sweep import load, save
+from drimed.simulation.instances import Instance, authors_instance, draw_instance, given_control, quantile_control
+from drimed.simulation.runner import BlockLog, Judge, Run, RunRecord, play, policy_digest, simulate
+from drimed.simulation.sweep import code_digest, load, save
 from drimed.simulation.worlds import Setting, World
 from tests.worlds import policy_draws, steps, world
 
@@ -33,7 +35,7 @@ def tiny(**setting: Any) -> World:
     return World(
         instances=instances,
         seeds=range(SEEDS),
-        controls=[MIXED, quantile_control(instances[1])],
+        controls=[given_control(MIXED, instances[0]), quantile_control(instances[1])],
         setting=Setting(episodes=EPISODES, **setting),
     )
 
@@ -72,17 +74,23 @@ def slow(it: World, true_theta: FloatArray, log: BlockLog) -> dict[str, FloatArr
                 arm, theta_hat = int(log.action[n, h, s]), theta[n, h, s]
                 guess = [float(instance.maps[a].T @ p @ theta_hat) for a in range(3)]
                 mu0 = sum(control[h][a] * mean[a] for a in range(3))
+                mu0_hat = sum(control[h][a] * guess[a] for a in range(3))
                 got = mean[arm]
                 expected = sum(log.probabilities[n, h, s, a] * mean[a] for a in range(3))
                 add("regret", s, n, max(mean) - got)
                 best = int(np.argmax(means_of_users[h]))
                 add("regret_as_published", s, n, max(mean[best] - got, 0.0))
                 add("shortfall", s, n, max(mu0 - 0.2 * abs(mu0) - 0.03 - got, 0.0))
-                safe = mu0 - 0.2 * abs(mu0) - 0.03
-                add("violations.safe.realised", s, n, got < safe)
-                add("violations.safe.expected", s, n, expected < safe)
-                add("violations.published.realised", s, n, got < published)
-                add("violations.published.estimated", s, n, guess[arm] < published)
+                true = {"safe": mu0 - 0.2 * abs(mu0) - 0.03, "equation": 0.8 * mu0, "published": published}
+                believed = {
+                    "safe": mu0_hat - 0.2 * abs(mu0_hat) - 0.03,
+                    "equation": 0.8 * mu0_hat,
+                    "published": published,
+                }
+                for name in true:
+                    add(f"violations.{name}.realised", s, n, got < true[name])
+                    add(f"violations.{name}.expected", s, n, expected < true[name])
+                    add(f"violations.{name}.estimated", s, n, guess[arm] < believed[name])
             error = theta[n, 2, s] - true_theta[n, s]
             add("parameter_error", s, n, float(np.sqrt((error**2).sum())))
     return found
@@ -127,7 +135,8 @@ def test_pulls_count_every_decision_once() -> None:
             assert pulls[s, h].tolist() == [int((log.action[:, h, s] == a).sum()) for a in range(3)]
 
 
-def test_the_control_keeps_its_own_promise() -> None:
+def test_the_control_keeps_its_own_promise_and_not_the_papers_equation() -> None:
+    """(1 - eps) mu_0 is above mu_0 for users whose control has a negative mean: the control itself violates it."""
     instances = [draw_instance(s) for s in range(20)]
     it = World(
         instances=instances,
@@ -139,6 +148,9 @@ def test_the_control_keeps_its_own_promise() -> None:
     assert not result.total("violations.safe.realised").any()
     assert not result.total("violations.safe.expected").any()
     assert not result.total("shortfall").any()
+    negative = [(quantile_control(i) * i.means(i.preferences)).sum(-1) < 0 for i in instances]
+    assert result.total("violations.equation.realised").tolist() == [2.0 * n.sum() for n in negative]
+    assert any(n.any() for n in negative)
 
 
 def test_a_mixed_control_without_any_tolerance_keeps_its_own_promise_in_expectation() -> None:
@@ -168,7 +180,7 @@ POLICIES: list[tuple[str, dict[str, Any]]] = [
     ("w_ts", {}),
     ("lin_imed", {}),
     ("dri_med", {}),
-    ("dri_med", {"guard": "budget"}),
+    ("dri_med", {"guard": "penalty"}),
     ("w_oful", {"discount": 0.95}),
     ("published_dri_med", {"reading": "code"}),
     ("published_dri_imed", {"reading": "printed"}),
@@ -203,11 +215,12 @@ def test_results_do_not_depend_on_how_seeds_are_batched(name: str, settings: dic
     assert_same(whole, [simulate(policy, eight(part, shared=shared)) for part in ([0], range(1, 4))])
 
 
-@pytest.mark.parametrize("setting", [{"rotation": 1.0}, {"drift": "periodic"}])
-def test_nor_in_other_worlds(setting: dict[str, Any]) -> None:
+@pytest.mark.parametrize("setting", [{"rotation": 1.0}, {"drift_by": "mean", "drift": "periodic"}])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_nor_in_other_worlds_or_with_outcomes_at_the_end_of_an_episode(setting: dict[str, Any], at_once: bool) -> None:
     policy = make("dri_med")
-    whole = simulate(policy, eight(range(4), shared=False, **setting))
-    parts = [simulate(policy, eight([s], shared=False, **setting)) for s in range(4)]
+    whole = simulate(policy, eight(range(4), shared=False, **setting), at_once=at_once)
+    parts = [simulate(policy, eight([s], shared=False, **setting), at_once=at_once) for s in range(4)]
     assert_same(whole, parts)
 
 
@@ -328,6 +341,29 @@ def test_a_broken_file_is_named_in_the_error(tmp_path: Path) -> None:
         load(RunRecord, path)
 
 
-def test_a_family_of_instances_that_is_not_one_is_refused() -> None:
+def test_what_is_no_plain_data_or_no_family_is_refused() -> None:
+    with pytest.raises(ConfigError, match="name its drift"):
+        PaperScenario(setting=Setting(episodes=5, drift=lambda e, L, m: m * e / L))
     with pytest.raises(ConfigError, match="instances must be"):
         PaperScenario(instances="all")
+
+
+def test_the_key_depends_on_the_code_of_a_rule_that_is_not_drimeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rule_of_a_user.py"
+    path.write_text(
+        "from drimed.policies.rules.simple import Greedy\nMine = type('Mine', (Greedy,), {'__module__': __name__})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    rule = importlib.import_module("rule_of_a_user").Mine
+    ours = make("greedy")
+    assert isinstance(ours, Policy)
+    theirs = replace(ours, rule=rule())
+    monkeypatch.setitem(REGISTRY, "mine", replace(REGISTRY["greedy"], name="mine", build=lambda **_: theirs))
+    run = replace(RUN, policy="mine")
+    before = run.key()
+    assert policy_digest("greedy") == code_digest() != policy_digest("mine")
+    path.write_text(path.read_text() + "# edited\n")
+    policy_digest.cache_clear()
+    assert run.key() != before

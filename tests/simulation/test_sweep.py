@@ -1,4 +1,4 @@
-"""Sweeps: nothing finished is run again, and neither processes, a Dask cluster nor its dead worker change a result."""
+"""Sweeps: nothing finished is run again, and neither processes, a Dask cluster nor a dead worker change a result."""
 
 from __future__ import annotations
 
@@ -175,6 +175,24 @@ def test_a_dask_cluster_gives_the_same_bits_and_a_killed_worker_costs_time_and_n
     there = sweep(LONG, tmp_path / "there", cluster=f"dask={dask.address}", on_done=kill_one)
     assert killed
     assert dask.workers[0].wait(timeout=10) == -signal.SIGKILL
+    assert_same(there, long_here)
+
+
+def test_a_killed_process_of_the_pool_costs_time_and_no_result(long_here: dict[Any, RunRecord], tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill_one(block: Progress[RunRecord]) -> None:
+        del block
+        if not killed:
+            children = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+            pids = [int(pid) for file in children for pid in file.read_text().split()]
+            workers = [pid for pid in pids if b"LokyProcess" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            if workers:
+                killed.append(workers[0])
+                os.kill(workers[0], signal.SIGKILL)
+
+    there = sweep(LONG, tmp_path / "there", jobs=2, on_done=kill_one)
+    assert killed, "no worker process was found to kill"
     assert_same(there, long_here)
 
 

@@ -10,13 +10,14 @@ import pytest
 from drimed.errors import ConfigError, DrimedError, InputError, ShapeError
 from drimed.models.offer import Shape
 from drimed.numerics.arrays import FloatArray
-from drimed.simulation.instances import authors_instance, draw_instance, quantile_control
+from drimed.simulation.instances import authors_instance, draw_instance, given_control, quantile_control
 from drimed.simulation.worlds import Setting, World
 from tests.worlds import SMALL, world
 
 ARRAYS = ("sigma", "scale", "contexts", "noise", "means")  # (n, H, S, ...)
 SETTINGS: list[dict[str, Any]] = [
     {},
+    {"drift_by": "mean"},
     {"rotation": 1.0, "tails": 3.0},
     {"drift": "none", "context_dim": 1},
 ]
@@ -57,10 +58,24 @@ def test_contexts_and_noise_are_streams_of_their_own() -> None:
 
 
 def test_the_drift_scales_the_contexts_as_coded() -> None:
-    still, moved = (arrays(world(episodes=10, drift=d, magnitude=100.0)) for d in ("none", "gradual"))
+    still, moved = (
+        arrays(world(episodes=10, drift=d, magnitude=100.0, context_noise=0.5)) for d in ("none", "gradual")
+    )
     f = 100.0 * np.arange(10) / 10
     np.testing.assert_allclose(moved["contexts"], (1 + f)[:, None, None, None] * still["contexts"], rtol=1e-12)
     np.testing.assert_allclose(moved["scale"], 0.1 * (1 + np.linalg.norm(moved["contexts"], axis=-1)), rtol=1e-12)
+
+
+def test_the_drift_moves_the_mean_as_printed() -> None:
+    seeds = range(4)
+    still = arrays(world(episodes=10, seeds=seeds, drift="none", drift_by="mean"))
+    moved = arrays(world(episodes=10, seeds=seeds, drift="gradual", drift_by="mean"))
+    shift = moved["contexts"] - still["contexts"]  # (L, H, S, D)
+    f = 100.0 * np.arange(10) / 10
+    np.testing.assert_allclose(np.linalg.norm(shift, axis=-1), np.broadcast_to(f[:, None, None], (10, 3, 4)), atol=1e-9)
+    directions = shift[1:] / f[1:, None, None, None]
+    np.testing.assert_allclose(directions, np.broadcast_to(directions[:1, :1], directions.shape), atol=1e-9)
+    assert len(np.unique(directions[0, 0].round(6), axis=0)) == 4  # one direction per seed
 
 
 def test_sigma_is_the_spread_of_the_reward_under_the_users_preference() -> None:
@@ -181,7 +196,7 @@ def test_a_bad_world_is_refused(change: dict[str, Any], error: type[DrimedError]
 
 
 def test_a_mixed_control_reaches_the_offers() -> None:
-    control = np.tile([0.2, 0.3, 0.5, 0.0, 0.0], (10, 1))
+    control = given_control([0.2, 0.3, 0.5, 0.0, 0.0], INSTANCE)
     offer = next(World(**(SOUND | {"controls": [control]})).blocks()).offers(0, slice(3, 4))
     assert offer.control[0, 0].tolist() == [0.2, 0.3, 0.5, 0.0, 0.0]
     np.testing.assert_allclose(offer.control_features[0, 0], [0.2, 0.3, 0.5] @ offer.features[0, 0, :3])
@@ -190,11 +205,14 @@ def test_a_mixed_control_reaches_the_offers() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"drift_by": "angle"}, "drift_by must be 'scale' or 'mean', got 'angle'"),
         ({"context_dim": 0}, "context_dim must be a number from 1, got 0"),
         ({"episodes": 0}, "number of episodes must be at least 1, got 0"),
         ({"magnitude": -1.0}, "magnitude must be at least 0 and finite, got -1.0"),
         ({"reward_noise": 0.0}, "reward_noise must be positive.*, got 0.0"),
         ({"reward_noise": np.nan}, "reward_noise must be positive.*, got nan"),
+        ({"context_noise": -1.0}, "context_noise must be at least 0.*got -1.0"),
+        ({"context_noise": np.inf}, "context_noise must be at least 0.*got inf"),
         ({"tails": 2.0}, "tails must be above 2 degrees of freedom.*got 2.0"),
     ],
 )

@@ -25,9 +25,11 @@ Jobs = Annotated[int, typer.Option(help="Processes; -1 for all cores. Does not c
 
 def policies(as_json: AsJson = False) -> None:
     """List the policies, with their source and the information each one uses."""
-    from drimed.policies.registry import REGISTRY
+    from drimed.policies.registry import REGISTRY, offered
 
     rows = [{"name": e.name, "about": e.about, "reference": e.reference, "uses": e.uses} for e in REGISTRY.values()]
+    # Policies of other packages are not imported for a list.
+    rows += [{"name": n, "about": f"installed: {place}", "reference": "", "uses": ""} for n, place in offered().items()]
     if as_json:
         say_json(rows, indent=1)
         return
@@ -74,6 +76,8 @@ def bench(
     policies: Annotated[str | None, typer.Option(help="With commas: med,dri_med:guard=certain+absolute=0.1.")] = None,
     relative: Annotated[float | None, typer.Option(help="Relative part of the tolerated shortfall.")] = None,
     absolute: Annotated[float | None, typer.Option(help="Its absolute part. Default: the suite's.")] = None,
+    sites: Annotated[int | None, typer.Option(help="Sites of a field. Default: the suite's.")] = None,
+    floor: Annotated[float | None, typer.Option(help="Least chance of the control in a field; 0: none.")] = None,
     jobs: Jobs = -1,
     cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where results go. Default: out/bench/SUITE.")] = None,
@@ -91,7 +95,7 @@ def bench(
         show([{"suite": each.id, "what it is": each.about} for each in SUITES.values()])
         return
     chosen = suite(name)
-    tolerance = {"relative": relative, "absolute": absolute}
+    tolerance, changes = {"relative": relative, "absolute": absolute}, {"sites": sites, "floor": floor}
     benchmark = Benchmark(
         suite=chosen,
         specs=parse_list(policies or chosen.policies),
@@ -100,6 +104,7 @@ def bench(
         tolerance=replace(chosen.tolerance, **{k: v for k, v in tolerance.items() if v is not None}),
         instances=chosen.instances if instances is None else instances,
         episodes=chosen.episodes if episodes is None else episodes,
+        changes={name: value for name, value in changes.items() if value is not None},
     )
     for spec in benchmark.specs:
         if spec.note():

@@ -1,5 +1,7 @@
 """Learners that only benchmarks use: what others would do with the same information, and what cannot be beaten.
 
+    ALONE    the paper's model, as in a live trial of its own for each site
+    SITES    one regression on arms, sites and arms at sites, told the noise that it does not model
     KNOWN    the field model, told every variance of the fields of `drimed bench field`
     OWN      a regression of its own for each person ("Standard" of Huch et al. 2024)
     BUMPS    the model of people, with bumps as covariates of the level
@@ -26,9 +28,12 @@ from drimed.models.mixed.prediction import Belief
 from drimed.models.mixed.terms import Parameters
 from drimed.models.offer import Offer, Outcome, Seen, Shape, Unit
 from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.simulation.trial_world import RANGE, Deviations
+from drimed.simulation.trial_world import DEPARTURE, RANGE, Deviations
 
 GRID, BUMP_WIDTH = 5, 0.4  # bumps along each axis of the square, and how wide they are
+PLOT_NOISE = 24.0  # of a plot around its site's mean: residual, block and season together, as the fields have it
+LEVELS = 3.0  # bound on all coefficients together
+PRIOR = 0.5  # deviation of a coefficient before any data, in units of the range: as in a live trial
 LEAST_VARIANCE = 1e-12  # relative to the residual's: a family of variance 0 on a log scale
 
 # Names of a field's deviations, by the family of the model that has them.
@@ -114,19 +119,48 @@ def _with_columns(columns: IntArray, old: FloatArray, new: FloatArray) -> FloatA
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Bumps(Wrapper):
-    """The model of people, with a grid of bumps over the square beside its two covariates."""
+class Described(Wrapper):
+    """A learner that is told of offers in other words: other features, more covariates."""
+
+    words: Callable[[Offer, int], Offer]  # of an offer, for a regression on so many features
+    size: Callable[[Shape], int]  # the number of features
+
+    def start(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> Any:
+        return self.inner.start(replace(shape, d=self.size(shape)), batch, episodes)
 
     def add(self, evidence: Any, offer: Offer, action: IntArray, outcome: Outcome, late: int = 0) -> Any:
-        return self.inner.add(evidence, with_bumps(offer), action, outcome, late)
+        return self.inner.add(evidence, self._described(evidence, offer), action, outcome, late)
 
     def see(self, evidence: Any, offer: Offer, pulls: FloatArray, round: int) -> Seen:
-        return self.inner.see(evidence, with_bumps(offer), pulls, round)
+        return self.inner.see(evidence, self._described(evidence, offer), pulls, round)
+
+    def coefficients(self, shape: Shape) -> int:
+        return self.inner.coefficients(replace(shape, d=self.size(shape)))
+
+    def _described(self, evidence: Any, offer: Offer) -> Offer:
+        return self.words(offer, evidence.ridge.theta.shape[-1] if isinstance(evidence, Evidence) else 0)
 
 
-def with_bumps(offer: Offer) -> Offer:
-    if (unit := offer.unit) is None:
+def by_site(offer: Offer, d: int) -> Offer:
+    """A level, levels of sites, arms, and arms at sites as features, in units of the metrics' range."""
+    K = offer.control.shape[-1]
+    place = np.eye(d // (1 + K))
+    where = place[0] + place[1 + np.asarray(_unit(offer).group)]  # (n, 1 + I)
+    arms = np.concatenate([np.ones((K, 1)), DEPARTURE * np.eye(K)], -1)  # (K, 1 + K)
+    x = RANGE * arms[:, :, None] * where[..., None, None, :]  # (n, K, 1 + K, 1 + I)
+    features = np.broadcast_to(x.reshape(*x.shape[:-2], d), (*offer.control.shape, d))
+    return replace(offer, features=features, maps=None, preference=None)
+
+
+def _unit(offer: Offer) -> Unit:
+    if offer.unit is None:
         raise InputError("offers of a benchmark say where they are made; this one has no unit")
+    return offer.unit
+
+
+def with_bumps(offer: Offer, _: int) -> Offer:
+    """A grid of bumps over the square beside its two covariates."""
+    unit = _unit(offer)
     s = np.zeros((*offer.control.shape[:-1], 2)) if unit.covariates is None else unit.covariates
     grid = np.linspace(-1, 1, GRID)
     centres = np.stack(np.meshgrid(grid, grid), -1).reshape(-1, 2)
@@ -188,9 +222,23 @@ class Known(Wrapper):
         return np.concatenate([*[logs] * M, 2 * np.log(sds), root[below] / sds[below[0]]])
 
 
-BUMPS = Bumps(
+SITES = Described(
+    inner=Learner(
+        weighting="none", feedback="reward", noise_bound=PLOT_NOISE, regularisation=(PLOT_NOISE / PRIOR) ** 2
+    ),
+    what="by site",
+    words=by_site,
+    size=lambda shape: (1 + shape.K) * (1 + shape.H),
+)
+BUMPS = Described(
     inner=replace(PEOPLE, covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
     what="bumps",
+    words=with_bumps,
+    size=lambda shape: shape.d,
+)
+ALONE = Apart(
+    inner=Learner(weighting="learned", norm_bound=LEVELS, regularisation=PRIOR**-2),
+    what="each site alone",
 )
 OWN = Apart(
     inner=Learner(weighting="none", feedback="reward", noise_bound=1.0, regularisation=0.1), what="each person alone"

@@ -110,6 +110,9 @@ class Learner:
     norm_bound: float = 1.0  # S: bound on |theta|
     regularisation: float | None = None  # lambda; None: R^2 / S^2
     delta: float = 0.01  # the radius may fail with this probability: over all time, or per episode when discounting
+    # Learned noise starts from this variance, relative to (norm_bound |features|)^2, the largest squared mean. Rather
+    # too large than too small: the first outcomes correct it, but a small one trusts them too much.
+    noise_guess: float = 1.0
     # Ends of each metric's range, infinite: none; (): of no metric. They tell learned noise what is yes or no.
     ranges: tuple[tuple[float, float], ...] = ()
 
@@ -117,11 +120,9 @@ class Learner:
     balances: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        positive = ("noise_bound", "norm_bound", "ridge_penalty")
+        positive = ("noise_bound", "norm_bound", "ridge_penalty", "noise_guess")
         words = {"weighting": WEIGHTINGS, "feedback": FEEDBACKS}
         arrays.check_settings(self, words, discount=("discount",), share=("delta",), positive=positive)
-        if self.weighting == "learned" and self.feedback != "vector":
-            raise ConfigError("noise is learned from whole outcomes: weighting 'learned' needs feedback 'vector'")
 
     @cached_property
     def ridge_penalty(self) -> float:
@@ -144,7 +145,8 @@ class Learner:
         start = ridge.init(shape.d, self.ridge_penalty, batch, discounted=self.discount < 1 and not learned)
         if not learned:
             return Evidence(start, None)
-        return Evidence(start, noise_estimation.init(shape, batch, guess=self._guess))
+        kinds = shape if self.feedback == "vector" else replace(shape, K=shape.H * shape.K, M=1)
+        return Evidence(start, noise_estimation.init(kinds, batch, guess=self._guess))
 
     def age(self, evidence: Evidence) -> Evidence:
         """Let the evidence age by one episode."""
@@ -172,7 +174,7 @@ class Learner:
         (offer, action, outcome), weight = told, self.discount**late
         Z, y = whitened_rows(self.weighting, self.feedback, *told)
         if evidence.noise is not None:
-            if outcome.observed is not None and not outcome.observed.all():
+            if self.feedback == "vector" and outcome.observed is not None and not outcome.observed.all():
                 raise InputError("learned noise counts an outcome when all its metrics are there; some are missing")
             return replace(evidence, noise=of_noise(evidence.noise, offer, action, Z, y, weight))
         Z, y = Z.reshape(*Z.shape[:-3], -1, Z.shape[-1]), y.reshape(*y.shape[:-2], -1)
@@ -183,8 +185,8 @@ class Learner:
         model = evidence.noise
         if model is None or model.changes == model.fitted:
             return evidence
-        penalty = self.ridge_penalty
-        model, V, b = noise_estimation.refit(model, penalty=penalty, guess=self._guess, ranges=self.ranges)
+        penalty, ranges = self.ridge_penalty, self.ranges if self.feedback == "vector" else ()
+        model, V, b = noise_estimation.refit(model, penalty=penalty, guess=self._guess, ranges=ranges)
         return Evidence(ridge.refresh(replace(evidence.ridge, V=V, b=b), penalty), model)
 
     def see(self, evidence: Evidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
@@ -239,11 +241,7 @@ class Learner:
 
     @cached_property
     def _guess(self) -> float:
-        """Variance that learned noise starts from, relative to |features|^2: that of the largest mean.
-
-        Rather too large than too small: the first outcomes correct it, but a small one trusts them too much.
-        """
-        return self.norm_bound**2
+        return self.noise_guess * self.norm_bound**2
 
 
 def whitened_rows(

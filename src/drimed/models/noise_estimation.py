@@ -2,12 +2,14 @@
 
     Cov[y] = exp(slope (f - centre)) Sigma_a,    f = log(1 + |context|)
 
-Sigma_a is the M x M covariance of an arm, shrunk towards the pooled variance of each metric. The map Phi(a) of an arm
-must stay the same. Kept are sums per (arm, bin of f), whose size does not grow with the data: counts, and moments
-sum u u^T of rows u = (1, y). The residual of an outcome is A u with A = (-Phi theta, I), so squared residuals, the
-regression and its weights follow from the sums for any theta and any weights. A fit re-weights all the past with the
-present noise model, and replaces V and b. An outcome may come late or be taken out again. A fit starts from the last
-model, so the model is part of the state; it converges to a function of the sums alone, whatever the order.
+Sigma_a is the M x M covariance of an arm, shrunk towards the pooled variance of each metric. Where
+the reward alone is told each pair of a user and an arm counts as an arm here, and the reward as the only metric. The
+map Phi(a) of an arm must stay the same. Kept are sums per (arm, bin of f), whose size does not grow with the data:
+counts, and moments sum u u^T of rows u = (1, y). The residual of an outcome is A u with A = (-Phi theta, I), so
+squared residuals, the regression and its weights follow from the sums for any theta and any weights. A fit re-weights
+all the past with the present noise model, and replaces V and b. An outcome may come late or be taken out again. A fit
+starts from the last model, so the model is part of the state; it converges to a function of the sums alone, whatever
+the order.
 
 A pass regresses at the present weights, sums the squared residuals of each arm (with the uncertainty of theta), and
 takes from these new precisions of the arms and a new slope of the log-variance on the context feature: expectation
@@ -86,7 +88,7 @@ def add(
 ) -> NoiseModel:
     """Count outcomes y (..., n, M) of arms with the maps Z (..., n, M, d) in, each `weight` times; negative: out."""
     batch = (*model.slope.shape, action.shape[-1])
-    feature, arm = context_feature(offer, batch), np.broadcast_to(action, batch)
+    feature, arm = context_feature(offer, batch), np.broadcast_to(_group(model, offer, offer.user, action), batch)
     if not (np.isfinite(y).all() and np.isfinite(feature).all()):
         raise InputError(
             "outcomes and contexts must be finite: a NaN or infinity could never be taken out of the sums again"
@@ -179,19 +181,32 @@ def inflation(meier: FloatArray, scatter: FloatArray, squared_radius: float = RE
 
 def whitening(model: NoiseModel, offer: Offer, action: IntArray) -> FloatArray:
     """W with W Sigma W^T = I, for the noise of each decision as it is estimated now: (..., n, M, M)."""
-    W = pick(np.broadcast_to(model.whitening[..., None, :, :, :], (*action.shape, *model.whitening.shape[-3:])), action)
+    W = np.broadcast_to(model.whitening[..., None, :, :, :], (*action.shape, *model.whitening.shape[-3:]))
+    W = pick(W, np.broadcast_to(_group(model, offer, offer.user, action), action.shape))
     return W * np.exp(-0.5 * _log_scale(model, offer, action.shape))[..., None, None]
 
 
 def reward_noise(model: NoiseModel, offer: Offer) -> FloatArray:
     """The estimated standard deviation of each arm's reward, for each user: (..., n, K)."""
-    if offer.preference is None:
+    batch, K = np.broadcast_shapes((*model.slope.shape, 1), offer.batch), offer.control.shape[-1]
+    group = _group(model, offer, np.reshape(offer.user, (-1, 1)), np.arange(K)[None])  # (n or 1, K)
+    p = offer.preference if model.n.shape[-2] == K else np.ones(1)
+    if p is None:
         raise InputError("learned noise needs the offer's preference")
-    batch = np.broadcast_shapes((*model.slope.shape, 1), offer.batch)
-    root = np.swapaxes(model.whitening[..., None, :, :, :], -1, -2)  # (..., 1, K, M, M)
-    p = np.broadcast_to(offer.preference, (*batch, root.shape[-1]))[..., None, :, None]
+    root = np.swapaxes(model.whitening[..., group, :, :], -1, -2)  # (..., n or 1, K, M, M)
+    p = np.broadcast_to(p, (*batch, root.shape[-1]))[..., None, :, None]
     sigma = np.linalg.norm(np.linalg.solve(root, p)[..., 0], axis=-1)
     return np.asarray(np.exp(0.5 * _log_scale(model, offer, batch))[..., None] * sigma)
+
+
+def _group(model: NoiseModel, offer: Offer, user: int | IntArray, arm: IntArray) -> IntArray:
+    """The number of each arm's noise: the arm itself, or where rewards alone are told the user and the arm."""
+    groups, K = model.n.shape[-2], offer.control.shape[-1]
+    if groups == K:
+        return arm
+    if (np.asarray(user) * K >= groups).any():
+        raise InputError(f"learned noise is kept for {groups // K} users, numbered from 0; got user {np.max(user)}")
+    return np.asarray(np.asarray(user) * K + arm)
 
 
 def context_feature(offer: Offer, batch: tuple[int, ...]) -> FloatArray:
@@ -217,8 +232,8 @@ def _with_maps(model: NoiseModel, arm: IntArray, Z: FloatArray) -> FloatArray:
     off = np.abs(Z - maps[at]).max((-2, -1)) > MAP_TOLERANCE * np.abs(maps[at]).max((-2, -1))
     if off.any():
         raise InputError(
-            f"learned noise needs one map Phi(a) per arm; arm {int(arm[off][0])} had another one before. "
-            "Use weighting 'known' or 'none'"
+            f"learned noise needs one map Phi(a) per arm, or features that stay the same for each user and arm; number "
+            f"{int(arm[off][0])} of these had another one before. Use weighting 'known' or 'none'"
         )
     return maps
 

@@ -44,10 +44,12 @@ def bench(benchmark: Benchmark, out: Path, **how: Any) -> dict[str, Any]:
         "rows": [measured.row(cell, spec) for cell, spec in product(benchmark.cells, benchmark.specs)],
         "differences": measured.differences(reference),
         "ratios": measured.ratios(),
+        "growth": measured.growth(),
         "meta": {
             "instances": benchmark.instances,
             "instance seed": benchmark.instance_seed,
             "episodes": benchmark.episodes,
+            **benchmark.changes,
             "tolerance": f"{benchmark.tolerance.relative:g} |control| + {benchmark.tolerance.absolute:g}",
             **_effort(plan, records, start),
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -27,6 +27,7 @@ from drimed.simulation.instances import (
     authors_instance,
     draw_instance,
     end_of_optimism,
+    mixed_control,
     quantile_control,
 )
 from drimed.simulation.runner import LOOK, Run, RunRecord
@@ -45,6 +46,7 @@ RATIO_TO_THE_BEST = (
     "geometric mean over the cells in which every policy has some regret; the worst cell is the one with the largest "
     "ratio."
 )
+VARIED = " = "  # between the size that a cell varies and its value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,16 +57,20 @@ class PaperScenario(Scenario):
     # end-of-optimism family for each seed
     instances: str = "authors"
     shape: Shape = PAPER_SHAPE  # of random instances
+    theta_norm: float = 1.0  # of random instances
+    control: str = "quantile"  # or "mixed": a lottery over all arms
     quantile: float = 0.5  # of the control's arm among each user's arms
     judged_by: str = "preferences"
     setting: Setting = field(default_factory=Setting)
 
     def __post_init__(self) -> None:
-        check_settings(self, {"instances": FAMILIES})
+        check_settings(self, {"instances": FAMILIES, "control": ("quantile", "mixed")}, positive=("theta_norm",))
+        if not isinstance(self.setting.drift, str):
+            raise ConfigError("a scenario is plain data: name its drift; pass a function to World instead")
 
     @property
     def drift(self) -> str:
-        return self.setting.drift
+        return str(self.setting.drift)
 
     def under(self, drift: str) -> Self:
         return replace(self, setting=replace(self.setting, drift=drift))
@@ -78,8 +84,10 @@ class PaperScenario(Scenario):
         elif self.instances == "lonely":
             instances = [end_of_optimism(s) for s in seeds]
         else:
-            instances = [draw_instance(s, self.shape) for s in seeds]
+            instances = [draw_instance(s, self.shape, theta_norm=self.theta_norm) for s in seeds]
         controls = [quantile_control(i, self.quantile, judged_by=self.judged_by) for i in instances]
+        if self.control == "mixed":
+            controls = [mixed_control(i, s) for i, s in zip(instances, seeds, strict=False)]
         return World(instances=instances, seeds=seeds, controls=controls, setting=self.setting)
 
 
@@ -107,19 +115,23 @@ class Benchmark:
     instance_seed: int
     episodes: int
     tolerance: Tolerance
+    changes: Mapping[str, Any] = field(default_factory=dict)  # settings of fields that differ from the suite's
 
     def __post_init__(self) -> None:
         check_settings(self, count=("instances", "episodes"), not_negative=("instance_seed",))
         for drift in self.drifts:
             if drift not in self.suite.cells:
                 raise UnknownNameError(f"drift or cell of suite {self.suite.id}", drift, self.suite.cells)
+        if self.changes and not all(isinstance(s, FieldSetting) for s in self.suite.cells.values()):
+            raise ConfigError(f"suite {self.suite.id} has no {min(self.changes)} to choose; `field` has")
         if twice := [text for text, count in Counter(spec.text for spec in self.specs).items() if count > 1]:
             raise ConfigError(f"policy {twice[0]!r} is listed twice")
 
     @property
     def cells(self) -> dict[str, Scenario]:
-        """The scenarios, for as many episodes as were asked for."""
-        return {label: self.suite.cells[label].lasting(self.episodes) for label in self.drifts}
+        """The scenarios, for as many episodes as were asked for; where that number is varied, it stays as it is."""
+        chosen = {label: replace(self.suite.cells[label], **self.changes) for label in self.drifts}
+        return {c: s if c.startswith(f"L{VARIED}") else s.lasting(self.episodes) for c, s in chosen.items()}
 
     def plan(self) -> dict[tuple[str, str], Run]:
         """(cell label, policy): the run."""
@@ -159,6 +171,7 @@ class Measured:
             return None if np.isnan(count).any() else float((count > 0).mean())
 
         expected = record.rate("violations.safe.expected")
+        error = record.total("parameter_error").mean() if "parameter_error" in record.curves else np.nan
         return {
             "suite": self.bench.suite.id,
             "cell": cell,
@@ -174,6 +187,7 @@ class Measured:
             "runs_with_a_violation": share("realised"),
             "runs_with_an_expected_violation": share("expected"),
             "shortfall": float(record.total("shortfall").mean()),
+            "parameter_error": None if np.isnan(error) else float(error),
             "microseconds_per_decision": record.microseconds_per_decision,
             "instances": len(regret),
             **by_season(record),
@@ -200,6 +214,21 @@ class Measured:
             names = {"policy": spec.text, **spec.parts()}
             rows.append({**names, "geometric_mean": geometric_mean(ratios), "worst": max(ratios)})
         return sorted(rows, key=lambda r: float(r["geometric_mean"]))
+
+    def growth(self) -> list[dict[str, Any]]:
+        """The exponent of each policy's regret in each size that was varied, by least squares on logarithms."""
+        axes: dict[str, dict[str, float]] = {}  # axis -> cell -> value
+        for cell in self.bench.cells:
+            axis, varied, value = cell.partition(VARIED)
+            if varied:
+                axes.setdefault(axis, {})[cell] = float(value)
+        rows = []
+        for (axis, cells), spec in product(axes.items(), self.bench.specs):
+            if len(cells) > 1:
+                regret = [self.mean_regret(cell, spec) for cell in cells]
+                exponent = np.polyfit(np.log(list(cells.values())), np.log(regret), 1)[0]
+                rows.append({"axis": axis, "policy": spec.text, "exponent": float(exponent)})
+        return rows
 
 
 def by_season(record: RunRecord) -> dict[str, Any]:
@@ -254,12 +283,20 @@ def _interval(values: FloatArray) -> list[float]:
     return [float(low), float(high)]
 
 
-def _paper(*, scenario: Any = None) -> dict[str, Scenario]:
-    """The paper's worlds, under each drift."""
+def _paper(*, scenario: Any = None, vary: Any = None) -> dict[str, Scenario]:
+    """The paper's worlds, under each drift; or under the gradual one, with one size varied at a time."""
     fields = {"instances": "random"} | (scenario or {})
     shape, setting = Shape(**fields.pop("shape", asdict(PAPER_SHAPE))), Setting(**fields.pop("setting", {}))
     whole = PaperScenario(shape=shape, setting=setting, **fields)
-    return {drift: whole.under(drift) for drift in DRIFTS}
+    if vary is None:
+        return {drift: whole.under(drift) for drift in DRIFTS}
+    varied: dict[str, Callable[[Any], Scenario]] = {
+        "L": whole.lasting,
+        "d": lambda d: replace(whole, shape=replace(shape, d=d, K=20)),
+        "drift": lambda kappa: replace(whole, setting=replace(setting, magnitude=float(kappa))),
+        "gap": lambda gap: replace(whole, theta_norm=gap),
+    }
+    return {f"{axis}{VARIED}{value:g}": varied[axis](value) for axis, values in vary.items() for value in values}
 
 
 def _field(*, cells: Any, floor: float) -> dict[str, Scenario]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from drimed.errors import ConfigError, UnknownNameError
 from drimed.models.offer import Shape
 from drimed.numerics import arrays, probability
 from drimed.numerics.arrays import FloatArray
+
+# f(episode) >= 0 by which contexts drift: (episodes from 0, their number L, magnitude kappa) -> one value per episode.
+Drift = Callable[[FloatArray, int, float], FloatArray]
 
 
 def _burst(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
@@ -32,8 +36,7 @@ def _regime_shift(episode: FloatArray, L: int, magnitude: float) -> FloatArray:
     return magnitude * levels[stretch]
 
 
-# f(episode) >= 0 by which contexts drift: (episodes from 0, their number L, magnitude kappa) -> one value per episode.
-DRIFTS: dict[str, Callable[[FloatArray, int, float], FloatArray]] = {
+DRIFTS: dict[str, Drift] = {
     "none": lambda e, *_: np.zeros_like(e),
     "gradual": lambda e, L, kappa: kappa * e / L,
     # Fifty waves; their length is a whole number of episodes, as coded.
@@ -48,24 +51,28 @@ DRIFTS: dict[str, Callable[[FloatArray, int, float], FloatArray]] = {
 }
 
 
-def levels(drift: str, L: int, magnitude: float) -> FloatArray:
+def levels(drift: str | Drift, L: int, magnitude: float) -> FloatArray:
     """f for each of L episodes: (L,).
 
     >>> levels("gradual", 4, 100.0).tolist()
     [0.0, 25.0, 50.0, 75.0]
     """
-    if drift not in DRIFTS:
-        raise UnknownNameError("drift", drift, DRIFTS)
+    if isinstance(drift, str):
+        if drift not in DRIFTS:
+            raise UnknownNameError("drift", drift, DRIFTS)
+        drift = DRIFTS[drift]
     if L < 1:
         raise ConfigError(f"the number of episodes must be at least 1, got {L}")
     if not 0 <= magnitude < np.inf:
         raise ConfigError(f"magnitude must be at least 0 and finite, got {magnitude}")
-    return DRIFTS[drift](np.arange(L, dtype=np.float64), L, magnitude)
+    f = arrays.shaped("drift", arrays.finite("drift", drift(np.arange(L, dtype=np.float64), L, magnitude)), (L,))
+    if (f < 0).any():
+        raise ConfigError(f"a drift must not be negative, got {float(f.min())} at episode {int(f.argmin())}")
+    return f
 
 
 AUTHORS_SEED = 42
 PAPER_SHAPE = Shape(d=4, K=5, M=4, H=10)
-PREFERENCE_SCALE = 2.0  # concentration of drawn preferences around their means
 
 
 @dataclass(frozen=True)
@@ -97,20 +104,26 @@ class Instance:
         return preferences @ (self.maps @ self.theta).T
 
 
-def draw_instance(seed: int, shape: Shape = PAPER_SHAPE) -> Instance:
+def draw_instance(
+    seed: int, shape: Shape = PAPER_SHAPE, *, theta_norm: float = 1.0, preference_scale: float = 2.0
+) -> Instance:
     """An instance of the paper's generator, in the order in which its authors draw.
+
+    `preference_scale` is the concentration of drawn preferences around their means.
 
     >>> draw_instance(0).shape
     Shape(d=4, K=5, M=4, H=10)
     """
+    if not (theta_norm > 0 and preference_scale > 0):
+        raise ConfigError(f"theta_norm and preference_scale must be positive, got {theta_norm}, {preference_scale}")
     rng = np.random.default_rng(seed)
     theta = rng.standard_normal(shape.d)
-    theta = theta / np.linalg.norm(theta)
+    theta = theta / np.linalg.norm(theta) * theta_norm
     maps = rng.standard_normal((shape.K, shape.M, shape.d))
     maps = maps / np.linalg.norm(maps, axis=-1, keepdims=True)
     root = rng.standard_normal((shape.K, shape.M, shape.M))
     means = rng.dirichlet(np.ones(shape.M), size=shape.H)
-    preferences = np.array([rng.dirichlet(PREFERENCE_SCALE * mean) for mean in means])
+    preferences = np.array([rng.dirichlet(preference_scale * mean) for mean in means])
     return Instance(theta, maps, root @ np.swapaxes(root, -1, -2) / shape.M, preferences, means)
 
 
@@ -152,3 +165,17 @@ def quantile_control(instance: Instance, quantile: float = 0.5, *, judged_by: st
     means = instance.means(getattr(instance, judged_by))
     arm = np.abs(means - np.quantile(means, quantile, axis=-1, keepdims=True)).argmin(-1)
     return probability.one_hot(arm, means.shape[-1])
+
+
+def mixed_control(instance: Instance, seed: int) -> FloatArray:
+    """A lottery per user: a random distribution over all arms. (H, K)"""
+    K = instance.shape.K
+    return np.random.default_rng([seed, K]).dirichlet(np.ones(K), size=instance.shape.H)
+
+
+def given_control(control: Any, instance: Instance) -> FloatArray:
+    """Any pi_0, mixed ones too: one distribution for all users (K,), or one each (H, K)."""
+    H, K = instance.shape.H, instance.shape.K
+    array = arrays.finite("control", control)
+    arrays.shaped("control", array, (K,) if array.ndim == 1 else (H, K))
+    return np.broadcast_to(arrays.probabilities("control", array), (H, K)).copy()

@@ -161,12 +161,20 @@ def late_rate(record: RunRecord, name: str) -> float:
 
 
 def _numbers(record: RunRecord) -> dict[str, Any]:
+    expected = record.rate("violations.safe.expected")
     return {
         "regret": _spread(record.total("regret")),
         "regret_as_published": _spread(record.total("regret_as_published")),
         "violation_rate": record.rate("violations.safe.realised"),
         "violation_rate_as_published": record.rate("violations.published.realised"),
+        "violation_rate_equation": record.rate("violations.equation.realised"),
+        "estimated_violation_rate": record.rate("violations.safe.estimated"),
         "estimated_violation_rate_as_published": record.rate("violations.published.estimated"),
+        # Thompson sampling has no closed form to take an expectation of.
+        "expected_violation_rate": None if np.isnan(expected) else expected,
+        "late_violation_rate_as_published": late_rate(record, "violations.published.realised"),
+        "shortfall": _spread(record.total("shortfall")),
+        "parameter_error": _spread(record.total("parameter_error")),
         "microseconds_per_decision": record.microseconds_per_decision,
         "seeds": len(record.allocation),
     }
@@ -179,13 +187,15 @@ def _spread(values: FloatArray) -> dict[str, float]:
 
 
 def _nested(records: dict[Any, RunRecord]) -> dict[str, Any]:
-    """The numbers of each record under the parts of its key, one inside the other."""
+    """The numbers of each record under the parts of its key, one inside the other; ablations also have a range."""
     out: dict[str, Any] = {}
     for (*path, name), record in records.items():
         inner = out
         for part in path:
             inner = inner.setdefault(f"{part}", {})
         inner[f"{name}"] = _numbers(record)
+        if len(path) > 1:
+            inner[f"{name}"]["interquartile_range_as_published"] = interquartile_range(record)
     return out
 
 
@@ -193,10 +203,15 @@ def _allocation_numbers(records: dict[Any, RunRecord]) -> dict[str, Any]:
     if not records:
         return {}
     instance = authors_instance()
+    actual, published = instance.means(instance.preferences), instance.means(instance.preference_means)
     return {
-        "means": instance.means(instance.preferences).tolist(),
+        "means": actual.tolist(),
+        "means_as_published": published.tolist(),
+        "best_arm": actual.argmax(-1).tolist(),
+        "best_arm_as_published": published.argmax(-1).tolist(),
         "control": quantile_control(instance, judged_by="preference_means").tolist(),
         "share": {policy: record.allocation.mean(0).tolist() for policy, record in records.items()},
+        "seeds": len(next(iter(records.values())).allocation),
     }
 
 

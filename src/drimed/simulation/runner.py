@@ -1,15 +1,16 @@
 """Runs: one policy in a batch of worlds, judged block by block. The functions that decide here are the live ones.
 
-Two thresholds that a decision should not fall below, for user h with control mean mu_0:
+Three thresholds that a decision should not fall below, for user h with control mean mu_0:
 
     safe       mu_0 - rel |mu_0| - abs      the promise, right for either sign of mu_0
+    equation   (1 - rel) mu_0               the paper's Eq. (2); above mu_0 itself when mu_0 < 0
     published  (1 - rel) mean_h mu_0        the one number that the authors' code compares every user with,
                                             from the Dirichlet means instead of the drawn preferences (I-3, I-4)
 
-and three ways to count: `realised` (the mean of the arm played), for `safe` `expected` (the mean under the policy's
-probabilities), and for `published` `estimated` (by the policy's own theta_hat against the true threshold, as coded; it
-needs a theta_hat on the offers' features). `published` is of the paper's worlds alone. Where all users decide at once,
-`stage_regret` is the mean regret of the users of an episode (Huch et al., 2024).
+and three ways to count: `realised` (the mean of the arm played), `expected` (the mean under the policy's
+probabilities), `estimated` (by the policy's own theta_hat; for `published` against the true threshold, as coded).
+Estimated counts need a theta_hat on the offers' features; the last two thresholds are the paper's worlds' alone. Where
+all users decide at once, `stage_regret` is the mean regret of the users of an episode (Huch et al., 2024).
 Shapes: S seeds, n episodes of a block, H users, K arms; logs are (n, H, S, ...).
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
+from scipy.special import ndtri
 
 from drimed import streams
 from drimed.errors import ConfigError, InputError
@@ -43,7 +45,8 @@ from drimed.simulation.worlds import AnyBlock, AnyWorld, Block, Scenario, World
 CURVE_POINTS = 100  # of each stored curve
 LOOK = "look."  # begins the names of metrics of looks
 LEVELS = (0.95, 0.99)
-LIKELY = 0.95  # level at which an arm is called better
+LIKELY, CERTAIN = 0.95, 0.99  # levels at which an arm is called better
+Z_LIKELY = float(ndtri(0.5 + LIKELY / 2))
 
 
 @dataclass(frozen=True)
@@ -161,12 +164,13 @@ def simulate(
     world: AnyWorld,
     *,
     tolerance: Tolerance | None = None,
+    at_once: bool = False,
     points: int | None = None,
 ) -> RunRecord:
     """Run `policy` in every world of the batch.
 
-    In worlds that demand it all users of an episode are decided from one state, else one after the other. The record
-    has all episodes, or `points` of them, evenly spaced.
+    With `at_once`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
+    come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced.
 
     >>> from drimed import Setting, authors_instance, make, quantile_control
     >>> instance = authors_instance()
@@ -187,7 +191,7 @@ def simulate(
     pieces: list[dict[str, FloatArray]] = []
     pulls, decisions = np.zeros((S, shape.H, shape.K)), 0
     for block in world.blocks():
-        state, log = play(policy, state, block)
+        state, log = play(policy, state, block, at_once=at_once)
         pieces.append(judge.episode_sums(block, log))
         pulls += judge.pulls(block, log)
         decisions += log.action[:, :, 0].size
@@ -253,23 +257,24 @@ class Judge:
         got = pick(means, log.action)  # (n, H, S)
         regret = some.max(-1) - got
         expected = np.vecdot(means, log.probabilities) if log.exact else np.full_like(got, np.nan)
-        safe = mu0 - self.tolerance.allowed(mu0)
+        thresholds = self._thresholds(mu0)
         metrics: dict[str, FloatArray | BoolArray] = {
             "regret": regret,
-            "shortfall": np.maximum(safe - got, 0.0),
-            "violations.safe.realised": got < safe,
-            "violations.safe.expected": expected < safe if log.exact else expected,
+            "shortfall": np.maximum(thresholds["safe"] - got, 0.0),
         }
+        for name, threshold in thresholds.items():
+            metrics[f"violations.{name}.realised"] = got < threshold
+            metrics[f"violations.{name}.expected"] = expected < threshold if log.exact else expected
         if not isinstance(block, Block):
             metrics |= {"stage_regret": regret / regret.shape[1], "control": pick(block.control[None], log.action)}
             return {name: over_users(values) for name, values in metrics.items()}
-        theirs, published = self._published
-        best = pick(some, np.broadcast_to(theirs, some.shape[:-1]))
+        best = pick(some, np.broadcast_to(self._published[0], some.shape[:-1]))
         metrics["regret_as_published"] = np.maximum(best - got, 0.0)
-        metrics["violations.published.realised"] = got < published
         theta = np.full((*got.shape, self.world.shape.d), np.nan) if log.theta is None else log.theta
         estimate = np.vecdot(pick(block.world.features[None], log.action), theta)
-        metrics["violations.published.estimated"] = estimate < published if log.theta is not None else estimate
+        control = np.vecdot(np.vecmat(block.control, block.world.features), theta)
+        for name, threshold in self._thresholds(control).items():
+            metrics[f"violations.{name}.estimated"] = estimate if log.theta is None else estimate < threshold
         totals = {name: over_users(values) for name, values in metrics.items()}
         error = np.linalg.norm(theta[:, -1] - block.theta, axis=-1)  # (n, S)
         return totals | {"parameter_error": np.ascontiguousarray(error.T)}
@@ -281,6 +286,12 @@ class Judge:
         counts = np.zeros((H, *played.shape[1:]))
         np.add.at(counts, np.broadcast_to(block.offers(0).user, len(played)), played)
         return counts.swapaxes(0, 1)
+
+    def _thresholds(self, mu0: FloatArray) -> dict[str, FloatArray]:
+        safe = {"safe": mu0 - self.tolerance.allowed(mu0)}
+        if not isinstance(self.world, World):
+            return safe
+        return safe | {"equation": (1 - self.tolerance.relative) * mu0, "published": self._published[1]}
 
     @cached_property
     def _published(self) -> tuple[IntArray, FloatArray]:
@@ -303,15 +314,16 @@ class Looks:
     """Looks at a batch of fields after each season: coverage and width of the ranges of effects by site, and claims.
 
     Effects are those of every arm but the control, at every site, in an average season. `likely` ranges hold at one
-    look, those "at all times" at all looks together. An arm is called likely better (95 %) where the lower end of a
-    range is above 0, enough seasons have told of it and of the control, and that is significant among all arms and
-    sites.
+    look, those "at all times" at all looks together. An arm is called better where the lower end of a range is above 0,
+    likely (95 %) or certainly (at all times, 99 %), and where enough seasons have told of it and of the control; likely
+    only where that is significant among all arms and sites.
     """
 
     def __init__(self, offers: Offer, true: FloatArray) -> None:
         self._offers = offers  # (S, I)
         self._true = true  # (S, I, K - 1)
         self._held = np.ones(true.shape, bool)  # at all looks so far, by the ranges at all times
+        self._certainly_wrong = np.zeros(len(true), bool)  # at any look so far
 
     def take(self, policy: AnyPolicy, state: Any) -> dict[str, FloatArray]:
         """One look, at a state that was settled: name -> (S, 1), none from a policy that learns no noise."""
@@ -337,12 +349,25 @@ class Looks:
                 together = together.at((slice(None), None, slice(1, None), 0))
                 arms, sites = effects.compared_arms(control), control.shape[-2]
                 called = called & effects.is_significant(own, together, arms, sites)
-            low, high = effects.anytime_range(own.mean, own.deviation**2, own.prior**2, 1 - LIKELY)
+            belief = own.mean, own.deviation**2, own.prior**2
+            low, high = effects.anytime_range(*belief, 1 - LIKELY)
             self._held &= (low <= self._true) & (self._true <= high)
             values["held_at_all_times"] = _share(self._held)
-        values["likely.wrong"] = (called & (self._true <= 0)).any((-2, -1))
-        values["likely.right"] = (called & (self._true > 0)).any((-2, -1))
+            finite = np.isfinite(low) & np.isfinite(high)
+            ratio = np.where(finite, high - low, 0.0) / (2 * Z_LIKELY * own.deviation)
+            pairs = zip(ratio, finite, strict=True)
+            values["times_as_wide"] = [np.median(r[some]) if some.any() else np.nan for r, some in pairs]
+            certain = (effects.anytime_range(*belief, 1 - CERTAIN)[0] > 0) & confirmed
+            wrong, values["certainly.right"] = self._judged(certain)
+            self._certainly_wrong |= wrong
+            values["certainly.wrong"] = self._certainly_wrong
+        values["likely.wrong"], values["likely.right"] = self._judged(called)
         return {LOOK + name: np.asarray(each, np.float64)[:, None] for name, each in values.items()}
+
+    def _judged(self, called: BoolArray) -> tuple[BoolArray, BoolArray]:
+        """Whether any arm was called better wrongly, and rightly, anywhere: (S,) twice."""
+        wrong, right = called & (self._true <= 0), called & (self._true > 0)
+        return np.asarray(wrong.any((-2, -1))), np.asarray(right.any((-2, -1)))
 
 
 def _share(held: BoolArray) -> FloatArray:

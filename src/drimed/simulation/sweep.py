@@ -1,7 +1,7 @@
 """Many simulations over many cores or machines, each result stored as soon as it is finished.
 
-An interrupted sweep continues where it stopped: every task is a pure function of its description and can be repeated,
-as the scheduler of a cluster does where a worker dies. Neither processes nor a cluster change a result. A cluster is a
+An interrupted sweep continues where it stopped, and a worker that dies costs time, not results: every task is a pure
+function of its description and can be repeated. Neither processes nor a cluster change a result. A cluster is a
 running Dask scheduler, reached through joblib; its workers need the same version of drimed.
 """
 
@@ -24,6 +24,7 @@ import drimed
 from drimed.errors import ConfigError, InputError, MissingExtraError
 
 BATCHES_PER_PROCESS = 4  # at least: with fewer and larger ones some processes would wait for the last
+MOST_ATTEMPTS = 5  # pools that may lose a worker before it is no accident any more
 SCHEDULER_TIMEOUT = 20  # seconds
 SEAL = "seal"  # beside the arrays of a stored result
 # Every other source file of the package can change a result.
@@ -226,19 +227,28 @@ def code_digest() -> str:
 
 
 def _compute(todo: list[dict[str, Task[R]]], processes: int, cluster: str | None) -> Iterator[tuple[str, R]]:
-    """Keys and records, in the order in which they are finished."""
+    """Keys and records, in the order in which they are finished; a batch of a worker that dies is repeated."""
     if cluster is None and min(processes, len(todo)) <= 1:
         for batch in todo:
             yield from _run(batch)
         return
     try:
         from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
     except ImportError as error:
         raise MissingExtraError("joblib", "sim") from error
-    with _backend(cluster, min(processes, len(todo))):
-        run = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
-        for records in run(delayed(_run)(batch) for batch in todo):
-            yield from records
+    left = {min(batch): batch for batch in todo}
+    for attempt in range(MOST_ATTEMPTS):
+        try:
+            with _backend(cluster, min(processes, len(left))):
+                run = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")
+                for records in run(delayed(_run)(batch) for batch in list(left.values())):
+                    del left[min(key for key, _ in records)]
+                    yield from records
+            return
+        except TerminatedWorkerError:
+            if attempt == MOST_ATTEMPTS - 1:
+                raise
 
 
 def _run(batch: Mapping[str, Task[R]]) -> list[tuple[str, R]]:

@@ -20,7 +20,7 @@ from drimed.errors import ConfigError, ShapeError
 from drimed.models.offer import Offer, Outcome, Shape, quadratic, whiten
 from drimed.numerics import arrays
 from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.simulation.instances import Instance, levels
+from drimed.simulation.instances import Drift, Instance, levels
 
 BLOCK_NUMBERS = 2_000_000  # numbers per block array, 16 MB: a few of them fit in any machine's memory
 ALL = slice(None)  # users
@@ -101,15 +101,18 @@ class Setting:
     """Behaviour of contexts and noise; the paper's values are the defaults."""
 
     episodes: int = 1000  # L
-    drift: str = "gradual"
-    magnitude: float = 100.0  # kappa, by which contexts grow in scale, as coded; as printed they move in their mean
+    drift: str | Drift = "gradual"
+    magnitude: float = 100.0  # kappa
+    drift_by: str = "scale"  # contexts grow in scale (as coded), or move in their mean (as printed)
     context_dim: int = 2  # D
+    context_noise: float = 1.0  # sigma_C
     reward_noise: float = 0.1  # sigma_r
     tails: float = np.inf  # degrees of freedom of Student noise with the same covariance; infinite: normal
     rotation: float = 0.0  # theta turns by this angle over the run: against the paper's assumption of a fixed mean
 
     def __post_init__(self) -> None:
-        arrays.check_settings(self, positive=("reward_noise",), count=("context_dim",))
+        words, least = {"drift_by": ("scale", "mean")}, ("context_noise",)
+        arrays.check_settings(self, words, positive=("reward_noise",), not_negative=least, count=("context_dim",))
         if not self.tails > 2:
             raise ConfigError(f"tails must be above 2 degrees of freedom, for a finite covariance, got {self.tails}")
         levels(self.drift, self.episodes, self.magnitude)
@@ -180,7 +183,7 @@ class World:
     seeds: Sequence[int]
     controls: Sequence[FloatArray]  # (H, K) for each instance
     setting: Setting
-    drifts: Sequence[str] = ()  # one per seed, where they differ; else the setting's
+    drifts: Sequence[str | Drift] = ()  # one per seed, where they differ; else the setting's
 
     theta: FloatArray = field(init=False)  # (S, d)
     maps: FloatArray = field(init=False)  # (S, K, M, d)
@@ -247,7 +250,8 @@ class World:
         f = np.stack([by_drift[drift] for drift in drifts], -1)[:, None, :, None]  # (L, 1, S or 1, 1)
         for start in range(0, self.episodes, size):
             episode = np.arange(start, min(start + size, self.episodes))
-            contexts = draw.contexts(len(episode)) * (1 + f[episode])  # (n, H, S, D)
+            contexts, by = setting.context_noise * draw.contexts(len(episode)), f[episode]  # (n, H, S, D)
+            contexts = contexts * (1 + by) if setting.drift_by == "scale" else contexts + by * draw.direction
             scale = setting.reward_noise * (1 + np.linalg.norm(contexts, axis=-1))
             theta = self.theta[None]
             if setting.rotation:
@@ -289,12 +293,18 @@ class _Draws:
         return z * np.sqrt((nu - 2) / chi)[..., None]
 
     @cached_property
+    def direction(self) -> FloatArray:
+        """Of the drift of contexts, of length one: (S, D)."""
+        v = self._directions("direction", self.world.setting.context_dim)
+        return v / np.linalg.norm(v, axis=-1, keepdims=True)
+
+    @cached_property
     def across(self) -> FloatArray:
         """The direction into which theta turns: orthogonal to it, of its length. (S, d)"""
         theta = self.world.theta
         if theta.shape[-1] < 2:
             raise ConfigError("theta cannot turn in one dimension: a rotation needs d >= 2")
-        v = np.stack([g.standard_normal(theta.shape[-1]) for g in self._stream("rotation")])[self._members]
+        v = self._directions("rotation", theta.shape[-1])
         length = np.linalg.norm(theta, axis=-1, keepdims=True)
         unit = theta / length
         v = v - (v * unit).sum(-1, keepdims=True) * unit
@@ -305,6 +315,9 @@ class _Draws:
         if name not in self._streams:
             self._streams[name] = [streams.generator(seed, name) for seed in self._seeds]
         return self._streams[name]
+
+    def _directions(self, name: str, width: int) -> FloatArray:
+        return np.stack([g.standard_normal(width) for g in self._stream(name)])[self._members]
 
     def _each(self, drawn: list[FloatArray]) -> FloatArray:
         """Draws (n, H, ...) of each seed as those of each member: (n, H, S, ...)."""
