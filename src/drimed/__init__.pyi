@@ -2,6 +2,7 @@
 # `from module import name as name`, or, where the public name is another, `name = _name`.
 
 from drimed import records as records
+from drimed.client import AsyncClient as AsyncClient
 from drimed.client import Client as Client
 from drimed.errors import AccessError as AccessError
 from drimed.errors import BatchError as BatchError

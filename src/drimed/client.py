@@ -1,4 +1,4 @@
-"""A Python client of the HTTP service.
+"""The service from Python: `Client`, and `AsyncClient` for asyncio.
 
 A request that fails on the way is made again, which is safe since every write carries an
 Idempotency-Key: its `key`, or one that is made. Writes that can be tried take `dry_run`, and those that refuse unlikely
@@ -7,11 +7,12 @@ values take `confirm`. Refusals of the service are raised as drimed's own errors
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,12 +28,13 @@ try:
 except ModuleNotFoundError as error:
     raise errors.MissingExtraError(str(error.name), "client") from error
 
-__all__ = ["AccessError", "Client", "ServiceError"]
+__all__ = ["AccessError", "AsyncClient", "Client", "ServiceError"]
 
 T = TypeVar("T")
 
 ATTEMPTS = 8  # the last after some fifteen seconds of waiting: a worker that died is replaced by then
 TIMEOUT = 60.0  # seconds
+ADDRESS = "http://127.0.0.1:8000"
 AGAIN = (429, 502, 503, 504)  # answers after which the same request is worth another try
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds
 TRIALS = "/v1/trials"
@@ -44,17 +46,19 @@ LISTS = {"spec": errors.SpecError, "batch": errors.BatchError, "unconfirmed": er
 class Client:
     """A service by its address. Threads may share it."""
 
+    _kind: Any = httpx.Client
+
     def __init__(
         self,
-        address: str = "http://127.0.0.1:8000",
+        address: str = ADDRESS,
         *,
         token: str | None = None,
         timeout: float = TIMEOUT,
         attempts: int = ATTEMPTS,
-        transport: httpx.BaseTransport | None = None,
+        transport: httpx.BaseTransport | httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
-        self._http = httpx.Client(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
+        self._http = self._kind(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
         self._attempts, self._sleep = attempts, sleep
 
     def __enter__(self) -> Self:
@@ -71,7 +75,7 @@ class Client:
         """Create a trial from its file: as data, or as the text of a TOML file."""
         sent: dict[str, Any] = {"content": spec} if isinstance(spec, str) else {"json": _plain(spec)}
         headers = _key(key) | (TOML if isinstance(spec, str) else {})
-        return read(Status, _data(self._send("POST", TRIALS, **sent, headers=headers)))
+        return self._send(_of_data(_STATUS), "POST", TRIALS, **sent, headers=headers)
 
     def trials(self, *, limit: int = 50, after: str | None = None) -> Page[Status]:
         """Some trials, in the order of their creation."""
@@ -79,11 +83,11 @@ class Client:
 
     def status(self, trial: str) -> Status:
         """A trial at a glance."""
-        return read(Status, self._get(trial, ""))
+        return self._get(_STATUS, trial, "")
 
     def spec(self, trial: str) -> dict[str, Any]:
         """The trial file, as it stands."""
-        return dict(self._get(trial, "spec"))
+        return self._get(dict, trial, "spec")
 
     def users(self, trial: str, *, limit: int = 100, after: str | None = None) -> Page[records.Member]:
         """Some users, in the order in which they joined."""
@@ -91,26 +95,28 @@ class Client:
 
     def open_episode(self, /, trial: str, contexts: Mapping[str, Context] | None = None, **fields: Any) -> int:
         """Start the next episode and return its number: number, name, date, unavailable, confirm, dry_run, key."""
-        return int(self._post(trial, "episodes", **fields, contexts=contexts or None)["episode"])
+        number = lambda data: int(data["episode"])  # noqa: E731
+        return self._post(number, trial, "episodes", **fields, contexts=contexts or None)
 
     def ask(
         self, /, trial: str, users: str | Sequence[str] | None = None, *, dry_run: bool = False, **fields: Any
     ) -> list[Decision]:
         """Decide for one user, some, or (None) all; `fields` are those of an AskRequest, as in `ask_many`."""
         request = records.AskRequest(users=[users] if isinstance(users, str) else users, **fields)
-        return [Decision.read(d) for d in self._post(trial, "ask", **vars(request), dry_run=dry_run)["decisions"]]
+        decisions = _several(Decision.read, "decisions")
+        return self._post(decisions, trial, "ask", **vars(request), dry_run=dry_run)
 
     def tell(
         self, trial: str, decision: int, outcome: Values, *, control: Values | None = None, **options: Any
     ) -> Receipt:
         """Report the outcome of a decision; an unlikely value is refused until `confirm` is set."""
         at = f"decisions/{decision}/outcome"
-        return read(Receipt, self._post(trial, at, **options, outcome=outcome, control=control))
+        return self._post(_RECEIPT, trial, at, **options, outcome=outcome, control=control)
 
     def tell_many(self, trial: str, reports: Sequence[Report | Mapping[str, Any]], **options: Any) -> list[Receipt]:
         """Many outcomes, all or none: Report(17, {"yield": 5.2}) or {"decision": 17, "outcome": {"yield": 5.2}}."""
         rows = [_given(**vars(r)) if isinstance(r, Report) else dict(r) for r in reports]
-        return [read(Receipt, r) for r in self._post(trial, "tell", reports=rows, **options)["receipts"]]
+        return self._post(_several(_RECEIPT, "receipts"), trial, "tell", reports=rows, **options)
 
     def amend(self, trial: str, decision: int | Decision, outcome: Values, *, reason: str, **options: Any) -> Receipt:
         """Correct an outcome, and with `control` that of the control plot; None takes a value back.
@@ -123,11 +129,11 @@ class Client:
             seen = {"saw": dict.fromkeys(outcome) | (decision.outcome or {}), "saw_control": decision.control}
             decision = decision.id
         body = (seen if options.get("saw") is None else {}) | options
-        return read(Receipt, self._post(trial, f"decisions/{decision}/amend", **body, outcome=outcome, reason=reason))
+        return self._post(_RECEIPT, trial, f"decisions/{decision}/amend", **body, outcome=outcome, reason=reason)
 
     def mark_missing(self, trial: str, decision: int, *, reason: str, **options: Any) -> Receipt:
         """Mark an outcome, or the rest of it, as missing."""
-        return read(Receipt, self._post(trial, f"decisions/{decision}/missing", **options, reason=reason))
+        return self._post(_RECEIPT, trial, f"decisions/{decision}/missing", **options, reason=reason)
 
     # Changes to a trial: each returns its status afterwards
 
@@ -169,11 +175,12 @@ class Client:
 
     def look(self, trial: str, *, dry_run: bool = False, key: str | None = None) -> Look:
         """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
-        return Look.read(self._post(trial, "looks", key=key, dry_run=dry_run))
+        return self._post(Look.read, trial, "looks", key=key, dry_run=dry_run)
 
     def reveal(self, trial: str, decision: int | None = None, *, reason: str, **options: Any) -> records.Opening:
         """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
-        return read(records.Opening, self._post(trial, "reveal", **options, decision=decision, reason=reason))
+        opening = partial(read, records.Opening)
+        return self._post(opening, trial, "reveal", **options, decision=decision, reason=reason)
 
     # Looking back
 
@@ -183,11 +190,11 @@ class Client:
 
     def decision(self, trial: str, number: int) -> Decision:
         """A decision with its outcome."""
-        return Decision.read(self._get(trial, f"decisions/{number}"))
+        return self._get(Decision.read, trial, f"decisions/{number}")
 
     def history(self, trial: str, number: int) -> list[Event]:
         """All events about a decision, its own first."""
-        return [Event.read(e) for e in self._get(trial, f"decisions/{number}")["history"]]
+        return self._get(_several(Event.read, "history"), trial, f"decisions/{number}")
 
     def decisions(self, /, trial: str, *, limit: int = 25, before: str | None = None, **search: Any) -> Page[Decision]:
         """Decisions, newest first: of a `user`, a `plot` or a `block`, for an `arm`, or in a `state`.
@@ -209,22 +216,25 @@ class Client:
 
     def checks(self, trial: str) -> records.Checks:
         """The results of a trial's checks, and the promise that they withdraw."""
-        return records.Checks.read(self._get(trial, "checks"))
+        return self._get(records.Checks.read, trial, "checks")
 
     def head(self, trial: str) -> records.Head:
         """The number and the hash of the log's last event, to be kept elsewhere."""
-        return read(records.Head, self._get(trial, "head"))
+        return self._get(partial(read, records.Head), trial, "head")
 
     def export(self, trial: str, path: Path | str, form: str = "csv") -> Path:
-        """Write every decision with its outcome to a file: csv or xlsx."""
-        response = self._send("GET", _address(trial, "export"), params={"format": form}, timeout=None)
-        Path(path).write_bytes(response.content)
-        return Path(path)
+        """Write every decision with its outcome to a file: csv, json or xlsx."""
+
+        def write(response: httpx.Response) -> Path:
+            Path(path).write_bytes(response.content)
+            return Path(path)
+
+        return self._send(write, "GET", _address(trial, "export"), params={"format": form}, timeout=None)
 
     def verify(self, trial: str, *, expect: str | None = None) -> records.Proof:
         """Prove the log; a long trial takes longer than the usual timeout."""
-        response = self._send("GET", _address(trial, "verify"), params=_given(expect=expect), timeout=None)
-        return read(records.Proof, _data(response))
+        reader, params = _of_data(partial(read, records.Proof)), _given(expect=expect)
+        return self._send(reader, "GET", _address(trial, "verify"), params=params, timeout=None)
 
     def log(self, trial: str, *, page: int = 500, **search: Any) -> Iterator[Event]:
         """The events, fetched page by page: of some `kinds`, of a `user`, `newest_first`."""
@@ -234,41 +244,98 @@ class Client:
             yield from some.items
             cursor = some.next
 
-    def _get(self, trial: str, path: str, **params: Any) -> Any:
-        return _data(self._send("GET", _address(trial, path), params=_given(**params)))
+    def _get(self, reader: Callable[[Any], T], trial: str, path: str, **params: Any) -> T:
+        return self._send(_of_data(reader), "GET", _address(trial, path), params=_given(**params))
 
     def _page(self, kind: type[T], trial: str, path: str, /, **params: Any) -> Page[T]:
-        data, own = self._get(trial, path, **params), getattr(kind, "read", partial(read, kind))
-        return Page([own(item) for item in data["items"]], data["next"])
+        own = getattr(kind, "read", partial(read, kind))
+        return self._get(lambda data: Page([own(item) for item in data["items"]], data["next"]), trial, path, **params)
 
-    def _post(self, trial: str, path: str, /, *, key: str | None = None, **body: Any) -> Any:
-        return _data(self._send("POST", _address(trial, path), json=_plain(_given(**body)), headers=_key(key)))
+    def _post(self, reader: Callable[[Any], T], trial: str, path: str, /, *, key: str | None = None, **body: Any) -> T:
+        sent = {"json": _plain(_given(**body)), "headers": _key(key)}
+        return self._send(_of_data(reader), "POST", _address(trial, path), **sent)
 
     def _change(self, trial: str, path: str, /, **body: Any) -> Status:
-        return read(Status, self._post(trial, path, **body))
+        return self._post(_STATUS, trial, path, **body)
 
-    def _send(self, method: str, path: str, **sent: Any) -> httpx.Response:
-        """Make a request, again if it fails on the way: later each time, not all clients at once, as the service asks.
-
-        Raises the error that ended the last try, and one that another try would not change.
-        """
-        request = self._http.build_request(method, path, **sent)
-        attempt = 0
+    def _send(self, reader: Callable[[httpx.Response], T], method: str, path: str, **sent: Any) -> T:
+        """The answer to a request as `reader` reads it, which is all that differs between requests."""
+        request, attempt = self._http.build_request(method, path, **sent), 0
         while True:
             attempt += 1
-            last, after = attempt >= self._attempts, ""
             try:
-                response = self._http.send(request)
-                if response.is_success:
-                    return response
-                if last or response.status_code not in AGAIN:
-                    raise _error(response)
-                after = response.headers.get("retry-after", "")
+                answer = self._http.send(request)
             except httpx.TransportError as error:
-                if last:
-                    raise ServiceError(f"no answer from {request.url}: {error!r}") from error
-            wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
-            self._sleep(max(wait, min(60.0, float(after))) if after.isdigit() else wait)
+                answer = error
+            if not (wait := self._wait(attempt, answer)):
+                return reader(answer)
+            self._sleep(wait)
+
+    def _wait(self, attempt: int, answer: httpx.Response | httpx.TransportError) -> float:
+        """Seconds until a request is made again: later each time, not all clients at once, as the service asks.
+
+        0: it was answered. Raises the error that ended the last try, and one that another try would not change.
+        """
+        last, after = attempt >= self._attempts, ""
+        if isinstance(answer, httpx.TransportError):
+            if last:
+                raise ServiceError(f"no answer from {answer.request.url}: {answer!r}") from answer
+        elif answer.is_success:
+            return 0.0
+        elif last or answer.status_code not in AGAIN:
+            raise _error(answer)
+        else:
+            after = answer.headers.get("retry-after", "")
+        wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+        return max(wait, min(60.0, float(after))) if after.isdigit() else wait
+
+
+class AsyncClient:
+    """The methods of `Client`, awaited. Tasks of one loop may share it."""
+
+    def __init__(self, address: str = ADDRESS, **settings: Any) -> None:
+        self._client = _Awaited(address, **{"sleep": asyncio.sleep} | settings)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client._http.aclose()
+
+    async def log(self, trial: str, *, page: int = 500, **search: Any) -> AsyncIterator[Event]:
+        """The events, fetched page by page: of some `kinds`, of a `user`, `newest_first`."""
+        cursor: str | None = ""
+        while cursor is not None:
+            some = await self.log_page(trial, limit=page, cursor=cursor or None, **search)
+            for event in some.items:
+                yield event
+            cursor = some.next
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method: Callable[..., Awaitable[Any]] = getattr(self._client, name)
+        return method
+
+
+class _Awaited(Client):
+    """A client whose answers are to be awaited."""
+
+    _kind = httpx.AsyncClient
+
+    async def _send(self, reader: Callable[[httpx.Response], T], method: str, path: str, **sent: Any) -> Any:  # type: ignore[override]
+        request, attempt = self._http.build_request(method, path, **sent), 0
+        while True:
+            attempt += 1
+            try:
+                answer = await self._http.send(request)
+            except httpx.TransportError as error:
+                answer = error
+            if not (wait := self._wait(attempt, answer)):
+                return reader(answer)
+            await self._sleep(wait)
 
 
 # Requests
@@ -317,6 +384,17 @@ def _bearer(token: str | None) -> dict[str, str]:
 
 
 # Answers
+
+
+_STATUS, _RECEIPT = partial(read, Status), partial(read, Receipt)
+
+
+def _of_data(reader: Callable[[Any], T]) -> Callable[[httpx.Response], T]:
+    return lambda response: reader(_data(response))
+
+
+def _several(reader: Callable[[Any], T], name: str) -> Callable[[Any], list[T]]:
+    return lambda data: [reader(one) for one in data[name]]
 
 
 def _data(response: httpx.Response) -> Any:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from drimed.client import Client
+from drimed.client import AsyncClient, Client
 from drimed.errors import (
     AccessError,
     BatchError,
@@ -91,6 +92,23 @@ def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
         assert client.trials().items[0].name == "small"
         client.stop("small", reason="enough")
         assert client.create(template()).name == "maize-nitrogen"
+
+
+def test_the_same_with_asyncio(address: str, tmp_path: Path) -> None:
+    async def season() -> None:
+        async with AsyncClient(address) as client:
+            await client.create(SMALL | {"name": "tasks"})
+            given = await client.ask("tasks")
+            told = await asyncio.gather(*(client.tell("tasks", g.id, {"yield": 5.0}) for g in given))
+            assert [t.result for t in told] == ["recorded", "recorded"]
+            assert [e.seq async for e in client.log("tasks", page=2)] == list(range(1, 7))
+            assert (await client.verify("tasks")).exact == 2
+            await client.export("tasks", tmp_path / "out.json", "json")
+            with pytest.raises(UnknownNameError):
+                await client.status("nobody")
+
+    asyncio.run(season())
+    assert [row["decision"] for row in json.loads((tmp_path / "out.json").read_text())] == [1, 2]
 
 
 def test_refusals_are_drimeds_own_errors(address: str, tmp_path: Path) -> None:
@@ -173,6 +191,21 @@ def test_a_request_is_repeated_with_the_same_key_until_it_is_answered() -> None:
     assert len({r.content for r in service.asked}) == 1
     assert service.slept[1] >= 3
     assert service.slept[2] > service.slept[0]
+
+
+def test_asyncio_repeats_requests_alike() -> None:
+    service = Scripted(breaks, busy, opened)
+
+    async def sleep(seconds: float) -> None:
+        service.slept.append(seconds)
+
+    async def opening() -> int:
+        async with AsyncClient("http://x", transport=httpx.MockTransport(service), sleep=sleep) as client:
+            return int(await client.open_episode("t"))
+
+    assert asyncio.run(opening()) == 2
+    assert len({r.headers["idempotency-key"] for r in service.asked}) == 1
+    assert service.slept[1] >= 3
 
 
 def test_it_gives_up_after_so_many_attempts() -> None:

@@ -65,6 +65,11 @@ def test_a_trial_is_created_from_a_file_with_scenarios(tmp_path: Path) -> None:
     assert "scenarios" not in TrialSpec.load(path).plain()
     spec, found = scenarios.load(path)
     assert (spec.name, found["a"].seasons) == ("t", 4)
+    own = tmp_path / "worlds.toml"
+    own.write_text("[scenarios.b]\nseasons = 5\n")
+    assert list(scenarios.load(path, own)[1]) == ["b"]
+    with pytest.raises(InputError, match="and nothing else"):
+        scenarios.load(path, path)
 
 
 def test_without_a_range_the_size_of_outcomes_must_be_said() -> None:

@@ -117,7 +117,7 @@ def test_a_share_of_nothing_is_not_certain() -> None:
 
 
 def test_seasons_are_found_from_one_long_rehearsal() -> None:
-    answer = find(0.8, plan(), "better", None, jobs=1)
+    answer = find((0.8, ""), plan(), "better", None, jobs=1)
     record = plan(seasons=8).run(None, jobs=1)["better", OWN]
     powers = [n.value for n in record.power_by_look(LIKELY)]
     low, value, high = (answer.first(errors) for errors in (2.0, 0.0, -2.0))
@@ -127,13 +127,26 @@ def test_seasons_are_found_from_one_long_rehearsal() -> None:
     assert low <= value <= high
 
 
+@pytest.mark.parametrize("what", ["tolerance", "floor"])
+def test_the_smallest_tolerance_or_floor_is_found(what: str) -> None:
+    wanted = plan(trials=10)
+    answer = find((0.3, "at all times"), wanted, "better", None, what, jobs=1)
+    for value, power in answer.tried:
+        changed = (designs.tolerating if what == "tolerance" else designs.with_floor)(SPEC, value)
+        record = replace(wanted, designs=(designs.own(changed),)).run(None, jobs=1)["better", OWN]
+        assert record.power_by_look(ALL_TIMES)[-1] == power
+    assert answer.first() in (None, answer.tried[-1][0])
+    with pytest.raises(InputError, match="seasons, tolerance, floor"):
+        find((0.3, ""), wanted, "better", None, "users")
+
+
 def test_the_page_and_the_numbers_beside_it(tmp_path: Path) -> None:
     spec = TrialSpec.read(PLAIN | PAPER | {"about": "<script>alert(1)</script>"})
     wanted = everything(spec, 2, trials=4)
     results = Results(wanted, wanted.run(None, jobs=1))
     page = write(results, tmp_path / "out").read_text(encoding="utf-8")
     assert "<script>" not in page
-    for title in ("Power against seasons", "Harm by user"):
+    for title in ("Power against seasons", "Regret and power, by design", "Allocation over time", "Harm by user"):
         assert title in page
     numbers = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert numbers["rehearsal"] == wanted.hash()
@@ -164,7 +177,7 @@ def test_a_published_policy_is_rehearsed_with_claims_from_propensities_alone(tmp
     page = write(results, tmp_path).read_text(encoding="utf-8")
     assert "by a range from the propensities" in page
     assert "nan" not in page
-    assert "(from propensities)" in find(0.8, plan(spec=spec, trials=4), "better", None, jobs=1).text()
+    assert "(from propensities)" in find((0.8, ""), plan(spec=spec, trials=4), "better", None, jobs=1).text()
 
 
 def test_a_quick_rehearsal_is_kept_in_the_first_event_and_verified() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,11 @@ SPEC = FOUND | {"model": {"kind": "paper"}}
 FIELD = {"model": {"kind": "field"}, "noise": {}}
 
 
-def test_an_export_is_read_back_as_a_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_an_export_is_read_back_as_a_log(tmp_path: Path, form: str) -> None:
     trial = play(SPEC, 5)
-    assert write(trial, tmp_path / "log.csv", whole=True) == 30
-    log = next(iter(read_log(tmp_path / "log.csv", arms=list(SPEC["arms"]))))
+    assert write(trial, tmp_path / f"log.{form}", whole=True) == 30
+    log = next(iter(read_log(tmp_path / f"log.{form}", arms=list(SPEC["arms"]))))
     rows = list(records(trial))
     np.testing.assert_array_equal(log.reward, [r["reward"] for r in rows])
     np.testing.assert_array_equal(log.propensity, [r["propensity"] for r in rows])
@@ -39,6 +41,8 @@ def test_an_export_has_every_decision_and_every_column_is_explained(tmp_path: Pa
     rows = list(csv.DictReader((tmp_path / "d.csv").read_text(encoding="utf-8").splitlines()))
     assert rows[-1]["state"] == "pending"
     told = (tmp_path / "d.dictionary.csv").read_text(encoding="utf-8")
+    assert write(trial, tmp_path / "d.json", force=True) == 13
+    assert [list(row) for row in json.loads((tmp_path / "d.json").read_text(encoding="utf-8"))] == [list(rows[0])] * 13
     for name in rows[0]:
         assert name in meanings() or any(name.startswith(m[:-1]) for m in meanings() if m.endswith("*")), name
         assert "metric_*" in told
@@ -46,7 +50,7 @@ def test_an_export_has_every_decision_and_every_column_is_explained(tmp_path: Pa
 
 def test_an_unknown_form_or_an_unwritable_place_is_refused(tmp_path: Path) -> None:
     trial = play(SPEC, 1)
-    with pytest.raises(InputError, match=r"\.csv, \.xlsx"):
+    with pytest.raises(InputError, match=r"\.parquet"):
         write(trial, tmp_path / "x.ods")
     with pytest.raises(InputError, match="cannot write"):
         write(trial, tmp_path / "nowhere" / "x.csv")

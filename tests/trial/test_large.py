@@ -62,7 +62,7 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
         return recorded_decisions(ledger, state, numbers)
 
     monkeypatch.setattr(queries, "recorded_decisions", counted)
-    pieces = made.pieces()
+    pieces = made.pieces(".csv")
     header, rows = next(pieces)
     assert (read, rows) == ([], 0)
     assert header.startswith(b"decision,episode,user,")
@@ -74,7 +74,7 @@ def test_the_first_piece_of_an_export_comes_before_any_decision_is_read(
 def test_an_export_shows_one_moment_while_the_trial_goes_on(store: Store) -> None:
     trial = many.made(store, 6)
     before = list(export.records(trial))
-    pieces = Export.of(trial).pieces()
+    pieces = Export.of(trial).pieces(".csv")
     text = [next(pieces)[0], next(pieces)[0]]
     many.grow(trial, 1)
     trial.tell(10, {"yield": 5.0, "cost": 2.0})
@@ -86,7 +86,7 @@ def test_an_export_shows_one_moment_while_the_trial_goes_on(store: Store) -> Non
 
 def test_an_export_of_a_trial_that_was_set_back_says_so() -> None:
     trial = many.made(MemoryStore(), 6)
-    pieces = Export.of(trial).pieces()
+    pieces = Export.of(trial).pieces(".csv")
     next(pieces)
     trial.store = MemoryStore()
     many.made(trial.store, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def test_encodings_are_told_apart_and_what_was_assumed_is_said(data: bytes, assu
     assert ([r.cells["user"] for r in found.rows], found.assumed) == (["Müller"], assumed)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".xlsx"])
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".xlsx"])
 def test_what_is_written_is_read_again(suffix: str) -> None:
     rows = [
         {"decision": 1, "user": "a, b", "yield": 0.1, "group": "=1+1"},
@@ -75,7 +76,15 @@ def test_what_is_written_is_read_again(suffix: str) -> None:
         ('a,b\n1,x"y,z"\n', "", "row 2: expected 2 cells, got 3"),
         ("a;b,c\n1;2,3\n", "", "are cells separated by commas or semicolons"),
         ("sep=|\na|b\n", "", "separated by '|'"),
-        ('[{"decision": 1}]', "s.json", "is JSON"),
+        ('[{"decision": 1}]', "s.csv", "JSON without its name"),
+        ("{", "s.json", "line 1: not JSON"),
+        ('{"a": 1}', "s.json", "list of records"),
+        ("[1]", "s.json", "list of records"),
+        ("[" * 100_000, "s.json", "nested too deeply"),
+        ('[{"a": ' + "9" * 5000 + "}]", "s.json", "too many digits"),
+        ('[{"a": 1}, {"a": "\\ud800"}]', "s.json", "row 3: a text has a character that is not valid Unicode"),
+        ('[{"a": 1, "b": 2, "a": 3}]', "s.json", "row 2: two fields have the name 'a'"),
+        (json.dumps([{f"c{i}": 1} for i in range(1001)]), "s.json", "at most 1,000 columns"),
         ("<html>", "s.csv", "a web page"),
         ("a,b\n1,2\n3," + "x" * 140_000, "", "row 3: the cells cannot be told apart"),
         ("x" * 140_000 + ",y\n", "", "row 1: the cells cannot be told apart"),

@@ -91,12 +91,14 @@ def rehearse(
     file: Annotated[
         Path, typer.Argument(metavar="FILE|NAME", help="The trial file, .toml or .json, or a trial that is running.")
     ],
+    scenarios: Annotated[Path | None, typer.Option(help="A file with scenarios, instead.")] = None,
     history: History = None,
     trials: Annotated[int | None, typer.Option(min=2, help="Simulated; default: 1000, 200 of a running one.")] = None,
     seasons: Annotated[int | None, typer.Option(min=1, help="Seasons (to come), whatever scenarios say.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
     quick: Annotated[bool, typer.Option(help=f"{QUICK} trials, and few other designs.")] = False,
     goal: Annotated[str | None, typer.Option("--for", help='Find the seasons that reach it: "power 0.8".')] = None,
+    find: Annotated[str, typer.Option(help="With --for: the smallest of seasons, tolerance or floor.")] = "seasons",
     scenario: Annotated[str | None, typer.Option(help="Of --for. Default: the first with an effect.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
     cluster: Annotated[str | None, typer.Option(help="Run on a cluster instead: dask=tcp://host:port.")] = None,
@@ -113,15 +115,15 @@ def rehearse(
     from drimed.rehearsal.page import Results, assumed, write
 
     if not file.is_file() and file.suffix not in (".toml", ".json"):
-        for option, value in {"--history": history, "--for": goal, "--scenario": scenario, "--cluster": cluster,
-                              "--out": out}.items():  # fmt: skip
+        for option, value in {"--scenarios": scenarios, "--history": history, "--for": goal, "--scenario": scenario,
+                              "--cluster": cluster, "--out": out}.items():  # fmt: skip
             if value is not None:
                 raise InputError(f"{option} is for a trial file; {str(file)!r} is a running trial, played on as it is")
         _play_on(str(file), store, seasons=seasons, trials=trials or (QUICK if quick else None), seed=seed)
         return
     most = trials or MOST
     size = {"trials": min(most, QUICK) if quick else most, "seasons": seasons, "seed": seed}
-    plan = designs.Plan.of_files(file, history, every_design=not quick, **size)
+    plan = designs.Plan.of_files(file, history, scenarios, every_design=not quick, **size)
     wanted = scenario or plan.main
     if wanted not in plan.scenarios:
         raise InputError(f"no scenario {wanted!r}; there are {', '.join(plan.scenarios)}")
@@ -133,7 +135,7 @@ def rehearse(
         how: dict[str, Any] = {"jobs": jobs, "cluster": cluster}
         how["on_done"] = lambda done: move(done.finished, done.seeds)
         if goal is not None:
-            answer = designs.find(designs.parse_goal(goal), plan, wanted, place / "blocks", **how)
+            answer = designs.find(designs.parse_goal(goal), plan, wanted, place / "blocks", find, **how)
             say(answer.text())
         records = plan.run(place / "blocks", **how)
     results = Results(plan, records, answer)
@@ -696,7 +698,7 @@ def summary(event: Event) -> str:
 @command
 def export(
     opened: Trial,
-    out: Annotated[Path, typer.Option(help="A .csv or .xlsx file.")],
+    out: Annotated[Path, typer.Option(help="A .csv, .xlsx, .json or .parquet file.")],
     force: Force = False,
     whole: Annotated[bool, typer.Option("--whole", help="Only decisions whose reward is known.")] = False,
 ) -> None:

@@ -1,7 +1,7 @@
-"""Plans of rehearsals: designs beside the trial's own, the seasons that reach a goal, and a quick rehearsal.
+"""Plans of rehearsals: designs beside the trial's own, the smallest trial that reaches a goal, and a quick rehearsal.
 
 All designs meet the same worlds. Seasons to reach a goal come from one long rehearsal that is looked at after each: the
-first seasons of a trial do not depend on how many follow.
+first seasons of a trial do not depend on how many follow. Tolerances and floors are rehearsed one by one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from drimed.formatting import counted, percent
 from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.rehearsal import scenarios
-from drimed.rehearsal.play import FIXED, UNIFORM, Design, Rehearsal
-from drimed.rehearsal.results import AT_THE_END, SURE, Number, Record, describe, measures
+from drimed.rehearsal.play import CONTROL, FIXED, UNIFORM, Design, Rehearsal
+from drimed.rehearsal.results import AT_THE_END, CLAIMS, PROPENSITIES, SURE, Number, Record, describe, measures
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import sweep
 from drimed.trial import past
@@ -30,7 +30,12 @@ OWN = "this trial"  # the name of the file's own design
 CONTROL_FLOORS = (0.1, 0.3)  # of designs beside one without floors
 FEWER = 5  # designs beside the trial's own are rehearsed with so many times fewer trials,
 FEWEST = 100  # but with no fewer than these
-LENGTHS = (8, 16, 32)  # seasons that are rehearsed until the goal is reached
+TRIED = {  # until the goal is reached
+    "seasons": (8, 16, 32),
+    "tolerance": (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0),  # times the file's
+    "floor": (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5),  # of the control
+}
+UNITS = {"seasons": " seasons", "tolerance": " times the tolerance of the file", "floor": " as a floor of the control"}
 QUICK_TRIALS = 20
 QUICK_LARGEST = 100  # decisions of a season times arms times metrics; more would take longer than a person waits
 QUICK_PEOPLE = 200  # the same where people come
@@ -55,9 +60,11 @@ class Plan:
             raise ConfigError(f"a rehearsal needs at least 2 trials, got {self.trials}")
 
     @staticmethod
-    def of_files(file: Path, history: Path | None = None, *, every_design: bool, **sizes: Any) -> Plan:
+    def of_files(
+        file: Path, history: Path | None = None, scenario_file: Path | None = None, *, every_design: bool, **sizes: Any
+    ) -> Plan:
         """The trial of a file in its scenarios, with other designs beside it; `sizes` are trials, seasons and seed."""
-        spec, chosen = scenarios.load(file)
+        spec, chosen = scenarios.load(file, scenario_file)
         known = past.of_trial(spec, file, history)
         chosen = ({} if known is None else scenarios.of_past(spec, known, sizes["seasons"])) | chosen
         beside = [*without_learning(spec), *variants(spec)] if every_design else without_learning(spec)[:1]
@@ -106,15 +113,15 @@ def own(spec: TrialSpec) -> Design:
 
 def without_learning(spec: TrialSpec) -> list[Design]:
     """Designs whose decisions do not depend on outcomes."""
-    return [Design("uniform allocation", spec, UNIFORM), Design("fixed randomised design", spec, FIXED)]
+    names = {UNIFORM: "uniform allocation", FIXED: "fixed randomised design", CONTROL: "always the control"}
+    return [Design(name, spec, allocation) for allocation, name in names.items()]
 
 
 def variants(spec: TrialSpec) -> list[Design]:
     """The same policy with half and twice the tolerance, with floors, and with other guards."""
     specs = {"half the tolerance": tolerating(spec, 0.5), "twice the tolerance": tolerating(spec, 2.0)}
     if spec.floors is None:
-        floors = {f: spec.model_copy(update={"floors": Floors(control=f)}) for f in CONTROL_FLOORS}
-        specs |= {f"a floor of {percent(f)} for the control": changed for f, changed in floors.items()}
+        specs |= {f"a floor of {percent(f)} for the control": with_floor(spec, f) for f in CONTROL_FLOORS}
     policy = make(spec.policy.name, **spec.policy.settings)
     if isinstance(policy, Policy) and "guard" in policy.traits.settings:
         for guard, name in (("certain", "guard on every arm"), ("off", "no guard")):
@@ -131,29 +138,38 @@ def tolerating(spec: TrialSpec, times: float) -> TrialSpec:
     return spec.model_copy(update={"tolerance": t.model_copy(update=wider)})
 
 
-def parse_goal(text: str) -> float:
-    """The power of a goal.
+def with_floor(spec: TrialSpec, control: float) -> TrialSpec:
+    """The trial with another floor of the control."""
+    return spec.model_copy(update={"floors": (spec.floors or Floors()).model_copy(update={"control": control})})
 
-    >>> parse_goal("power 0.8"), parse_goal("power 90 %")
-    (0.8, 0.9)
+
+def parse_goal(text: str) -> tuple[float, str]:
+    """The power of a goal, and its claim; empty: the one that is reported first.
+
+    >>> parse_goal("power 0.8"), parse_goal("power at all times 90 %")
+    ((0.8, ''), (0.9, 'at all times'))
     """
-    match = re.fullmatch(r"power\s+(0?\.\d+|\d{1,2}(?:\.\d+)?\s*%)", text.strip().lower())
-    share = 0.0 if match is None else float(match[1].rstrip("% ")) / (100 if match[1].endswith("%") else 1)
-    if not 0 < share < 1:
-        raise InputError(f'a goal is a power between 0 and 1, such as "power 0.8", got {text!r}')
-    return share
+    pattern = rf"power(?:\s+({'|'.join(CLAIMS)}))?\s+(0?\.\d+|\d{{1,2}}(?:\.\d+)?\s*%)"
+    match = re.fullmatch(pattern, text.strip().lower())
+    share = 0.0 if match is None else float(match[2].rstrip("% ")) / (100 if match[2].endswith("%") else 1)
+    if match is None or not 0 < share < 1:
+        raise InputError(
+            f'a goal is a power between 0 and 1, such as "power 0.8" or "power at all times 0.8", got {text!r}'
+        )
+    return share, match[1] or ""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The smallest number of seasons that reaches a goal."""
+    """The smallest number of seasons, tolerance or floor that reaches a goal."""
 
+    what: str
     power: float
     claim: str
     scenario: str
-    tried: list[tuple[int, Number]]  # seasons with the power that they reach
+    tried: list[tuple[float, Number]]  # each with the power that it reaches
 
-    def first(self, errors: float = 0.0) -> int | None:
+    def first(self, errors: float = 0.0) -> float | None:
         """The smallest number whose power reaches the goal, with so many standard errors added; None: none does."""
         return next((v for v, n in self.tried if n.value + errors * n.error >= self.power), None)
 
@@ -162,24 +178,39 @@ class Answer:
         value, low, high, last = self.first(), self.first(SURE), self.first(-SURE), self.tried[-1][0]
         if value is None:
             power, at = max((n.value, v) for v, n in self.tried)
-            return f"Nothing up to {last} seasons reaches {goal}: the most is {power:.2f}, with {at}."
-        surely = f"{high}" if high is not None else f"more than {last}"
-        between = "" if low == high else f" (within Monte Carlo error: {low} to {surely})"
-        return f"{value} seasons reach {goal}{between}."
+            return f"Nothing up to {last:g}{UNITS[self.what]} reaches {goal}: the most is {power:.2f}, with {at:g}."
+        surely = f"{high:g}" if high is not None else f"more than {last:g}"
+        between = "" if low == high else f" (within Monte Carlo error: {low:g} to {surely})"
+        return f"{value:g}{UNITS[self.what]} reach{'es' * (self.what != 'seasons')} {goal}{between}."
 
 
-def find(power: float, plan: Plan, scenario: str, store: Path | None, **how: Any) -> Answer:
-    """The seasons that reach a power in a scenario; `how` is that of `sweep`."""
-    only, tried = replace(plan, scenarios={scenario: plan.scenarios[scenario]}, designs=(own(plan.spec),)), []
-    for seasons in LENGTHS:
-        only = replace(only, seasons=seasons)
+def find(
+    goal: tuple[float, str], plan: Plan, scenario: str, store: Path | None, what: str = "seasons", **how: Any
+) -> Answer:
+    """The smallest number of seasons, tolerance or floor with a power in a scenario; `how` is that of `sweep`."""
+    if what not in TRIED:
+        raise InputError(f"--find is one of {', '.join(TRIED)}, got {what!r}")
+    power, claim = goal
+    only, tried = replace(plan, scenarios={scenario: plan.scenarios[scenario]}), list[tuple[float, Number]]()
+    for value in TRIED[what]:
+        if what == "seasons":
+            only = replace(only, designs=(own(plan.spec),), seasons=int(value))
+        else:
+            changed = (tolerating if what == "tolerance" else with_floor)(plan.spec, value)
+            only = replace(only, designs=(own(changed),))
         (record,) = only.run(store, **how).values()
         if not (record.meant > 0).any():
             raise InputError(f"in scenario {scenario!r} no arm is better: there is no power to find; name another one")
-        tried = [(int(t) + 1, n) for t, n in zip(record.looks, record.power_by_look(record.first_claim), strict=True)]
+        if claim not in ("", PROPENSITIES) and not record.estimates:
+            raise InputError(f'this policy estimates no effects: ask for "power {PROPENSITIES} {power:g}"')
+        by_look = record.power_by_look(claim or record.first_claim)
+        if what == "seasons":
+            tried = [(int(t) + 1, n) for t, n in zip(record.looks, by_look, strict=True)]
+        else:
+            tried.append((value, by_look[-1]))
         if tried[-1][1].value - SURE * tried[-1][1].error >= power:
             break
-    return Answer(power, record.first_claim, scenario, tried)
+    return Answer(what, power, claim or record.first_claim, scenario, tried)
 
 
 def quick(

@@ -30,6 +30,7 @@ MOST_USERS = 40  # of the chart of harm: the worst ones
 BESIDE = (
     "power, {claim}", "power, at all times", "false claims, {claim}", "share of control", "gain against the control",
     "regret against the best arm", numbers.HARMED_USERS, "expected loss of the worst user",
+    "ideal design percentage",
 )  # fmt: skip
 
 
@@ -84,6 +85,10 @@ class Results:
             for name in self.plan.scenarios
         ]
 
+    def best_by_user(self, scenario: str) -> dict[str, numbers.Number]:
+        """The chance that the best arm is found, for each user who is looked at and each group."""
+        return numbers.best_by_user(self.own[scenario], self.plan.simulated(self.plan.main).looked_at)
+
 
 def write(results: Results, out: Path, *, force: bool = False) -> Path:
     """Write the page and the numbers into a folder."""
@@ -97,6 +102,8 @@ def page(results: Results) -> str:
     harmful = max(harmed, key=lambda s: 0.0 if (n := harmed[s]) is None else n.value)
     charts = [
         _power_chart(results.own),
+        _designs_chart({d.name: results.measured[main, d.name] for d in plan.designs}, results.own[main], unit),
+        _allocation_chart(results.own[main], list(plan.spec.arms), main),
         _harm_chart(results.own[harmful], plan.simulated(harmful).users, harmful, unit),
     ]
     scenes = [
@@ -126,6 +133,7 @@ def as_json(results: Results) -> dict[str, Any]:
         return {
             "trials": len(record.control),
             "measures": pairs(results.measured[scenario, name]),
+            "looks": (record.looks + 1).tolist(),
             "power by look": {c: [[n.value, n.error] for n in record.power_by_look(c)] for c in numbers.CLAIMS},
             "allocation": np.nanmean(record.shares, 0).tolist(),
         }
@@ -137,8 +145,9 @@ def as_json(results: Results) -> dict[str, Any]:
         "trials": plan.trials,
         "seed": plan.seed,
         "answer": None if answer is None else {
-            "goal": answer.power, "claim": answer.claim, "scenario": answer.scenario,
-            "value": answer.first(), "low": answer.first(numbers.SURE), "high": answer.first(-numbers.SURE),
+            "what": answer.what, "goal": answer.power, "claim": answer.claim,
+            "scenario": answer.scenario, "value": answer.first(), "low": answer.first(numbers.SURE),
+            "high": answer.first(-numbers.SURE),
             "tried": [[v, n.value, n.error] for v, n in answer.tried],
         },
         "scenarios": {
@@ -147,6 +156,7 @@ def as_json(results: Results) -> dict[str, Any]:
                 "seasons": results.seasons[name],
                 "decisions": sum(map(len, plan.simulated(name).places)),
                 "designs": {d.name: design(name, d.name) for d in plan.designs},
+                "best arm found": pairs(results.best_by_user(name)),
             }
             for name, s in plan.scenarios.items()
         },
@@ -158,7 +168,7 @@ def _text(number: numbers.Number | None) -> str:
 
 
 def _tables(results: Results) -> list[Table]:
-    """The past, this trial by scenario, and designs side by side."""
+    """The past, this trial by scenario, designs side by side, and the best arm by user."""
     plan, names, measured = results.plan, list(results.plan.scenarios), results.measured
     tables = []
     if (past := plan.history) is not None:
@@ -177,7 +187,10 @@ def _tables(results: Results) -> list[Table]:
         rows = [[d, *(_text(measured[s, d].get(k)) for k in compared)] for d in designs]
         columns = ["", *(numbers.with_unit(k, shown.get(k), unit) for k in compared)]
         tables.append(Table(f"Designs side by side: {s}", columns, rows))
-    return tables
+    best = {s: results.best_by_user(s) for s in names}
+    rows = [[who, *(best[s][who].text() for s in names)] for who in best[names[0]]]
+    title = "Chance that the arm with the largest estimate is the best one"
+    return [*tables, Table(title, ["", *names], rows)] if rows else tables
 
 
 def assumed(plan: Plan, name: str) -> list[str]:
@@ -201,7 +214,7 @@ def assumed(plan: Plan, name: str) -> list[str]:
             f"{in_unit(metric, part.unit)}: control {level_text(part, level) if not plain else short(level)}; effects "
             f"{', '.join(effects) or 'none'}; standard deviations of {spread} ({single})"
         )
-    more = {"seasons of delay": float(s.delay), "share of outcomes lost": s.dropout}
+    more = {"drift of contexts": s.drift, "seasons of delay": float(s.delay), "share of outcomes lost": s.dropout}
     if plan.history is not None:
         lines.append(f"the trial begins with {plan.history.file}, as it will, and the sites in it have their levels")
     return lines + [f"{what} {short(v)}" for what, v in more.items() if v]
@@ -212,29 +225,67 @@ def _power_chart(records: Mapping[str, numbers.Record]) -> Chart | None:
     shown = {name: r for name, r in records.items() if (r.meant > 0).any()}
     if not shown:
         return None
-    names, L = list(shown)[: svg.SERIES], 1 + max(int(r.looks.max()) for r in shown.values())
     powers = {
-        name: dict(zip(shown[name].looks.tolist(), shown[name].power_by_look(shown[name].first_claim), strict=True))
-        for name in names
+        name: {t: (n.value, *n.ends) for t, n in zip(r.looks.tolist(), r.power_by_look(r.first_claim), strict=True)}
+        for name, r in list(shown.items())[: svg.SERIES]
     }
-    series = []
-    for k, some in enumerate(powers.values()):
-        points = [(some[t].value, *some[t].ends) if t in some else (None, None, None) for t in range(L)]
-        value, low, high = zip(*points, strict=True)
-        series.append(Series(value, low, high, line=f"l{k}", band=f"b{k}"))
-    rows = [[str(t + 1), *(some[t].text() if t in some else "" for some in powers.values())] for t in range(L)]
-    last = "; ".join(f"{name} {percent(some[max(some)].value)}" for name, some in powers.items())
+    claim = numbers.CLAIM_TEXT[next(iter(shown.values())).first_claim]
     text = (
-        f"Chance that a better arm is called better ({numbers.CLAIM_TEXT[shown[names[0]].first_claim]}) by the end of "
-        f"each season; bands are two standard errors of the simulation, the dashed line is 80 %. At the end: {last}."
+        f"Chance that a better arm is called better ({claim}) by the end of each season; bands are two standard errors "
+        "of the simulation, the dashed line is 80 %."
     )
-    panel = Panel(series, [str(t + 1) for t in range(L)], levels=[0.8])
-    draw, keys = (
-        svg.lines([panel], (0.0, 1.0), "season", number=percent),
-        [Key(n, f"k{k}") for k, n in enumerate(names)],
+    caption = "Power by season, with two standard errors of the simulation"
+    return _seasons_chart("power-chart", "Power against seasons", text, caption, powers, 0.8)
+
+
+def _allocation_chart(record: numbers.Record, arms: Sequence[str], scenario: str) -> Chart:
+    """The mean share of each arm in each season, with the middle half of the trials that go on."""
+    parts = [np.nanmean(record.shares, 0), *np.nanquantile(record.shares, [0.25, 0.75], axis=0)]  # (L, K) each
+    shares = {arm: dict(enumerate(np.stack(parts, -1)[:, k].tolist())) for k, arm in enumerate(arms)}
+    text = f"Mean share of each arm, with the middle half of the trials in its band ({scenario})."
+    caption = "Share of decisions by season: mean, and the middle half of trials"
+    return _seasons_chart("allocation-chart", "Allocation over time", text, caption, shares)
+
+
+def _seasons_chart(
+    id: str, title: str, text: str, caption: str, shares: Mapping[str, Mapping[int, Sequence[float]]], *levels: float
+) -> Chart:
+    """Shares over the seasons with their low and high ends, by name and season."""
+    L = 1 + max(t for some in shares.values() for t in some)
+    series, names = [], list(shares)[: svg.SERIES]
+    for k, name in enumerate(names):
+        value, low, high = zip(*(shares[name].get(t, (None, None, None)) for t in range(L)), strict=True)
+        series.append(Series(value, low, high, line=f"l{k}", band=f"b{k}"))
+    rows = []
+    for t in range(L):
+        now = [list(map(percent, some[t])) if t in some else None for some in shares.values()]
+        rows.append([str(t + 1), *("" if one is None else "{} ({} to {})".format(*one) for one in now)])
+    last = "; ".join(f"{name} {percent(some[max(some)][0])}" for name, some in shares.items())
+    draw = svg.lines(
+        [Panel(series, [str(t + 1) for t in range(L)], levels=levels)], (0.0, 1.0), "season", number=percent
     )
-    table = Table("Power by season (± standard error of the simulation)", ["season", *names], rows)
-    return Chart("power-chart", "Power against seasons", text, draw, table, keys)
+    table, keys = Table(caption, ["season", *shares], rows), [Key(name, f"k{k}") for k, name in enumerate(names)]
+    return Chart(id, title, f"{text} At the end: {last}.", draw, table, keys)
+
+
+def _designs_chart(measured: Mapping[str, numbers.Measures], record: numbers.Record, unit: str) -> Chart | None:
+    """The regret of each design, with its power beside it."""
+    rows, marks = [], []
+    for name, m in measured.items():
+        power, cost = m.get(f"power, {record.first_claim}"), m["regret against the best arm"]
+        if power is not None and cost is not None:
+            marks.append(RangeRow(name, percent(power.value), cost.value, cost.ends, strong=name == OWN))
+            rows.append([name, power.text(), cost.text()])
+    if len(marks) < 2:
+        return None
+    regret = in_unit("regret of a decision", unit)
+    text = (
+        "Designs in the same simulated worlds, with two standard errors of the simulation: those further left cost "
+        "users less; the percentage is the power, the chance to find a better arm."
+    )
+    ends = svg.spread([0.0, *(x for row in marks for x in row.thick or ())])
+    table = Table("Designs", ["design", "power", regret], rows)
+    return Chart("designs-chart", "Regret and power, by design", text, svg.ranges(marks, ends, regret), table)
 
 
 def _harm_chart(record: numbers.Record, users: Sequence[str], scenario: str, unit: str) -> Chart:

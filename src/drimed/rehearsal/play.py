@@ -39,7 +39,7 @@ from drimed.trial.spec import Tolerance, TrialSpec
 from drimed.trial.state import Episode, TrialState
 from drimed.trial.stopping import evaluate
 
-POLICY, UNIFORM, FIXED = "policy", "uniform", "fixed"
+POLICY, UNIFORM, CONTROL, FIXED = "policy", "uniform", "control", "fixed"
 BLOCK = 50  # trials that are computed side by side
 ONE_SIDE = 0.5 + LIKELY / 2
 MOST_LOOKS = 6  # of a design without learning: it needs no fit to decide, and each look costs one
@@ -109,6 +109,7 @@ class Season:
     number: int
     action: IntArray  # (S, n)
     probabilities: FloatArray  # (S, n, K)
+    changed: BoolArray  # (S, n), whether the guard intervened
     means: FloatArray  # (S, n, K), the mean reward of each arm
     reward: FloatArray  # (S, n), as measured; NaN where it never came
     response: Response
@@ -162,6 +163,7 @@ def play(
                 number=season,
                 action=draw.action,
                 probabilities=draw.probabilities[..., :K],
+                changed=np.asarray(draw.reason_code != UNCHANGED),
                 means=np.einsum("snkm,nm->snk", means, p),
                 reward=np.where(response.observed, np.einsum("snm,nm->sn", response.y, p), np.nan),
                 response=response,
@@ -207,7 +209,7 @@ def _decide(
 def _allocate(trials: SimulatedTrials, design: Design, offers: Offer, season: int, draws: FloatArray) -> Draw:
     """A season that is decided without learning."""
     can, n = _possible(offers), offers.control.shape[-2]
-    p = can / can.sum(-1, keepdims=True)
+    p = offers.control if design.allocation == CONTROL else can / can.sum(-1, keepdims=True)
     if design.allocation == FIXED:
         generators = [streams.generator(int(seed), f"plan {season}") for seed in trials.seeds]
         action = np.stack([_balanced(can[0], rng) for rng in generators])
@@ -437,6 +439,8 @@ def record(monitor: StoppingMonitor, seasons: Sequence[Season], tolerance: Toler
             "given": given.mean(1),
             "controls": control.mean(1),
             "best": np.where(can, means, -np.inf).max(-1).mean(1),
+            "uniform": ((can * means).sum(-1) / can.sum(-1)).mean(1),
+            "changed": season.changed.mean(1),
             "violations": (control - given > allowed * (1 + NEGLIGIBLE)).mean(1),
         }
         for name, values in by_season.items():

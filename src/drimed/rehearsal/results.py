@@ -17,6 +17,7 @@ import numpy as np
 from drimed.formatting import counted, measured, percent, short
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick
 from drimed.simulation import sweep
+from drimed.trial.problem import Profile
 from drimed.trial.queries import STANDS, ways_off_the_control
 from drimed.trial.spec import TrialSpec
 
@@ -45,6 +46,8 @@ class Record(sweep.Record):
     given: FloatArray  # (S, L), mean expected reward of the arms given
     controls: FloatArray  # (S, L), of the control
     best: FloatArray  # (S, L), of the best arm for each user
+    uniform: FloatArray  # (S, L), of an arm that is drawn at random
+    changed: FloatArray  # (S, L), share of decisions in which the guard intervened
     violations: FloatArray  # (S, L), share of decisions that are worse than the control by more than the tolerance
     loss: FloatArray  # (S, U), mean expected loss of each user against the control; negative: a gain
     tolerated: FloatArray  # (S, U), mean loss that the tolerance allows
@@ -167,21 +170,29 @@ def measures(r: Record, rules: Sequence[str] = ()) -> Measures:
         "share of control": Number.of(np.nanmean(r.control, 1)),
         AT_THE_END: Number.of(np.take_along_axis(r.control, r.played[:, None] - 1, 1)[:, 0]),
         "trials that stand on the control": Number.of(np.nanmin(r.control, 1) >= FROZEN),
+        "decisions that the guard changed": Number.of(np.nanmean(r.changed, 1)),
         "gain against the control": Number.of(np.nanmean(_difference(r.given, r.controls), 1), REWARD),
+        "gain against uniform allocation": Number.of(np.nanmean(_difference(r.given, r.uniform), 1), REWARD),
         "regret against the best arm": Number.of(np.nanmean(_difference(r.best, r.given), 1), REWARD),
         "decisions harmful beyond the tolerance": Number.of(np.nanmean(r.violations, 1)),
         HARMED_USERS: Number.of((r.loss > r.tolerated * (1 + NEGLIGIBLE)).mean(1)),
         "expected loss of the worst user": Number.of(r.loss.max(1), REWARD),
         "best arm found for a user": None,
+        "ideal design percentage": None,
     }
-    if r.estimates and np.ptp(r.truth, axis=-1).max() > 0:
-        largest = pick(r.truth, r.estimate[:, -1].argmax(-1))
-        finds_best = largest >= r.truth.max(-1) - NEGLIGIBLE * np.abs(r.truth).max()
-        out["best arm found for a user"] = Number.of(finds_best.mean(-1))
+    if r.estimates:
+        arm = r.mean[:, -1].argmax(-1)  # that would be selected at the end, as adaptr defines the percentage
+        worst, best = r.truth_all.min(-1), r.truth_all.max(-1)
+        out["ideal design percentage"] = Number.ratio(pick(r.truth_all, arm) - worst, best - worst)
+        if np.ptp(r.truth, axis=-1).max() > 0:
+            out["best arm found for a user"] = Number.of(_finds_best(r.truth, r.estimate[:, -1]).mean(-1))
     for claim in CLAIMS if r.estimates else (PROPENSITIES,):
-        out[f"power, {claim}"] = Number.of(r.found(claim)[:, -1]) if (r.meant > 0).any() else None
+        right, wrong = r.found(claim), r.false_claims(claim)
+        out[f"power, {claim}"] = Number.of(right[:, -1]) if (r.meant > 0).any() else None
         out[f"harm found, {claim}"] = Number.of(r.found(claim, -1)[:, -1]) if (r.meant < 0).any() else None
-        out[f"false claims, {claim}"] = Number.of(r.false_claims(claim)[:, -1])
+        out[f"false claims, {claim}"] = Number.of(wrong[:, -1])
+        if claim != LIKELY:
+            out[f"seasons until a claim, {claim}"] = Number.of(_first_season(r, right | wrong), PLAIN)
     if r.estimates:
         off, arms = r.mean[:, -1, :] - r.truth_all, np.abs(r.truth_all).max(0) > 0
         if arms.any():
@@ -255,6 +266,20 @@ def describe(record: Record, m: Measures, rules: Sequence[str], seasons: int, sp
     lose = f"{harmed.text()} of users lose more than the tolerance over the trial"
     say(f"{lose}; the worst one is expected to end {worst} the control with a decision.", harmed.value > HARMED)
     return sentences
+
+
+def best_by_user(record: Record, looked_at: Sequence[Profile]) -> dict[str, Number]:
+    """The chance that the arm with the largest estimate is the best one, for each user and each group."""
+    members = {profile.user: [h] for h, profile in enumerate(looked_at)} if record.estimates else {}
+    for h, profile in enumerate(looked_at if members else ()):
+        if profile.group is not None:
+            members.setdefault(f"group {profile.group}", []).append(h)
+    means = {who: [x[:, at].mean(1) for x in (record.truth, record.estimate[:, -1])] for who, at in members.items()}
+    return {who: Number.of(_finds_best(truth, estimate)) for who, (truth, estimate) in means.items()}
+
+
+def _finds_best(truth: FloatArray, estimate: FloatArray) -> BoolArray:
+    return pick(truth, estimate.argmax(-1)) >= truth.max(-1) - NEGLIGIBLE * np.abs(truth).max(initial=0.0)
 
 
 def _first_season(record: Record, shown: BoolArray) -> FloatArray:

@@ -42,7 +42,6 @@ DEVIATIONS = 6.0  # standard deviations of single outcomes in a range of plausib
 # Kinds of variation relative to that of single plots: the middle of public variety trials.
 SHARES = {"site": 0.6, "season": 0.6, "block": 0.8, "site_arm": 0.25, "season_arm": 0.25}
 COVARIATES = 0.3  # the same, of what one spread of a covariate does to the level
-CORRELATION = 0.3  # between the noise of any two metrics of a plot
 TREND = 0.5  # by which a level rises from season to season in the scenario of a trend, relative to single plots
 HARM = 2.0  # differences that matter by which a harmful arm is worse
 NOISY = 2.0  # times the usual variation in the scenario of pessimistic noise
@@ -64,19 +63,23 @@ class Scenario(trial_file.Part):
     effects: dict[Name, ByMetric] = Field(default_factory=dict)  # of arms, added to the control's level
     spread: Deviations = Field(default_factory=dict)  # of arms' effects around those, drawn for each trial
     noise: Deviations | None = None  # standard deviation of single plots
+    correlation: Annotated[float, Field(ge=0, lt=1)] = 0.3  # between the noise of any two metrics of a plot
     site: Deviations | None = None
     season: Deviations | None = None
     block: Deviations | None = None
     site_arm: Deviations | None = None
     season_arm: Deviations | None = None
+    covariates: Deviations | None = None  # of what one spread of a covariate does to the level
+    covariate_effects: Deviations = Field(default_factory=dict)  # and to the effect of each arm
     trend: ByMetric = Field(default_factory=dict)  # of the level, for each season
     fading: dict[Name, ByMetric] = Field(default_factory=dict)  # what arms' effects gain or lose with each season
+    drift: trial_file.Finite = 0.0  # of contexts, for each season, in spreads
     delay: Annotated[int, Field(ge=0, le=100)] = 0  # seasons until outcomes are told
     dropout: trial_file.Share = 0.0  # of outcomes that never come
 
 
-def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
-    """A trial file with its scenarios; faults of both are told at once."""
+def load(path: Path, scenario_file: Path | None = None) -> tuple[TrialSpec, dict[str, Scenario]]:
+    """A trial file with its scenarios, or those of a file of their own; faults of both are told at once."""
     text, data = trial_file.read_file(path)
     spec, scenarios, faults = None, {}, list[Fault]()
     try:
@@ -89,7 +92,12 @@ def load(path: Path) -> tuple[TrialSpec, dict[str, Scenario]]:
         faults += error.faults
     if spec is None or faults:
         raise SpecError(faults)
-    return spec, scenarios
+    if scenario_file is None:
+        return spec, scenarios
+    text, data = trial_file.read_file(scenario_file)
+    if not isinstance(data, dict) or set(data) != {NAME}:
+        raise InputError(f"{scenario_file.name} must have tables [scenarios.NAME] and nothing else")
+    return spec, read(spec, data[NAME], text)
 
 
 def read(spec: TrialSpec | None, data: Any, text: str = "") -> dict[str, Scenario]:
@@ -113,7 +121,8 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
     """Faults of a scenario of arms, metrics or users that the trial does not have."""
     metrics, arms, controls = list(spec.metrics), list(spec.arms), control_arms(spec)
     tables: dict[tuple[str, ...], Mapping[str, float] | None] = {
-        (name,): getattr(scenario, name) for name in ("noise", *SHARES, "level", "spread", "trend")
+        (name,): getattr(scenario, name)
+        for name in ("noise", *SHARES, "level", "spread", "covariates", "covariate_effects", "trend")
     }
     for field in ("effects", "fading"):
         for arm, own in getattr(scenario, field).items():
@@ -130,6 +139,8 @@ def contradictions(spec: TrialSpec, scenario: Scenario) -> Iterator[Fault]:
                 yield Fault((*path, metric), str(UnknownNameError("metric", metric, metrics)))
     if scenario.users is not None and not spec.enrols:
         yield Fault(("users",), "the users of the trial are in its file, and none join later; leave this out")
+    if scenario.drift and not spec.context:
+        yield Fault(("drift",), "the trial has no context that could drift")
     if scenario.dropout and spec.kind == "paper":
         yield Fault(("dropout",), "outcomes that never come can be rehearsed with the field model only; leave this out")
 
@@ -288,10 +299,11 @@ def setting(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> 
             ]
         ),
         kinds=tuple(metric.kind for metric in spec.metrics.values()),
-        correlation=CORRELATION,
+        correlation=scenario.correlation,
         spread=by_metric(scenario.spread),
-        covariates=by_metric({}, 0.0 if paper else COVARIATES),
-        covariate_effects=by_metric({}),
+        covariates=by_metric(scenario.covariates, 0.0 if paper else COVARIATES),
+        covariate_effects=by_metric(scenario.covariate_effects),
+        drift=scenario.drift,
         delay=scenario.delay,
         dropout=scenario.dropout,
         **{kind: by_metric(getattr(scenario, kind), share) for kind, share in defaults.items()},
@@ -417,11 +429,11 @@ class SimulatedTrials:
             return None
         typical, spread = np.array([(f.typical, f.spread) for f in fields]).T
         levels, L = np.array([len(f.levels or ()) for f in fields]), self.setting.seasons
-        shape = (L, len(self.state.profiles), len(fields))
+        shape, drift = (L, len(self.state.profiles), len(fields)), self.setting.drift * np.arange(L)[:, None, None]
 
         def draw(rng: np.random.Generator) -> FloatArray:
             z, u = rng.standard_normal(shape), rng.random(shape)
-            return np.where(levels > 0, np.floor(u * levels), typical + spread * z)
+            return np.where(levels > 0, np.floor(u * levels), typical + spread * (z + drift))
 
         return np.asarray(per_seed(self.seeds, "contexts", draw))
 

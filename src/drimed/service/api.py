@@ -526,6 +526,7 @@ _EXPORTED = {
     "description": "One record for each decision (its data dictionary is in every export of the command line).",
     "content": {
         "text/csv": {"schema": {"type": "string"}},
+        JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
         tables.MEDIA: {"schema": {"type": "string", "format": "binary"}},
     },
 }
@@ -533,7 +534,7 @@ _EXPORTED = {
 
 @_endpoint("/{trial}/export", "Export", response_model=None, response_class=Response, responses={200: _EXPORTED})
 async def export(
-    request: Request, trial: TrialName, format: Annotated[Literal["csv", "xlsx"], Query()] = "csv"
+    request: Request, trial: TrialName, format: Annotated[Literal["csv", "json", "xlsx"], Query()] = "csv"
 ) -> Response:
     """Every decision with its outcome, one row each, as the trial stands now.
 
@@ -549,8 +550,9 @@ async def export(
     if format == "xlsx":
         opened = await service.read(trial, lambda t: t)
         return Response(await service.run(lambda: in_workbook(opened), HEAVY), 200, headers, tables.MEDIA)
-    pieces = await service.read(trial, lambda t: Export.of(t).pieces())
-    return StreamingResponse(_pieces(service, pieces), 200, headers, "text/csv; charset=utf-8")
+    pieces = await service.read(trial, lambda t: Export.of(t).pieces(f".{format}"))
+    media = "text/csv; charset=utf-8" if format == "csv" else JSON
+    return StreamingResponse(_pieces(service, pieces), 200, headers, media)
 
 
 async def _pieces(service: Service, pieces: Iterator[tuple[bytes, int]]) -> AsyncIterator[bytes]:

@@ -57,6 +57,7 @@ class TrialSetting:
     fading: FloatArray  # (K, M), of arms' effects, for each season
     bounds: FloatArray  # (M, 2), of outcomes; infinite: none
     correlation: float  # between the noise of any two metrics of a plot
+    drift: float = 0.0  # of contexts, for each season, in spreads
     delay: int = 0  # seasons until outcomes are told
     dropout: float = 0.0  # share of outcomes that never come
     kinds: tuple[str, ...] = ()  # of the metrics: number, yes/no, count, score; (): numbers

@@ -1,4 +1,4 @@
-"""A trial's decisions with their outcomes, for other programs: CSV or .xlsx.
+"""A trial's decisions with their outcomes, for other programs: CSV, .xlsx, JSON or Parquet.
 
 Columns are named as `drimed evaluate` expects them. Exports are read some decisions at a time, as the trial stood when
 the export began: the log only grows, so no transaction stays open between two chunks.
@@ -7,6 +7,7 @@ the export began: the log only grows, so no transaction stays open between two c
 from __future__ import annotations
 
 import io
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from drimed.errors import InputError, StoreError
+from drimed.evaluation.decision_log import polars
 from drimed.outputs import replacing
 from drimed.records import Decision
 from drimed.trial import queries
@@ -26,7 +28,8 @@ from drimed.trial.tables import SUFFIX, csv_lines, csv_text, save_workbook
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
-FORMS = (".csv", SUFFIX)
+JSON, PARQUET = ".json", ".parquet"
+FORMS = (".csv", SUFFIX, JSON, PARQUET)
 
 
 def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
@@ -111,16 +114,32 @@ class Export:
             values |= {f"{prefix}{name}": value for name, value in (table or {}).items()}
         return {name: values.get(name) for name in self.columns}
 
-    def pieces(self) -> Iterator[tuple[bytes, int]]:
-        """CSV in pieces, each with the number of its decisions."""
-        names = list(self.columns)
-        yield csv_lines([names]).encode(), 0
-        for rows in self.chunks():
-            yield csv_lines(map(row.get, names) for row in rows).encode(), len(rows)
+    def pieces(self, form: str) -> Iterator[tuple[bytes, int]]:
+        """CSV, or (JSON) a list of records, in pieces, each with the number of its decisions."""
+        names, before = list(self.columns), "\n "
+        yield b"[" if form == JSON else csv_lines([names]).encode(), 0
+        for rows in filter(None, self.chunks()):
+            if form == JSON:
+                yield (before + ",\n ".join(json.dumps(row, ensure_ascii=False) for row in rows)).encode(), len(rows)
+                before = ",\n "
+            else:
+                yield csv_lines(map(row.get, names) for row in rows).encode(), len(rows)
+        if form == JSON:
+            yield b"\n]\n", 0
 
     def workbook(self, out: IO[bytes]) -> int:
         """Write a workbook; return the number of its decisions."""
         return save_workbook(list(self.columns), (row for rows in self.chunks() for row in rows), out)
+
+    def parquet(self, path: Path) -> int:
+        """Write a Parquet file; return the number of its decisions."""
+        pl = polars()
+        types = {int: pl.Int64, float: pl.Float64, str: pl.String}
+        schema = {name: types[kind] for name, kind in self.columns.items()}
+        chunks = (pl.DataFrame(rows, schema=schema, strict=False) for rows in self.chunks() if rows)
+        frame = pl.concat([pl.DataFrame(schema=schema), *chunks])
+        frame.write_parquet(path)
+        return int(frame.height)
 
 
 def in_workbook(trial: Trial) -> bytes:
@@ -138,12 +157,15 @@ def write(trial: Trial, path: Path, *, whole: bool = False, force: bool = False)
     export, count = Export.of(trial, whole=whole), 0
     meanings = path.with_suffix(".dictionary.csv")
     with replacing(path, force=force) as beside, replacing(meanings, force=force) as dictionary:
-        with beside.open("wb") as out:
-            if form == SUFFIX:
-                count = export.workbook(out)
-            for piece, rows in () if form == SUFFIX else export.pieces():
-                out.write(piece)
-                count += rows
+        if form == PARQUET:
+            count = export.parquet(beside)
+        else:
+            with beside.open("wb") as out:
+                if form == SUFFIX:
+                    count = export.workbook(out)
+                for piece, rows in () if form == SUFFIX else export.pieces(form):
+                    out.write(piece)
+                    count += rows
         dictionary.write_text(data_dictionary(export.state), encoding="utf-8")
     return count
 

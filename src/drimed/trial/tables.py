@@ -1,4 +1,4 @@
-"""Tables: rows of named cells, from CSV in any common form and workbooks (.xlsx).
+"""Tables: rows of named cells, from CSV in any common form, workbooks (.xlsx) and JSON.
 
 Reading is strict: a cell, a row or a number that could be read in two ways is refused with its row. Writing follows one
 rule for every cell: no text is ever a formula.
@@ -100,8 +100,11 @@ def read(data: bytes | str, name: str = "", most: int = MOST_CELLS) -> Table:
     text = data.removeprefix("\ufeff")
     if not is_whole(text):
         raise InputError("the sheet has a character that is not valid Unicode (a lone surrogate); save it as UTF-8")
-    if text.lstrip()[:1] in tuple("[{<"):
-        raise InputError(f"{what} is JSON, XML or a web page and not a sheet; save it as CSV or .xlsx")
+    first = text.lstrip()[:1]
+    if name.lower().endswith(".json") or (first == "[" and not name):
+        return _of_json(text, most)
+    if first in tuple("[{<"):
+        raise InputError(f"{what} is XML, a web page or JSON without its name (.json); save it as CSV or .xlsx")
     separator, lines = _split(text, most)
     return _table(lines, separator, assumed)
 
@@ -247,16 +250,9 @@ def _table(lines: Iterable[Line], separator: str, assumed: str = "", hidden: Col
     names = [tidy(str(cell)) for cell in top.cells]
     while names and not names[-1]:
         names.pop()
-    if not names:
-        raise InputError("the sheet is empty; its first line must name the columns")
-    if len(names) > MOST_COLUMNS:
-        raise InputError(f"a sheet may have at most {MOST_COLUMNS:,} columns, got {len(names):,}; leave some out")
+    _check_names(names)
     # Some programs end every row but the first with a separator. If only one row is longer, something was shifted.
     all_alike = len({len(line.cells) for line in body}) == 1 and len(body) > 1
-    if (long := next((name for name in names if len(name) > LONGEST_NAME), None)) is not None:
-        raise InputError(f"the name of a column may have at most {LONGEST_NAME} characters, got {short(long)}")
-    if (again := first_twice([name for name in names if name])) is not None:
-        raise InputError(f"two columns have the name {again!r}")
     rows, errors = [], {}
     for line in body:
         longer = len(line.cells) > len(top.cells)
@@ -268,6 +264,17 @@ def _table(lines: Iterable[Line], separator: str, assumed: str = "", hidden: Col
     refuse(errors)
     unseen = names if top.hidden else [name for i, name in enumerate(names) if i in hidden]
     return Table(names, rows, separator, assumed, top.number, unseen)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise InputError("the sheet is empty; its first line must name the columns")
+    if len(names) > MOST_COLUMNS:
+        raise InputError(f"a sheet may have at most {MOST_COLUMNS:,} columns, got {len(names):,}; leave some out")
+    if (long := next((name for name in names if len(name) > LONGEST_NAME), None)) is not None:
+        raise InputError(f"the name of a column may have at most {LONGEST_NAME} characters, got {short(long)}")
+    if (again := first_twice([name for name in names if name])) is not None:
+        raise InputError(f"two columns have the name {again!r}")
 
 
 def _misfit(cells: list[Any], names: Sequence[str], separator: str, *, longer: bool, all_alike: bool) -> str | None:
@@ -286,6 +293,29 @@ def _misfit(cells: list[Any], names: Sequence[str], separator: str, *, longer: b
     if decimal is not None:
         wrong += f"; if {decimal} is one number, write {decimal.replace(',', '.')}, or separate cells by semicolons"
     return wrong
+
+
+def _of_json(text: str, most: int) -> Table:
+    """A list of records."""
+    try:
+        data = json.loads(text, object_pairs_hook=tuple)  # of pairs: a name that comes twice is not lost
+    except json.JSONDecodeError as error:
+        raise InputError(f"line {error.lineno}: not JSON: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise InputError("not JSON: a number has too many digits, or lists are nested too deeply") from None
+    if not isinstance(data, list) or not all(isinstance(row, tuple) for row in data):
+        raise InputError("expected a list of records: [{...}, {...}]")
+    if sum(map(len, data)) > most:
+        raise InputError(f"a sheet may have at most {most:,} cells; send it in parts")
+    table, errors = Table.of({tidy(k): "[...]" if isinstance(v, tuple | list) else v for k, v in r} for r in data), {}
+    _check_names(table.names)
+    for number, pairs in enumerate(data, FIRST_ROW):
+        if (again := first_twice([tidy(name) for name, _ in pairs])) is not None:
+            errors[number] = f"two fields have the name {again!r}"
+        elif not all(is_whole(part) for pair in pairs for part in pair if isinstance(part, str)):
+            errors[number] = "a text has a character that is not valid Unicode (a lone surrogate)"
+    refuse(errors)
+    return table
 
 
 # Workbooks

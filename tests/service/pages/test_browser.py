@@ -132,7 +132,7 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     harvest = tmp_path / "harvest.csv"
     harvest.write_text("\n".join(filled))
     page.get_by_role("link", name="Tell outcomes").click()
-    page.get_by_label("A sheet (CSV or .xlsx)").set_input_files(harvest)
+    page.get_by_label("A sheet (CSV, .xlsx or JSON)").set_input_files(harvest)
     page.get_by_role("button", name="Record the sheet").click()
     expect(page.get_by_role("alert")).to_contain_text("Row 3: leaching must be a number, got 'x'")
     expect(page.locator("#row-3")).to_have_class("wrong")

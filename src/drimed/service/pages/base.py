@@ -72,6 +72,7 @@ HEADERS = {
 # Messages after something was done; the address holds only the key.
 DONE = {
     "created": "The trial was created.",
+    "episode": "The season is open.",
     "recorded": "The outcome was recorded.",
     "amended": "The outcome was corrected. The old values stay in the log.",
     "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",

@@ -135,6 +135,21 @@ def _ask_input(visit: Visit) -> Callable[[Fault], str]:
     return lambda fault: row.format(fault.row) if fault.row else "".join(p for p in fault.path if p in WHEN)
 
 
+@routes.page("/trials/{trial}/episodes", ASK_TELL, method="POST")
+async def open_episode(visit: Visit) -> Response:
+    """Open the next season without asking yet."""
+
+    def act(tx: Transaction) -> str:
+        name, date = (visit.field(part) or None for part in ("season", "date"))
+        asking.open_episode(tx, number=whole(visit.field("episode")), name=name, date=date)
+        return f"/trials/{visit.trial}/ask?done=episode"
+
+    try:
+        return await visit.act(act)
+    except DrimedError as error:
+        return await ask_form(visit, form_errors("open", error))
+
+
 @routes.page("/trials/{trial}/ask", ASK_TELL)
 async def ask_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     """Users and their contexts, to be filled in."""
