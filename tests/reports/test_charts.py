@@ -11,9 +11,11 @@ import pytest
 from drimed.formatting import short
 from drimed.records import Claim, Effect
 from drimed.reports import charts, svg
-from drimed.reports.charts import EffectRow, forest
+from drimed.reports.analysis import analyse
+from drimed.reports.charts import MOST_PANELS, EffectRow, forest, over_time
 from drimed.reports.frame import style
 from drimed.reports.svg import Chart
+from tests.reports.worlds import FIELD, field, grown
 
 
 def effects(*rows: EffectRow) -> Chart:
@@ -96,6 +98,23 @@ def test_numbers_have_one_minus_sign() -> None:
     said = " ".join([made.text, made.picture("wide"), *(cell for cells in made.table.rows for cell in cells)])
     assert "−36,241" in said
     assert not re.search(r"[\s>(]-\d", re.sub(r' (?:d|x|y|x1|x2|y1|y2|cx|viewBox)="[^"]*"', "", said))
+
+
+def test_effects_over_time_have_a_panel_for_each_arm_given_most() -> None:
+    made = over_time(field(), "yield", "dt")
+    assert made is not None
+    assert "Effects on yield (dt) against control after each season" in made.title
+    told = [cells for cells in made.table.rows if cells[-1] != "no outcome yet"]
+    assert len(told) == sum(x.on == "yield" for effects in field().past.values() for x in effects)
+    assert all(made.picture("wide").count(f">{arm}</text>") == 1 for arm in ("good", "bad"))
+    assert "dt after 8" in made.text
+    arms = ["old", *(f"a{i}" for i in range(9))]
+    many = analyse(grown(FIELD | {"arms": {a: {} for a in arms}, "policy": {"name": "uniform"}}, 2))
+    made = over_time(many, "reward", "")
+    assert made is not None
+    shown = {cells[0] for cells in made.table.rows}
+    assert len(shown) == MOST_PANELS
+    assert min(many.times[a] for a in shown) >= max(many.times[a] for a in arms[1:] if a not in shown)
 
 
 def test_a_stopping_chart_has_the_lines_that_an_end_must_pass() -> None:

@@ -46,9 +46,9 @@ def test_the_page_stands_alone_and_shows_everything(tmp_path: Path) -> None:
     for heading in headings:
         assert f">{heading}</h2>" in page
     on = ["effects-chart", "effects-chart-2", "effects-chart-3"]  # the reward, yield, cost
-    assert re.findall(CHARTS, page) == [*on, "reward-chart", "allocation-chart"]
+    assert re.findall(CHARTS, page) == [*on, "over-time-chart", "reward-chart", "allocation-chart"]
     assert {p.name for p in (tmp_path / "r").iterdir()} == {
-        "index.html", "effects.csv", "recommendations.csv", "allocation.csv",
+        "index.html", "effects.csv", "recommendations.csv", "allocation.csv", "over_time.csv",
     }  # fmt: skip
 
 

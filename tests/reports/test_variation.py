@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drimed.models.mixed.effects import FittedModel
 from drimed.records import Report
 from drimed.reports.analysis import Analysis, analyse
-from drimed.reports.effects import Variation
+from drimed.reports.effects import EVERYBODY, MODEL, MOST_POINTS, Variation, _fit_until, past_effects
 from drimed.reports.wording import words_of
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.reports.worlds import EFFECT, FIELD, drawn, field, grown
+from tests.reports.worlds import EFFECT, FIELD, PAPER, PEOPLE, drawn, field, grown, paper, play
 
 
 def of(a: Analysis) -> Variation:
@@ -77,3 +78,44 @@ def test_evidence_is_counted_here_and_elsewhere() -> None:
     assert sources["s3", "good"].here == 0
     assert words_of(found).source(sources["s3", "good"]) == f"0 outcomes here, {sum(here)} from other sites"
     assert ("s3", "old") not in sources, "its control"
+
+
+def numbers(a: Analysis, episode: int) -> dict[tuple[str, str], tuple[float, ...]]:
+    return {(x.arm, x.on): (x.estimate, *x.ends, *x.likely_ends) for x in a.past[episode]}
+
+
+def test_past_effects_use_the_outcomes_up_to_each_season_and_end_with_the_present() -> None:
+    a = field()
+    assert isinstance(a.fit, FittedModel)
+    for season in (1, 4, 8):
+        cells = _fit_until(a.data, a.fit, season).evidence.cells
+        assert cells.count == (a.data.has_outcome & (a.data.episode <= season)).sum()
+    now = [x for x in a.effects if (x.who, x.source) == (EVERYBODY, MODEL) and x.arm in a.given and not x.is_control]
+    assert numbers(a, 8) == {(x.arm, x.on): (x.estimate, *x.ends, *x.likely_ends) for x in now}
+
+
+@pytest.mark.parametrize("more", [{}, {"policy": {"name": "dri_med", "discount": 0.9}}])
+def test_a_point_of_the_paper_s_model_is_the_effect_of_that_time(more: dict[str, Any]) -> None:
+    """With known noise nothing else is learned that an earlier report could not have known."""
+    late, then = analyse(play(PAPER | more, 8)), analyse(play(PAPER | more, 4))
+    found, wanted = numbers(late, 4), numbers(then, 4)
+    assert set(found) == set(wanted)
+    for key, values in wanted.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-9, atol=1e-9, err_msg=str(key))
+
+
+def test_outcomes_of_people_without_seasons_are_counted_again() -> None:
+    found = analyse(grown(PEOPLE | {"model": {"kind": "people", "seasons": False}}, 3))
+    assert isinstance(found.fit, FittedModel)
+    again, kept = _fit_until(found.data, found.fit, 3).evidence.cells, found.fit.evidence.cells
+    assert again.count == kept.count
+    assert list(found.past) == [1, 2, 3]
+
+
+def test_of_many_seasons_a_few_are_computed_and_the_last_is_among_them() -> None:
+    episodes = list(paper().past)
+    assert len(episodes) <= MOST_POINTS
+    assert episodes[-1] == 40
+    assert len(set(np.diff(episodes).tolist())) == 1
+    one = analyse(grown(FIELD, 1))
+    assert past_effects(one.data, one.fit, one.effects) == {}

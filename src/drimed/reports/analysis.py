@@ -65,6 +65,7 @@ class Analysis:
     openings: list[Opening]  # unblindings
     stopping: StoppingHistory | None
     variation: estimation.Variation | None  # of a mixed model
+    past: estimation.PastEffects
     forecast: str  # how much longer it takes, or how to find out; empty: nothing more is to come
 
     @cached_property
@@ -163,6 +164,7 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         openings=unblindings,
         stopping=history,
         variation=None if model is None else estimation.variation(data, model),
+        past=estimation.past_effects(data, fit, effects),
         forecast=_forecast(state, last_forecast) if model is not None and data.has_outcome.any() else "",
     )
     return replace(

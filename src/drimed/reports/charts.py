@@ -26,6 +26,7 @@ from drimed.trial.seasons import Calendar, calendar
 FOREST_REACH = 4.0  # lengths of the likely ranges that are shown on either side; longer ranges end in an arrow
 REACH = 3.0  # lengths of a line beyond which a wide band is cut off
 MOST_DESCRIBED = 8  # effects in the sentence below a chart
+MOST_PANELS = 6  # arms over time; of more, those given most
 MOST_POINTS = 150  # episodes or looks that are drawn and listed; of more, every so many
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_LOOKS = 12  # charts of stopping rules
@@ -34,6 +35,7 @@ UNTOLD = "cannot be told yet"
 NOT_GIVEN = "never given"
 
 Better = Literal["higher", "lower"]
+Point = tuple[float, float, float]  # estimate, low, high
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,51 @@ def _reach(rows: Sequence[EffectRow]) -> tuple[float, float]:
     return svg.window(inner, outer, FOREST_REACH)
 
 
+def over_time(a: Analysis, on: str, unit: str) -> Chart | None:
+    """Effects on a measure after each season, for all users together; None before there are two seasons."""
+    word, names = calendar(a.data.state).word, [calendar(a.data.state).label(e) for e in a.past]
+    courses: dict[str, dict[int, Effect]] = {}
+    for i, effects in enumerate(a.past.values()):
+        for x in effects:
+            if x.on == on:
+                courses.setdefault(x.arm, {})[i] = x
+    if not courses:
+        return None
+    most = sorted(courses, key=lambda arm: -a.times[arm])[:MOST_PANELS]
+    drawn, texts = dict[str, list[Point | None]](), []
+    for arm in (arm for arm in a.data.state.problem.arms if arm in most):
+        course = courses[arm]
+        drawn[a.label(arm)] = [
+            (y.estimate, *y.likely_ends) if (y := course.get(i)) else None for i in range(len(names))
+        ]
+        ends = [f"{amount(course[i].estimate, unit)} after {names[i]}" for i in sorted({min(course), max(course)})]
+        texts.append(f"{a.label(arm)}: {', '.join(ends)}")
+    left_out = f" ({len(most)} of {counted(len(courses), 'arm')}, those given most)" if len(courses) > len(most) else ""
+    what = measured(on, unit)
+    title = f"Effects on {what} against control after each {word}: all users{left_out}"
+    return _panels("over-time-chart", title, "; ".join(texts) + ".", drawn, names, what, word)
+
+
+def _panels(
+    id: str, title: str, text: str, arms: Mapping[str, Sequence[Point | None]], names: Sequence[str], on: str,
+    along: str, at: Sequence[float] | None = None, *, every_label: bool = False,
+) -> Chart:  # fmt: skip
+    """A panel for each arm, with likely ranges."""
+    panels, rows = [], []
+    for label, points in arms.items():
+        values, low, high = zip(*(x or (None,) * 3 for x in points), strict=True)
+        panels.append(
+            Panel([Series(values, low, high, dots=at is None)], names, at=at, title=label, every_label=every_label)
+        )
+        for name, x in zip(names, points, strict=True):
+            rows.append([label, name, *(["", "no outcome yet"] if x is None else [short(x[0]), span(x[1], x[2])])])
+    ends = svg.spread([0.0, *(v for points in arms.values() for x in points if x is not None for v in x)])
+    looks = ("key-dot", "key-level") if at is None else ("key-gain", "key-band")
+    keys = [Key("effect against control", looks[0]), Key(LIKELY, looks[1])]
+    draw = svg.lines(panels, ends, f"{along}; effect on {on} against control", height=190.0)
+    return Chart(id, title, text, draw, Table(title, ["arm", along, "effect", "likely"], rows), keys)
+
+
 def covariates(a: Analysis, unit: str, words: Words) -> list[Chart]:
     """The effects on the reward: one chart for each covariate, with a panel for each arm and likely ranges."""
     effects = [] if a.variation is None else [x for x in a.variation.covariates if x.on == REWARD]
@@ -182,24 +229,18 @@ def covariates(a: Analysis, unit: str, words: Words) -> list[Chart]:
     for i, name in enumerate(dict.fromkeys(x.covariate for x in effects)):
         some = [x for x in effects if x.covariate == name]
         first = some[0]
-        names, at = first.levels or [amount(v, first.unit) for v in first.values], first.values
-        panels, rows, texts = [], [], []
+        names, at = (
+            first.levels or [amount(v, first.unit) for v in first.values],
+            None if first.levels else first.values,
+        )
+        drawn, texts = {a.label(x.arm): list(zip(x.estimate, x.low, x.high, strict=True)) for x in some}, []
         for x in some:
-            series = Series(x.estimate, x.low, x.high, dots=bool(x.levels))
-            panels.append(Panel([series], names, at=None if x.levels else at, title=a.label(x.arm), every_label=True))
-            for label, estimate, low, high in zip(names, x.estimate, x.low, x.high, strict=True):
-                rows.append([a.label(x.arm), label, short(estimate), span(low, high)])
             shown = range(len(names)) if x.levels else (0, -1)
             ends = [f"{amount(x.estimate[j], unit)} at {names[j]}" for j in shown]
             texts.append(f"{a.label(x.arm)}: {', '.join(ends)}")
-        looks = ("key-dot", "key-level") if first.levels else ("key-gain", "key-band")
-        keys = [Key("effect against control", looks[0]), Key(LIKELY, looks[1])]
         along, id = measured(name, first.unit), f"covariate-chart-{i + 1}" if i else "covariate-chart"
         title = f"Effects on {what} against control by {name}{words.scope}"
-        bounds = svg.spread([0.0, *(v for x in some for part in (x.estimate, x.low, x.high) for v in part)])
-        draw = svg.lines(panels, bounds, f"{along}; effect on {what} against control", height=190.0)
-        table = Table(title, ["arm", along, "effect", "likely"], rows)
-        charts.append(Chart(id, title, "; ".join(texts) + ".", draw, table, keys))
+        charts.append(_panels(id, title, "; ".join(texts) + ".", drawn, names, what, along, at, every_label=True))
     return charts
 
 

@@ -1,4 +1,4 @@
-"""Effects of arms against the control for each user, group and all users, the best arms, and variation.
+"""Effects of arms against the control for each user, group and all users, also earlier ones, best arms, and variation.
 
 Two ranges stand side by side. The likely range is the posterior's 95 % at one look. The long range of the paper's model
 is guaranteed at all times for all effects together; that of a mixed model holds for one effect at all looks together.
@@ -8,13 +8,14 @@ Shapes: H users, K arms, M metrics; "on" the reward and then each metric: 1 + M.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from drimed.errors import InputError
+from drimed.errors import InputError, NumericalError
 from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects as mixed
 from drimed.models.mixed import summaries
@@ -24,6 +25,7 @@ from drimed.models.mixed.terms import BEND, FACTORS
 from drimed.models.noise_estimation import NoiseModel
 from drimed.models.offer import Fit, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, computing, pick
+from drimed.policies.policy import Policy
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.thompson import Thompson
 from drimed.records import Effect
@@ -43,12 +45,14 @@ GRID = 9  # values of a covariate that effects are computed at
 MOST_COUNTED = 2000  # users whose own outcomes are counted
 MOST_CURVES = 12  # of a dose, by group
 MOST_SITES = 200  # whose levels are listed
+MOST_POINTS = 12  # seasons that past effects are computed for; of more, every so many
 LIKELY = 0.95
 ROUND_OFF = 1e-12  # of an estimate, relative to its likely range: less is nothing
 SEASON = FACTORS.index("season")
 
 Inference = Fit | FittedModel  # the source of effects: the paper's regression, or a mixed model
 Refit = tuple[Fit, NoiseModel | None]  # the regression and the noise by the outcomes up to an episode; None: known
+PastEffects = dict[int, list[Effect]]  # for all users together, by the outcomes up to an episode
 
 
 @dataclass(frozen=True)
@@ -252,6 +256,66 @@ def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
     return seasons_with_both_arms(fit.learner, fit.evidence, offers) if isinstance(fit, FittedModel) else None
 
 
+# Past effects
+
+
+def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> PastEffects:
+    """Effects by the outcomes up to each season, of the arms with outcomes by then; empty before there are two.
+
+    Outcomes count as they are recorded now, late and corrected ones in their own season, and variances are the present
+    ones: only the evidence about the arms changes. The last point is the present effect; `now` are all present effects.
+    """
+    seasons, state = np.unique(data.episode[data.has_outcome]), data.state
+    episodes = seasons[::-1][:: max(1, -(-len(seasons) // MOST_POINTS))][::-1].tolist()
+    if len(episodes) < 2 or not now:
+        return {}
+    earlier: Iterable[Inference]
+    if isinstance(fit, FittedModel):
+        if not _is_seasonal(fit) and any(metric.of for metric in state.spec.metrics.values()):
+            return {}  # outcomes would have to be counted again with their sizes
+        earlier = (_fit_until(data, fit, episode) for episode in episodes[:-1])
+    else:
+        earlier = fits_after(data, episodes[:-1])
+    everybody, past = {EVERYBODY: range(len(state.users))}, PastEffects()
+    with suppress(NumericalError):  # of so few outcomes; the report does without them
+        for episode, one in zip(episodes, [*earlier, None], strict=True):
+            effects = effects_of_groups(state, one, everybody)[0] if one is not None else now
+            arms = {state.problem.arms[k] for k in data.arm[data.has_outcome & (data.episode <= episode)]}
+            shown = (x for x in effects if x.arm in arms and x.is_known and not x.is_control)
+            past[episode] = [x for x in shown if x.who == EVERYBODY and x.source == MODEL]
+        return past
+    return {}
+
+
+def _is_seasonal(fit: FittedModel) -> bool:
+    """True if cells of outcomes know their season."""
+    return fit.learner.seasons or fit.learner.discount < 1
+
+
+def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
+    """The fit of the outcomes up to an episode, with the present variances."""
+    learner, cells, first = fit.learner, fit.evidence.cells.live(), fit.learner.past[0]
+    seasonal = _is_seasonal(fit)
+    # Seasons count from 0 there, those before the trial first.
+    cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < first + (episode if seasonal else 0)))
+    if not seasonal:  # outcomes of the trial are counted again
+        for part in estimates.outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
+            if part is not None:
+                part.keys[:, SEASON] = first
+                cells = cells.add(part)
+    evidence = replace(fit.evidence, cells=cells, included=-1, drawn_count=-1, season=first + episode - 1)
+    return FittedModel.of(learner, learner.ready(evidence, variances=False, complete=True))
+
+
+def fits_after(data: Dataset, episodes: Sequence[int]) -> Iterator[Fit]:
+    """The paper's regression by the outcomes up to each of these episodes, as they are recorded now."""
+    policy, learner = data.state.policy, inference_learner(data.state)
+    aging = policy.inference(data.state.settled) is not None
+    if aging and isinstance(policy, Policy) and isinstance(policy.learner, Learner):
+        learner = policy.learner
+    return (fit for fit, _ in _refits(data, learner, episodes, aging=aging))
+
+
 # The paper's regression on whole outcome vectors, fitted again from the log where a policy has no fit of its own
 
 
@@ -261,12 +325,23 @@ def fit_now(data: Dataset) -> Refit:
     own, learner = state.policy.inference(state.settled), inference_learner(state)
     if own is not None and (own[1] is not None or learner.weighting != "learned"):
         return own
-    gathered, at = learner.start(state.problem.shape), np.flatnonzero(usable(data, learner))
-    for first in range(0, len(at), OUTCOMES_AT_ONCE):
-        gathered = learner.add(gathered, *evidence(data, at[first : first + OUTCOMES_AT_ONCE]))
-    ready, pulls = learner.ready(gathered), np.bincount(data.arm, minlength=state.problem.shape.K).astype(np.float64)
-    fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
-    return (replace(fit, radius=np.asarray(fit.radius)) if own is None else own[0]), ready.noise
+    ((fit, noise),) = _refits(data, learner, [state.episode.number], aging=False)
+    return (fit if own is None else own[0]), noise
+
+
+def _refits(data: Dataset, learner: Learner, episodes: Sequence[int], *, aging: bool) -> Iterator[Refit]:
+    shape, whole = data.state.problem.shape, usable(data, learner)
+    gathered = learner.start(shape)
+    for episode in range(int(episodes[-1]) + 1):
+        gathered = learner.age(gathered) if aging and episode else gathered
+        at = np.flatnonzero(whole & (data.episode == episode))
+        for first in range(0, len(at), OUTCOMES_AT_ONCE):
+            gathered = learner.add(gathered, *evidence(data, at[first : first + OUTCOMES_AT_ONCE]))
+        if episode in episodes:
+            pulls = np.bincount(data.arm[data.episode <= episode], minlength=shape.K).astype(np.float64)
+            ready = learner.ready(gathered)
+            fit = learner.fit(ready, pulls, int(pulls.sum()) + 1)
+            yield replace(fit, radius=np.asarray(fit.radius)), ready.noise
 
 
 def inference_learner(state: TrialState) -> Learner:

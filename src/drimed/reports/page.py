@@ -33,6 +33,7 @@ GROUPED = "all users and groups"
 SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they are shown
 MOST_USERS = 1000  # in the tables of the page; the files beside it have all
 DOSE_COLUMNS = ("who", "dose", "value", "estimate", "likely_low", "likely_high", "recorded", "p_best")
+PAST_COLUMNS = ("arm", "on", "estimate", "likely_low", "likely_high")
 MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
 
 
@@ -50,6 +51,7 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
     state, some, words, unit = a.data.state, set(view.users), wording.words_of(a), wording.units(a.data.state)
     charts = {
         "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
+        "over_time": [draw.over_time(a, on, unit[on]) for on in view.on[:1]],
         "varies": [],
         "levels": [],
     }
@@ -135,6 +137,11 @@ def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
             for arm, n in zip(a.data.state.problem.arms, row, strict=True)
         ],
     }
+    tables["over_time"] = [
+        {**seasons[episode - 1], **{name: getattr(x, name) for name in PAST_COLUMNS}}
+        for episode, effects in a.past.items()
+        for x in effects
+    ]
     if (variation := a.variation) is not None:
         words = wording.words_of(a)
         tables["varies"] = [asdict(c) | {"text": words.component(c.family)} for c in variation.components]
