@@ -84,17 +84,19 @@ class ShapeError(InputError):
 class UnknownNameError(InputError):
     """A name that is not in the list it should be in."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], field: Path = (), message: str = "") -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], field: Path = (), message: str = "", meant: str = ""
+    ) -> None:
         self.kind, self.name = kind, name
-        super().__init__(message or f"unknown {kind} {name[:LONGEST]!r}{self._hint(name, known)}", field)
+        super().__init__(message or f"unknown {kind} {name[:LONGEST]!r}{self._hint(name, known, meant)}", field)
 
     @staticmethod
-    def _hint(name: str, known: Iterable[str]) -> str:
+    def _hint(name: str, known: Iterable[str], meant: str) -> str:
         """The name that was probably meant, and the first ones that are known."""
         names = sorted(known)
         # Similarity is slow: among many names, the one that was meant begins like this one.
         near = names if len(names) <= MOST_COMPARED else [n for n in names if n[:1] == name[:1]][:MOST_COMPARED]
-        close = difflib.get_close_matches(name[:LONGEST], near, n=1, cutoff=0.4)
+        close = [meant] if meant else difflib.get_close_matches(name[:LONGEST], near, n=1, cutoff=0.4)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         return f"{hint} Known: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"

@@ -19,7 +19,7 @@ from tests.reports.worlds import ARMS, FIELD, PAPER, PAPER_EFFECT, PEOPLE, field
 
 def made(gain: list[float], half: float, allowed: float = -10.0) -> Benefit:
     """Users with these gains, four decisions each."""
-    users = [UserBalance(f"site {h}", 4, g, g - half, g + half, allowed) for h, g in enumerate(gain)]
+    users = [UserBalance(f"site {h}", 4, g, g - half, g + half, allowed, 0) for h, g in enumerate(gain)]
     middle, low, high = (np.array([sum(gain) + side * half]) for side in (0, -1, 1))
     one, limit = np.ones(1, np.intp), np.array([len(gain) * allowed])
     return Benefit(one, np.array([[4 * len(gain)]]), one, middle, low, high, limit, 0, users)
@@ -41,6 +41,8 @@ def test_the_paper_s_regression_counts_every_decision() -> None:
     assert b.verdict == "certainly within the tolerance"
     assert (np.diff(b.allowed) < 0).all()
     assert b.expected_shortfalls == 0
+    short = analyse(grown(FIELD | {"policy": {"name": "uniform"}}, 3, times=-20.0)).benefit
+    assert sum(x.shortfalls for x in short.users) == short.expected_shortfalls > 0
 
 
 def test_a_trial_that_only_gave_the_control_has_gained_nothing() -> None:

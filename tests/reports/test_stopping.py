@@ -47,6 +47,7 @@ def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) ->
     (chart,) = charts.rule_charts(found)
     assert "to go until the arm is shown to be better than the control and the trial stops" in chart.table.columns
     assert len(chart.table.rows) == last
+    assert chart.picture("wide").count("met-line") == 1
     assert [row[-1] for row in chart.table.rows] == ["no"] * (last - 1) + ["yes"]
 
 

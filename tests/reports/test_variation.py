@@ -78,6 +78,11 @@ def test_evidence_is_counted_here_and_elsewhere() -> None:
     assert sources["s3", "good"].here == 0
     assert words_of(found).source(sources["s3", "good"]) == f"0 outcomes here, {sum(here)} from other sites"
     assert ("s3", "old") not in sources, "its control"
+    users = {f"s{i}": {"group": "east" if i < 2 else "west"} for i in range(6)}
+    grouped = analyse(grown(FIELD | {"users": users}, 4))
+    east, west = (of(grouped).sources[group, "good"] for group in ("east", "west"))
+    assert (east.here, east.elsewhere) == (west.elsewhere, west.here)
+    assert words_of(grouped).source(east) == f"{east.here} outcomes here, {west.here} from other groups"
 
 
 def numbers(a: Analysis, episode: int) -> dict[tuple[str, str], tuple[float, ...]]:

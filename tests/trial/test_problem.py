@@ -101,6 +101,8 @@ def test_the_context_is_seen_as_departures_from_the_typical_and_kept_as_given() 
         ({"level": 0.25}, 0.25),
         ({"scale": "norm"}, 1 + np.hypot(0.5, 3.0)),
         ({"scale": "norm", "level": 0.1}, 0.1 * (1 + np.hypot(0.5, 3.0))),
+        ({"scale": "rain"}, 500.0),  # the field's own value, not its departure from the typical
+        ({"scale": "heat", "level": 2.0}, 6.0),
     ],
 )
 def test_the_noise_is_scaled_as_the_file_says(noise: dict[str, Any], factor: float) -> None:

@@ -59,7 +59,7 @@ def test_a_column_that_is_not_there_is_named_once_with_those_that_are(trial: Tri
     with pytest.raises(InputError) as error:
         sheets.read_ask_sheet(trial.state(), Table.of(rows))
     there = "the sheet has no columns 'user', 'rain'; it has 'Farm', 'RAIN (sum)'"
-    assert str(error.value) == f"{there}: rename one, or add it"
+    assert str(error.value) == f"{there}: call 'Farm' 'user' if it is that"
 
 
 def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
@@ -76,6 +76,7 @@ def test_the_sheet_of_ask_is_filled_in_bit_by_bit(trial: Trial) -> None:
     [
         ({"user": "south"}, "row 2: decision 1 is for user 'north', the sheet says 'south'"),
         ({"yield": "abc"}, "row 2: yield must be a number"),
+        ({"Farm": "north"}, "unknown column 'Farm'; did you mean 'user'"),
         ({"yeild": "3"}, "unknown column 'yeild'; did you mean 'yield'"),
         ({"decision": "99"}, "row 2: decision: trial 'small' has no decision 99"),
         ({"decision": "1.5"}, "row 2: decision must be a whole number"),

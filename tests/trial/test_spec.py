@@ -152,9 +152,7 @@ SINGLE = [
     Wrong(NOISE, '[noise] #!\nkind = "known"\n', "noise", "needs sd (one for each metric) or covariance"),
     Wrong("sd = {yield = 0.8, cost = 10.0}", "sd = {yield = 0.8} #!", "noise.sd", "expected yield, cost, got yield"),
     Wrong(NOISE, '[noise]\nkind = "learned"\nsd = {yield = 1, cost = 1} #!\n', "noise.sd", "belongs to noise that is"),
-    Wrong(
-        'kind = "known"', 'kind = "known"\nscale = "rian" #!', "noise.scale", "must be 'constant' or 'norm', got 'rian'"
-    ),
+    Wrong('kind = "known"', 'kind = "known"\nscale = "rian" #!', "noise.scale", "unknown scale 'rian'; did you mean"),
     Wrong(NOISE, KNOWN + "covariance = [[1, 2], [2, 1]] #!\n", "noise.covariance", "must be positive semi-definite"),
     Wrong(NOISE, NOISE + "[noise.arms.lo] #!\nsd = {yield = 1, cost = 1}\n", "noise.arms.lo", "unknown arm 'lo'; did"),
     # Policies.

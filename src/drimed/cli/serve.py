@@ -32,7 +32,13 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; others than 127.0.0.1 need tokens.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads for reads, and for writes, in each process.")] = None,
+    largest_body: Annotated[int | None, typer.Option(help="Largest request, in bytes.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second per token and process; 0: no limit.")] = None,
+    burst: Annotated[int | None, typer.Option(help="Requests that a token may make in one burst.")] = None,
+    keep_answers: Annotated[float | None, typer.Option(help="Hours for which idempotency keys are remembered.")] = None,
+    connections: Annotated[int | None, typer.Option(help="Connections at once, in each process.")] = None,
+    connections_per_address: Annotated[int | None, typer.Option(help="Of these, from one address.")] = None,
     proxies: Annotated[
         str | None, typer.Option(help="Addresses of reverse proxies, with commas; they say who asks.")
     ] = None,
@@ -44,7 +50,7 @@ def serve(
 ) -> None:
     """Serve trials over HTTP.
 
-    Every setting, also of limits, can come from the environment (DRIMED_STORE, DRIMED_BURST, ...) or from the file.
+    Every setting can also come from the environment (DRIMED_STORE, DRIMED_BURST, ...) or from the file.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "demo")}
     from drimed.service import app, auth  # a second that help does not need

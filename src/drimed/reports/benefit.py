@@ -57,6 +57,7 @@ class UserBalance:
     low: float
     high: float
     allowed: float  # minus the tolerance
+    shortfalls: int  # decisions expected to be below the tolerance
 
     @property
     def verdict(self) -> str:
@@ -140,7 +141,7 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
     tolerance = guard or Tolerance(relative=state.spec.tolerance.relative, absolute=state.spec.tolerance.absolute)
     allowed = tolerance.allowed(gains.control)  # (n,)
     short: BoolArray = gains.mixed + allowed < -ROUND_OFF * (1 + np.abs(gains.control))
-    counts, limits = (np.bincount(data.user, w, H) for w in (None, -allowed))
+    counts, limits, falls = (np.bincount(data.user, w, H) for w in (None, -allowed, short))
     return Benefit(
         episode=np.arange(1, L + 1),
         allocation=allocation,
@@ -151,7 +152,7 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
         allowed=-np.bincount(place, allowed, L).cumsum(),
         expected_shortfalls=int(short.sum()),
         users=[
-            UserBalance(user, int(counts[h]), gain, low, high, float(limits[h]))
+            UserBalance(user, int(counts[h]), gain, low, high, float(limits[h]), int(falls[h]))
             for h, (user, gain, low, high) in enumerate(zip(state.users, *map(list, gains.by_user), strict=False))
             if counts[h]
         ],

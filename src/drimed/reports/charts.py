@@ -391,7 +391,13 @@ def _looks(
     last, lines = claims[-1], margins(claims[-1], better)
     low, high = [c.low for c in claims], [c.high for c in claims]
     middles = [None if c.low is None or c.high is None else (c.low + c.high) / 2 for c in claims]
-    panel = Panel([Series(middles, low, high, dots=True)], [str(i + 1) for i in range(len(points))], levels=lines)
+    series = [
+        Series(
+            [m if c.met is met else None for m, c in zip(middles, claims, strict=True)], low, high, dots=True, bar=bar
+        )
+        for met, bar in ((False, "level-line"), (True, "met-line"))
+    ]
+    panel = Panel(series, [str(i + 1) for i in range(len(points))], levels=lines)
     bounds = svg.window([0.0, *lines, *shown[-1]], [v for e in shown for v in e], 1.0)
     rows = []
     for i, (look, c) in enumerate(points):
@@ -406,6 +412,7 @@ def _looks(
         rows,
     )
     keys = [Key(effect, "key-level"), Key("margin", "key-allowed")]
+    keys += [Key("the rule is met", "key-met")] if any(c.met for c in claims) else []
     text = f"At the last look: {describe_claim(last, unit, then)}."
     draw = svg.lines([panel], bounds, "look", height=180.0)
     return Chart(id, f"{last.rule}: {last.arm}, {last.who}", text, draw, table, keys)

@@ -375,8 +375,9 @@ def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
 class EvidenceSource(NamedTuple):
     """Outcomes of an arm that an effect rests on."""
 
-    here: int  # of the user
+    here: int  # of the user or group
     elsewhere: int
+    group: bool = False  # of a group, and not of a user
 
 
 @dataclass(frozen=True)
@@ -449,7 +450,7 @@ class Variation:
     seasons: list[Level]
     covariates: list[CovariateEffect]
     doses: list[DoseResponse]
-    sources: dict[tuple[str, str], EvidenceSource]  # (user, arm) -> of its effect on the reward
+    sources: dict[tuple[str, str], EvidenceSource]  # (user or group, arm) -> of its effect on the reward
 
 
 def variation(data: Dataset, fit: FittedModel) -> Variation:
@@ -587,14 +588,17 @@ def _dose_responses(data: Dataset, fit: FittedModel, offers: Offer) -> list[Dose
 
 
 def _sources(data: Dataset) -> dict[tuple[str, str], EvidenceSource]:
-    """Outcomes of each arm but the control, by user."""
+    """Outcomes of each arm but the control, by user and by group."""
     state, arms, names = data.state, data.state.problem.arms, list(data.state.users)
     if not 1 < len(names) <= MOST_COUNTED:
         return {}
     counts = np.zeros((len(names), len(arms)), np.intp)  # (H, K)
     np.add.at(counts, (data.user[data.has_outcome], data.arm[data.has_outcome]), 1)
     control = np.array([state.profile(name).control[: len(arms)] == 1 for name in names])  # (H, K)
+    own, shared = {name: [h] for h, name in enumerate(names)}, groups(state)
+    sites = {who: some for who, some in shared.items() if who != EVERYBODY and who not in own and len(shared) > 2}
     return {
-        (names[h], arms[k]): EvidenceSource(int(counts[h, k]), int(counts[:, k].sum() - counts[h, k]))
-        for h, k in np.argwhere(~control)
+        (who, arms[k]): EvidenceSource(n := int(counts[some, k].sum()), int(counts[:, k].sum()) - n, who in sites)
+        for who, some in (own | sites).items()
+        for k in np.flatnonzero(~control[some].all(0))
     }

@@ -83,6 +83,7 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "worse_off": [x for x in a.benefit.users if x.user in some] if len(state.users) > 1 else [],
         "worse_off_text": wording.describe_benefit(a, words),
         "allocation": draw.by_arm(a),
+        "by_user": wording.arms_by_user(a, view.users),
         "foreseen": True,
         "exact": any(x.source == EXACT for x in a.effects),
         "upcoming": wording.upcoming([d for d in a.next if d.user in some], state.problem.arms, calendar(state).word),

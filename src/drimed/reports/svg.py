@@ -99,6 +99,7 @@ class Series:
     dots: bool = False  # dots with their ranges instead of a line with its band
     line: str = "gain"
     band: str = "band"
+    bar: str = "level-line"  # the range of a dot
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,7 @@ def _series(series: Series, x: Sequence[float], y: Scale) -> list[Markup]:
     if series.low is not None and series.high is not None:
         low, high = points(series.low), points(series.high)
         if series.dots or len(middle) == 1:
-            look = "level-line" if series.dots else f"{series.band}-line"
+            look = series.bar if series.dots else f"{series.band}-line"
             made += [line(*a, *b, look) for a, b in zip(low, high, strict=True)]
         else:
             made.append(path([*high, *reversed(low)], series.band, closed=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,7 +14,7 @@ from drimed.models.mixed import summaries
 from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.summaries import RESIDUAL
 from drimed.numerics.arrays import FloatArray
-from drimed.records import Decision
+from drimed.records import Decision, Effect
 from drimed.reports.analysis import Analysis
 from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, SEASON, EvidenceSource
 from drimed.reports.svg import Table
@@ -25,6 +26,7 @@ from drimed.trial.spec import Metric
 from drimed.trial.state import TrialState
 
 MOST_NAMED = 8  # arms or users in one sentence
+MOST_COLUMNS = 40  # seasons of the table of users
 MOST_COVARIATES = 4  # in one sentence
 KEPT = 0.5  # mean share of the policy's proposals: where the guard keeps more, the policy wants the control itself
 SELDOM = 0.1  # plays in the next season, all users together: one in ten seasons answers nothing
@@ -68,7 +70,8 @@ class Words:
             return ""
         if not source.here + source.elsewhere:
             return "never given"
-        return f"{counted(source.here, 'outcome')} here, {source.elsewhere:,} from other {self.users}"
+        others = f"{self.group}s" if source.group else self.users
+        return f"{counted(source.here, 'outcome')} here, {source.elsewhere:,} from other {others}"
 
     def component(self, family: str) -> str:
         """A variance component, up to its number."""
@@ -184,12 +187,17 @@ def _shares(a: Analysis) -> str:
 
 
 def _best_arms(a: Analysis, words: Words) -> list[str]:
-    """The best arm for all users together by a mixed model, also where it is retired."""
+    """The best arm for all users together by a mixed model; where it is retired, also the best of the others."""
     of_all = [x for x in a.effects if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL)]
     arms = [x for x in of_all if a.can_be_judged(x) and not x.is_control]
     if a.variation is None or not arms:
         return []
     x = max(arms, key=lambda x: x.estimate)
+    offered = [x for x in arms if x.arm not in a.data.state.retired]
+    return [_best_arm(a, words, one) for one in dict.fromkeys([x, max(offered, key=lambda x: x.estimate, default=x)])]
+
+
+def _best_arm(a: Analysis, words: Words, x: Effect) -> str:
     more = f"{amount(abs(x.estimate), a.data.state.spec.reward.unit)} {'more' if x.estimate >= 0 else 'less'}"
     ends = span(*x.likely_ends)
     if is_rate(a, REWARD):
@@ -203,7 +211,7 @@ def _best_arms(a: Analysis, words: Words) -> list[str]:
         likely += f"; compared in {counted(x.seasons, 'season')}"
     elif words.seasons is not None:
         likely += f"; {counted(words.seasons, 'season')} with outcomes"
-    return [f"{words.whole_scope}, {a.label(x.arm)} {earns} {more} than the control{but} ({likely})."]
+    return f"{words.whole_scope}, {a.label(x.arm)} {earns} {more} than the control{but} ({likely})."
 
 
 def is_rate(a: Analysis, on: str) -> bool:
@@ -374,6 +382,23 @@ def outcomes_by_arm(a: Analysis) -> list[Table]:
         means = [[a.label(arm), *(_recorded(a, m, arm) for m in numbers)] for arm in arms]
         tables.append(Table("Mean outcome of each arm as recorded", columns, means))
     return tables
+
+
+def arms_by_user(a: Analysis, users: Sequence[str]) -> Table | None:
+    """The arms of each of these users in each of the last seasons."""
+    data, L, called = a.data, a.data.state.episode.number, calendar(a.data.state)
+    seasons = range(max(1, L - MOST_COLUMNS + 1), L + 1)
+    given: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    for i in np.flatnonzero(np.isin(data.user, [data.state.users[name] for name in users])):
+        given[int(data.user[i]), int(data.episode[i])][data.state.problem.arms[data.arm[i]]] += 1
+    if not given:
+        return None
+    rows = [
+        [user, *(", ".join(f"{arm} × {n}" if n > 1 else arm for arm, n in given[h, e].items()) for e in seasons)]
+        for user, h in ((user, data.state.users[user]) for user in users)
+    ]
+    title = f"Arms of each user, by {called.word}" + f" (the last {MOST_COLUMNS})" * (L > MOST_COLUMNS)
+    return Table(title, ["user", *map(called.label, seasons)], rows)
 
 
 def _arms_with_outcomes(a: Analysis) -> list[str]:

@@ -674,6 +674,10 @@ class Problem:
         scale = np.full(p.shape[:-1], noise.level)
         if noise.scale == "norm" and context is not None:
             scale = np.asarray(noise.level * (1 + np.linalg.norm(self.covariates.standard(context), axis=-1)))
+        elif noise.scale != "constant" and context is not None:
+            scale = noise.level * context[..., self.fields.index(noise.scale)]
+            if not (scale > 0).all():
+                raise InputError(f"context {noise.scale!r} scales the noise and must be positive")
         return np.sqrt(scale)[..., None] * np.sqrt(quadratic(covariance, p)), scale
 
     def _mask(self, arms: Sequence[str]) -> BoolArray:

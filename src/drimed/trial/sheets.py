@@ -33,6 +33,10 @@ SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 PLACES = ("plot", "block")  # columns that are written only where there are any
 MOST_HINTS = 5  # faults of a sheet that say which name was probably meant
 CLOSE = 0.7  # the similarity of two names that were probably meant to be one
+_USERS = ("farm", "farmer", "grower", "site", "field", "location", "clinic", "patient", "shop", "reader")
+USUAL_WORDS = dict.fromkeys(_USERS, "user") | {  # for the sheet's own columns: for hints, and never read as such
+    "parcel": "plot", "plot number": "plot", "treatment": "arm", "variant": "arm", "year": "season"
+}  # fmt: skip
 _NUMBER = re.compile(r"[+-]?[\d.,]+")
 
 Value = float | str
@@ -169,7 +173,8 @@ class Columns:
 
     def refuse(self, name: str) -> None:
         """Raise an unknown column."""
-        raise UnknownNameError("column", name, {column.heading for column in self.all})
+        known, usual = {column.heading for column in self.all}, USUAL_WORDS.get(folded(name), "")
+        raise UnknownNameError("column", name, known, meant=usual if usual in known else "")
 
 
 class Sheet:
@@ -374,7 +379,11 @@ def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
     needed = [USER, *(Column(CONTEXT, name) for name in state.problem.fields)]
     if table.rows and (absent := [repr(c.name) for c in needed if c not in present]):
         noun, there = "column" if len(absent) == 1 else "columns", ", ".join(map(repr, table.names))
-        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {there}: rename one, or add it")
+        usual = next((n for n in table.names if repr(USUAL_WORDS.get(folded(n))) in absent), None)
+        hint = (
+            "rename one, or add it" if usual is None else f"call {usual!r} {USUAL_WORDS[folded(usual)]!r} if it is that"
+        )
+        raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {there}: {hint}")
 
 
 def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks, *, hint: bool) -> _AskRow:

@@ -475,7 +475,8 @@ class Noise(ArmNoise):
 
     kind: Literal["learned", "known"] = "learned"
     arms: Named[ArmNoise] = Field(default_factory=dict)  # where an arm differs from the others
-    scale: Literal["constant", "norm"] = "constant"  # the covariance is multiplied by 1, or by 1 + |context|
+    # The covariance is multiplied by: 1, 1 + |context|, or a context field's own (unscaled) value.
+    scale: Label = "constant"
     level: Positive = 1.0  # and by this
 
 

@@ -308,6 +308,7 @@ def _support(control: trial_file.Control | None) -> list[str]:
 
 def _noise_faults(spec: TrialSpec) -> Iterator[Fault]:
     noise = spec.noise
+    yield from _unknown("scale", noise.scale, ("constant", "norm", *spec.context), ("noise", "scale"))
     if noise.kind == "learned":
         for field in sorted(noise.model_fields_set - {"kind"}):
             yield Fault(("noise", field), 'belongs to noise that is known; set kind = "known", or leave it out')
