@@ -59,7 +59,7 @@ def test_the_examples_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_every_setting_is_on_the_page() -> None:
     table = (DOCS / "service.md").read_text(encoding="utf-8").partition("## Settings")[2].partition("## Tokens")[0]
     for name, value in vars(Settings()).items():
-        assert (f"| `--{name.replace('_', '-')}` |" in table) == (name in signature(serve).parameters), name
+        assert (f"`--{name.replace('_', '-')}`" in table) == (name in signature(serve).parameters), name
         assert f"`DRIMED_{name.upper()}`" in table
         shown = f"{value:g}" if isinstance(value, float) else str(value)
         assert (f"`{shown}`" if shown else "| none |") in table, name
