@@ -30,7 +30,7 @@ from drimed.errors import InputError, NumericalError
 from drimed.models.offer import Offer, Shape
 from drimed.numerics.arrays import FloatArray, IntArray, outer, pick
 from drimed.numerics.compiled import helper, kernel
-from drimed.numerics.quadratic_forms import NEVER_ZERO, clear, dot, invert, upper_root
+from drimed.numerics.quadratic_forms import NEVER_ZERO, add_matrix, clear, dot, invert, upper_root
 
 BINS = 40
 BIN_WIDTH = 0.3  # of log(1 + |c|): the grid covers |c| up to exp(11.7) = 120,000; the last bin is open above
@@ -402,10 +402,11 @@ def regress(
         for s in range(M):
             for t in range(M):
                 for i in range(d):
-                    by = Om[k, s, t] * maps[k, s, i]
-                    b[i] += by * S[k, 1 + t, 0]
-                    for o in range(i, d):
-                        V[i, o] += by * S[k, 0, 0] * maps[k, t, o]
+                    if maps[k, s, i] != 0.0:  # often few
+                        by = Om[k, s, t] * maps[k, s, i]
+                        b[i] += by * S[k, 1 + t, 0]
+                        for o in range(i, d):
+                            V[i, o] += by * S[k, 0, 0] * maps[k, t, o]
     for i in range(d):
         for o in range(i):
             V[i, o] = V[o, i]
@@ -419,7 +420,8 @@ def covariance_of_mean(Z: FloatArray, V_inv: FloatArray, out: FloatArray) -> Non
     for s in range(M):
         for t in range(M):
             for i in range(d):
-                out[s, t] += Z[s, i] * dot(V_inv[i], Z[t])
+                if Z[s, i] != 0.0:  # often few
+                    out[s, t] += Z[s, i] * dot(V_inv[i], Z[t])
 
 
 @helper
@@ -430,14 +432,6 @@ def expected_squares(S: FloatArray, Z: FloatArray, theta: FloatArray, doubt: Flo
             one, other = dot(Z[s], theta), dot(Z[t], theta)
             crossed = S[1 + s, 1 + t] - other * S[1 + s, 0] - one * (S[0, 1 + t] - other * S[0, 0])
             out[s, t] = S[0, 0] * doubt[s, t] + crossed
-
-
-@helper
-def add_matrix(X: FloatArray, share: float, Y: FloatArray) -> None:
-    """X += share Y."""
-    for s in range(X.shape[0]):
-        for t in range(X.shape[1]):
-            X[s, t] += share * Y[s, t]
 
 
 @helper

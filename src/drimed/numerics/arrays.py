@@ -183,7 +183,7 @@ def computing() -> Iterator[None]:
     with np.errstate(all="ignore"):
         try:
             yield
-        except (ArithmeticError, np.linalg.LinAlgError) as error:
+        except (ArithmeticError, np.linalg.LinAlgError, MemoryError) as error:
             raise NumericalError(UNCOMPUTED) from error
 
 

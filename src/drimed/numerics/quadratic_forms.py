@@ -70,6 +70,14 @@ def clear(A: FloatArray, rows: int, columns: int) -> None:
 
 
 @helper
+def add_matrix(X: FloatArray, share: float, Y: FloatArray) -> None:
+    """X += share Y."""
+    for s in range(X.shape[0]):
+        for t in range(X.shape[1]):
+            X[s, t] += share * Y[s, t]
+
+
+@helper
 def dot(u: FloatArray, v: FloatArray) -> float:
     """<u, v>, summed in order."""
     total = 0.0
@@ -97,38 +105,38 @@ def quadratic(A: FloatArray, x: FloatArray, k: int, at: IntArray) -> float:
 
 @helper
 def invert(matrix: FloatArray, inverse: FloatArray) -> None:
-    """Of a symmetric positive definite matrix, by its Cholesky factor."""
+    """Of a symmetric positive definite matrix, by its Cholesky factor; zeros cost nothing."""
     size = matrix.shape[0]
     W, B = np.empty((size, size)), np.empty((size, size))  # B: the inverse of W^T
     upper_root(matrix, W)
-    for p in range(size):
-        B[p, p] = 1.0 / W[p, p]
-        for q in range(p + 1, size):
-            x = 0.0
-            for o in range(p, q):
-                x -= W[o, q] * B[o, p]
-            B[q, p] = x / W[q, q]
-    for p in range(size):
-        for q in range(size):
-            x = 0.0
-            for o in range(max(p, q), size):
-                x += B[o, p] * B[o, q]
-            inverse[p, q] = x
+    clear(B, size, size)
+    clear(inverse, size, size)
+    for q in range(size):
+        for o in range(q):
+            if W[o, q] != 0.0:
+                for p in range(o + 1):
+                    B[q, p] -= W[o, q] * B[o, p]
+        for p in range(q):
+            B[q, p] /= W[q, q]
+        B[q, q] = 1.0 / W[q, q]
+    for o in range(size):
+        for p in range(o + 1):
+            if B[o, p] != 0.0:
+                for q in range(o + 1):
+                    inverse[p, q] += B[o, p] * B[o, q]
 
 
 @helper
 def upper_root(matrix: FloatArray, W: FloatArray) -> None:
-    """W upper triangular with W^T W the symmetric positive definite matrix."""
+    """W upper triangular with W^T W the symmetric positive definite matrix; zeros cost nothing."""
     size = matrix.shape[0]
     for s in range(size):
-        for t in range(s):
-            W[s, t] = 0.0
-        x = matrix[s, s]
+        for t in range(size):
+            W[s, t] = matrix[s, t] if t >= s else 0.0
         for i in range(s):
-            x -= W[i, s] * W[i, s]
-        W[s, s] = np.sqrt(max(x, PIVOT * matrix[s, s]))
+            if W[i, s] != 0.0:
+                for t in range(s, size):
+                    W[s, t] -= W[i, s] * W[i, t]
+        W[s, s] = np.sqrt(max(W[s, s], PIVOT * matrix[s, s]))
         for t in range(s + 1, size):
-            x = matrix[s, t]
-            for i in range(s):
-                x -= W[i, s] * W[i, t]
-            W[s, t] = x / W[s, s]
+            W[s, t] /= W[s, s]

@@ -32,6 +32,8 @@ from drimed.models.mixed.terms import Structure
 from drimed.models.mixed.variance_components import IntegratedPosterior, mixture
 from drimed.models.offer import Fit
 from drimed.numerics.arrays import FloatArray, IntArray, log_determinant
+from drimed.numerics.compiled import kernel
+from drimed.numerics.quadratic_forms import add_matrix, clear
 
 MOST_AT_ONCE, NUMBERS_AT_ONCE = 256, 4_000_000  # units that are computed at a time, and numbers of an array
 TELLING_DIGITS = 9  # of a mean in standardised units; less is round-off
@@ -77,7 +79,7 @@ def belief(
         rows, family = np.concatenate([X, Z], -1), np.concatenate([family, structure.own.family])
     else:
         mean = np.matmul(X, np.swapaxes(fitted.theta[..., None, :, :], -1, -2))
-        cov = sandwich(X, fitted.covariance[..., None, :, :, :, :])
+        cov = sandwich(X, fitted.covariance[..., None, :, :, :, :], X)
     v = fitted.variance[..., None, :, :, :]  # (..., 1, B, M, f)
     prior = _prior_covariance(rows, v.mean(-3)[..., family])
     # Each arm against the mean of all arms: its prior variance at each node, and what is left of it.
@@ -151,19 +153,29 @@ def _with_own_effects(
     columns, effects = effects_of_clusters(structure, fitted, cells, users)
     near, rest = split_columns(Z, columns)
     theta, covariance = at_each_node(fitted)
-    B, (K, M, P) = theta.shape[-3], (X.shape[-2], *theta.shape[-2:])
-    rows = rows_on_theta(effects, X[..., None, :, :], near[..., None, :, :])  # (..., n, B, K, M, M P)
-    shift = np.matmul(near[..., None, :, :], np.swapaxes(effects.shift, -1, -2))  # (..., n, B, K, M)
-    means = np.matvec(rows, theta.reshape(*theta.shape[:-3], 1, B, 1, M * P)) + shift
-    flat = rows.reshape(*rows.shape[:-3], K * M, M * P)
-    half = np.matmul(flat, covariance.reshape(*covariance.shape[:-5], 1, B, M * P, M * P))
-    # The sum over the nodes is a product, too.
-    half, flat = (np.moveaxis(a, -3, -2).reshape(*a.shape[:-3], K * M, -1) for a in (half, flat))
-    within = (np.matmul(half, np.swapaxes(flat, -1, -2)) / B).reshape(*rows.shape[:-4], K, M, K, M)
+    B, M, P = theta.shape[-3:]
+    lead, t = effects.shift.shape[:-3], effects.shift.shape[-1]
+    gain, flat = effects.gain.reshape(*lead, B, M * t, M * P), theta.reshape(*theta.shape[:-3], 1, B, M * P)
+    own = effects.shift.reshape(*lead, B, M * t) - np.matvec(gain, flat)
+    # Own effects and theta together are a mixture over the nodes: their covariances follow from those at each node.
+    half = np.matmul(gain, covariance.reshape(*covariance.shape[:-5], 1, B, M * P, M * P))
+    half, gain = (np.moveaxis(a, -3, -2).reshape(*lead, M * t, B, M * P) for a in (half, gain))
+    off, moved = (
+        np.swapaxes(a - a.mean(-2, keepdims=True), -1, -2) for a in (own, flat)
+    )  # (..., M t, B), (..., M P, B)
+    crossed = np.matmul(off, np.swapaxes(moved, -1, -2)) / B - half.mean(-2)
+    both = (a.reshape(*lead, M * t, B * M * P) for a in (half, gain))
+    spread = (np.matmul(next(both), np.swapaxes(next(both), -1, -2)) + np.matmul(off, np.swapaxes(off, -1, -2))) / B
+    spread = spread.reshape(*lead, M, t, M, t)
     if not alike:
-        v = fitted.variance.mean(-3)[..., None, :, structure.own.family]
-        within += sandwich(near, effects.noise.mean(-5)) + _prior_covariance(rest, v)
-    return mixture(means, within[..., None, :, :, :, :], 2)
+        spread = spread + effects.noise.mean(-5)
+    shared = np.asarray(sandwich(near, crossed.reshape(*lead, M, t, M, P), X))
+    within = sandwich(X, fitted.covariance[..., None, :, :, :, :], X) + sandwich(near, spread, near)
+    within = within + shared + np.moveaxis(shared, (-4, -3, -2, -1), (-2, -1, -4, -3))
+    if not alike:
+        within = within + _prior_covariance(rest, fitted.variance.mean(-3)[..., None, :, structure.own.family])
+    mean = np.matmul(X, np.swapaxes(fitted.theta[..., None, :, :], -1, -2))
+    return mean + np.matmul(near, np.swapaxes(own.mean(-2).reshape(*lead, M, t), -1, -2)), within
 
 
 def at_each_node(fitted: IntegratedPosterior) -> tuple[FloatArray, FloatArray]:
@@ -207,23 +219,44 @@ def rows_on_theta(effects: ClusterEffects, X: FloatArray, Z: FloatArray) -> Floa
     return rows
 
 
-def sandwich(X: FloatArray, covariance: FloatArray) -> FloatArray:
-    """X C X' for each pair of metrics: (..., K, P), (..., M, P, M, P) -> (..., K, M, K, M)."""
-    M, P = covariance.shape[-2:]
-    half = np.matmul(X[..., None, :, :], covariance.reshape(*covariance.shape[:-4], M, P, M * P))  # (..., M, K, M P)
-    half = half.reshape(*half.shape[:-1], M, P)
-    whole = np.matmul(half, np.swapaxes(X, -1, -2)[..., None, None, :, :])  # (..., M, K, M, K)
-    return np.moveaxis(whole, (-4, -3, -2, -1), (-3, -4, -1, -2))
+@kernel("void(f8[:,:], f8[:,:,:,:], f8[:,:], f8[:,:,:,:])", "(k,p),(m,p,m,q),(k,q)->(k,m,k,m)")
+def sandwich(X, covariance, Y, out):  # type: ignore[no-untyped-def]
+    """X C Y' for each pair of metrics: (..., K, P), (..., M, P, M, Q), (..., K, Q) -> (..., K, M, K, M)."""
+    (K, P), (M, Q) = X.shape, covariance.shape[2:]
+    at, count, half = np.empty((K, Q), np.int64), np.zeros(K, np.int64), np.empty((M, Q))
+    for k in range(K):  # few columns of many are not zero
+        for q in range(Q):
+            if Y[k, q] != 0.0:
+                at[k, count[k]] = q
+                count[k] += 1
+    for k in range(K):
+        for m in range(M):
+            clear(half, M, Q)
+            for p in range(P):
+                if X[k, p] != 0.0:
+                    add_matrix(half, X[k, p], covariance[m, p])
+            for h in range(K):
+                for n in range(M):
+                    total = 0.0
+                    for i in range(count[h]):
+                        total += half[n, at[h, i]] * Y[h, at[h, i]]
+                    out[k, m, h, n] = total
 
 
-def _prior_covariance(rows: FloatArray, variance: FloatArray) -> FloatArray:
+@kernel("void(f8[:,:], f8[:,:], f8[:,:,:,:])", "(k,p),(m,p)->(k,m,k,m)")
+def _prior_covariance(rows, variance, out):  # type: ignore[no-untyped-def]
     """Of rows (..., K, P) whose columns have these variances (..., M, P): (..., K, M, K, M)."""
-    blocks = np.matmul(rows[..., None, :, :] * variance[..., :, None, :], np.swapaxes(rows, -1, -2)[..., None, :, :])
-    M, K = blocks.shape[-3:-1]
-    table = np.zeros((*blocks.shape[:-3], K, M, K, M))
-    for m in range(M):
-        table[..., :, m, :, m] = blocks[..., m, :, :]
-    return table
+    (K, P), M = rows.shape, variance.shape[0]
+    for k in range(K):
+        for m in range(M):
+            for h in range(K):
+                for n in range(M):
+                    out[k, m, h, n] = 0.0
+        for p in range(P):
+            if rows[k, p] != 0.0:
+                for h in range(K):
+                    for m in range(M):
+                        out[k, m, h, m] += rows[k, p] * variance[m, p] * rows[h, p]
 
 
 # Kalman update
@@ -249,7 +282,7 @@ def kalman_update(fitted: IntegratedPosterior, cells: Cells, at: int, structure:
     group = structure.noise_group(key)[..., None, None, None, None]
     own_R = np.take_along_axis(R, np.broadcast_to(group, (*R.shape[:-3], 1, *R.shape[-2:])), -3)[..., 0, :, :]
     unseen = _prior_covariance(rest, v[..., structure.own.family])
-    noise = (sandwich(near, effects.noise) + unseen)[..., 0, :, 0, :] + own_R
+    noise = (sandwich(near, effects.noise, near) + unseen)[..., 0, :, 0, :] + own_R
     observed = ((pattern[..., None] >> np.arange(structure.metrics)) & 1)[..., None, :].astype(np.float64)
     before = at_each_node(fitted) if each else (fitted.theta[..., None, :, :], fitted.covariance[..., None, :, :, :, :])
     after = _condition(*before, G, y - offset, noise, observed)
