@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import ndtri
-from scipy.stats import f, rankdata
+from scipy.stats import f, kurtosistest, rankdata
 
 from drimed.errors import ConfigError
 from drimed.evaluation import residual_checks
@@ -79,7 +79,7 @@ def wrong(what: str, seed: int, size: float = 1.5) -> dict[str, Any]:
 
 
 def test_a_model_that_is_right_raises_alarms_at_the_stated_rate() -> None:
-    """At 10 % for 24 checks together; 60 runs: above 22 % with a chance of 0.3 %."""
+    """At 10 % for 25 checks together; 60 runs: above 22 % with a chance of 0.3 %."""
     rate = np.mean([bool(alarms(right(i), alpha=0.1)) for i in range(60)])
     assert 0.01 < rate < 0.22
 
@@ -176,13 +176,20 @@ def test_one_outlier_is_named_by_its_row() -> None:
     assert "decision 118" in named[0].found
 
 
-@pytest.mark.parametrize("many", [2, 5])
-def test_spread_and_outliers_of_outcomes_with_few_values_are_not_judged(many: int) -> None:
+def test_heavy_tails_are_found_and_do_not_withdraw_a_promise() -> None:
+    found = alarms(right(1, "heavy"))
+    assert "tails" in [c.name for c in found] or "outlier" in [c.name for c in found]
+    assert not any(c.serious for c in found)
+
+
+@pytest.mark.parametrize(("rates", "name"), [([0.02], "two values"), ([0.01, 0.02], "small counts")])
+def test_outcomes_with_few_values_are_named_and_their_spread_is_not_judged(rates: list[float], name: str) -> None:
     given = right(7)
-    given["outcomes"] = (np.random.default_rng(0).random((N, 1)) < 0.02) * float(many - 1)
+    given["outcomes"] = np.random.default_rng(0).binomial(1, rates, (N, len(rates))).sum(1, keepdims=True).astype(float)
+    given["outcomes"][: len(rates) + 1, 0] = np.arange(len(rates) + 1)
     given["values"] = (given["outcomes"] - given["outcomes"].mean()) / given["outcomes"].std()
-    assert not alarms(given)
-    assert alarms(given | {"outcomes": None})
+    assert [c.name for c in alarms(given) if not c.serious] == [name]
+    assert {"outlier", "tails"} & {c.name for c in alarms(given | {"outcomes": None})}
 
 
 def stream(seed: int, group: float = 0.0) -> dict[str, Any]:
@@ -241,10 +248,12 @@ def test_the_f_test_is_that_of_two_regressions() -> None:
     assert p == pytest.approx(f.sf((small - large) / (more - few) / (large / (60 - more)), more - few, 60 - more))
 
 
-def test_ranks_are_those_of_scipy() -> None:
+def test_tails_and_ranks_are_those_of_scipy() -> None:
     """Which is not used, because it takes most of a second to load."""
     n, rng = 30, np.random.default_rng(30)
-    for x in (rng.standard_normal(n), rng.integers(0, 4, n).astype(float)):
+    for x in (rng.standard_normal(n), rng.standard_t(3, n), rng.random(n), rng.integers(0, 4, n).astype(float)):
+        expected = kurtosistest(x, alternative="greater").pvalue
+        assert residual_checks._heavy_tails(x)[0] == pytest.approx(expected, rel=1e-9)
         np.testing.assert_array_equal(residual_checks._normal_scores(x), ndtri((rankdata(x) - 0.5) / n))
 
 

@@ -3,7 +3,7 @@
 Input are standardised residuals: independent and standard normal if the model is right. A regression hands over its
 columns as well (`design`), and outcomes over their noise: its coefficients are taken out here, and the degrees of
 freedom that they cost are counted. Residuals are tested by season, group, user and arm and by pairs of these, over
-time, along each covariate and by each category, by their spread, their order and single outliers, and where a design
+time, along each covariate and by each category, by their spread, order, tails and single outliers, and where a design
 is given, so that the noise was claimed, by their variance under each arm. Tests of levels and lines go forward: the
 clearest finding is taken out before the others are tested again, so that one cause gives one alarm. An alarm needs
 p < alpha divided by the number of tests, over all metrics (Bonferroni): a model that is right raises any alarm with
@@ -35,6 +35,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 FEWEST = 20  # rows of a metric, and of an arm for its variance, below which nothing is said
 FEWEST_UNITS = 5  # seasons, groups or users: with fewer, a line cannot be told from levels
 LEVERAGE = 0.75  # rows that the findings fit more closely than this say little about spread and outliers
+MOST_COUNT = 20  # of a small count
 MOST_TIED = 10  # different outcomes: with no more, as of counts and of yes or no, spread follows the mean
 DENSE = 60  # levels up to which a factor beside the finest, which is taken out by its means, is written as columns
 ROWS = 10_000  # that are worked on together
@@ -50,7 +51,7 @@ MOVING = ("arm", "trend", "season x arm", "serial")  # a discount is for these: 
 CONTROL_PLOTS = {"season", "group", "user", "season x group", "trend"}  # a control plot shares these levels
 OUTLIER = "outlier"
 NOISE = "noise under "  # begins the name of a check of one arm
-NOT_SERIOUS = ("spread by ", NOISE, OUTLIER)
+NOT_SERIOUS = ("spread by ", NOISE, OUTLIER, "tails", "two values", "small counts")
 UNITS = ("season", "group", "user")
 FINDINGS = {  # of a check by its name; {size} is what it measures
     **{unit: f"outcomes differ between {unit}s" for unit in UNITS},
@@ -64,6 +65,9 @@ FINDINGS = {  # of a check by its name; {size} is what it measures
     "trend": "outcomes follow a trend over time",
     "serial": "an outcome of a user resembles the one before (correlation {size:.2f})",
     OUTLIER: "one outcome lies far from all others ({place})",
+    "tails": "more outcomes lie far off than a normal distribution has",
+    "two values": "outcomes take two values only",
+    "small counts": "outcomes are small whole numbers",
 }
 COVARIATE_FINDINGS = {  # of a check by the part of its name after the covariate
     "line": "outcomes follow {}",
@@ -434,13 +438,14 @@ class _MetricTests:
         self.user = factors["user"]  # (n,)
         arms = np.asarray(r.arm)[there]
         self.noise = {} if X is None else {f"{NOISE}{arm}": arms == arm for arm in np.unique(arms)}
-        self.tied = r.outcomes is not None and len(np.unique(r.outcomes[there, m])) <= MOST_TIED
+        values = np.empty(0) if r.outcomes is None else np.unique(r.outcomes[there, m])
+        self.tied, self.few = 0 < len(values) <= MOST_TIED, _few_values(values)
         self.serial = "serial" not in skipped  # whether the order of a user's rows is tested
 
     @property
     def count(self) -> int:
-        """Number of tests, with order and outliers; 0: too few rows."""
-        return len(self.levels) + len(self.spread) + len(self.noise) + 2 if self.levels else 0
+        """Number of tests, with order, outliers and tails; 0: too few rows."""
+        return len(self.levels) + len(self.spread) + len(self.noise) + 3 if self.levels else 0
 
     def run(self, threshold: float) -> dict[str, tuple[float, float]]:
         """p-value and size of every test; those of levels one after the other."""
@@ -457,6 +462,8 @@ class _MetricTests:
         if self.serial:
             results["serial"] = _serial(rest, codes(self.user[kept]), self.time[kept])
         results |= {name: _variance(rest[mine[kept]]) for name, mine in self.noise.items()}
+        if self.few:
+            results[self.few] = 0.0, 0.0
         if self.tied:
             return results
         sizes = np.abs(_tamed(rest, threshold)), _normal_scores(np.abs(rest))
@@ -465,6 +472,7 @@ class _MetricTests:
         if not any(p < threshold for p, _ in spread.values()):  # a mixture has heavy tails
             p, row = _outlier(rest)
             results[OUTLIER] = p, float(self.where[kept][row])
+            results["tails"] = _heavy_tails(np.delete(rest, row) if p < threshold else rest)
         return results
 
 
@@ -534,6 +542,24 @@ def _outlier(rest: FloatArray) -> tuple[float, int]:
     return min(1.0, float(2 * n * stdtr(n - 2, -t))), row
 
 
+def _heavy_tails(rest: FloatArray) -> tuple[float, float]:
+    """p-value of tails being heavier than the normal's, and the excess kurtosis. Anscombe and Glynn (1983)."""
+    n, off = len(rest), rest - rest.mean()
+    b2 = float((off**4).mean() / (off**2).mean() ** 2)
+    variance = 24 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
+    x = (b2 - 3 * (n - 1) / (n + 1)) / np.sqrt(variance)
+    skew = 6 * (n**2 - 5 * n + 2) / ((n + 7) * (n + 9)) * np.sqrt(6 * (n + 3) * (n + 5) / (n * (n - 2) * (n - 3)))
+    A = 6 + 8 / skew * (2 / skew + np.sqrt(1 + 4 / skew**2))  # degrees of freedom of a chi-square of that skewness
+    z = (1 - 2 / (9 * A) - np.cbrt((1 - 2 / A) / (1 + x * np.sqrt(2 / (A - 4))))) / np.sqrt(2 / (9 * A))
+    return float(ndtr(-z)), b2 - 3
+
+
+def _few_values(values: FloatArray) -> str | None:
+    """Whether these different outcomes are two, or small counts."""
+    counts = len(values) > 1 and values[0] >= 0 and values[-1] <= MOST_COUNT and (values == np.round(values)).all()
+    return "two values" if len(values) == 2 else "small counts" if counts else None
+
+
 def advice(name: str, model: ModelDescription) -> str:
     """Advice on a finding, without a capital or a full stop."""
     if name.startswith(NOISE):
@@ -550,6 +576,9 @@ def advice(name: str, model: ModelDescription) -> str:
             "ask less often" if model.family("user") in model.terms else 'use [model] kind = "field", or ask less often'
         ),
         OUTLIER: "check whether it was typed and measured correctly, and amend it if not",
+        "tails": "look for outcomes of another kind among them; ranges hold in large samples only",
+        "two values": 'declare kind = "yes/no"; as numbers effects are differences of shares, in large samples',
+        "small counts": 'declare kind = "count"; as numbers they scatter the more the larger they are',
     }
     if name == "arm" and model.arm_attributes and "arm" not in model.terms:
         return "give the arms effects of their own instead of attributes, or add the attribute that is missing"
