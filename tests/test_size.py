@@ -34,8 +34,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path(drimed.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 CAPS = {  # name in CONTRIBUTING.md -> most
-    "lines of src/": 36_200,
-    "modules of src/": 128,
+    "lines of src/": 37_000,
+    "modules of src/": 134,
     "lines of tests/": 31_500,
     "lines of documents": 2_600,
     "`Trial.ask`, files": 30,

@@ -5,12 +5,9 @@ the rule it is their algorithm; any rule can take its place. The constraint is o
 it is weaker than one on every draw.
 
 For a user let z and u sum the mean features of what was played and of the control over the rounds that were the rule's
-own, and v those of the control over the others. The rule's next choice x is accepted if, for w = z + x -
-(1 - relative) (u + x_0) + relative v and T rounds with this one,
-
-    <w, theta> + absolute T >= 0 for every theta in the confidence set
-
-and the control is played otherwise.
+own, and v those of the control over the others. The rule's next choice x is accepted, and else the control played, if
+<z + x - (1 - relative) (u + x_0) + relative v, theta> + absolute T >= 0 for every theta in the confidence set, with T
+rounds so far.
 
 Departures. The paper bounds the three sums apart (`joint=False`) and takes v for worth no less than nothing; the errors
 are of one theta and cancel, so that the joint form accepts more at the same confidence. Budgets are per user. The
@@ -30,7 +27,7 @@ import numpy as np
 
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics import quadratic_forms
-from drimed.numerics.arrays import FloatArray, IntArray, check_settings
+from drimed.numerics.arrays import FloatArray, check_settings
 from drimed.policies.guards import base
 from drimed.policies.guards.base import NOT_EARNED, UNCHANGED, AskRule, Draw, Guarded, Protects
 from drimed.policies.guards.margin import Tolerance
@@ -44,10 +41,6 @@ class Sums:
     u: FloatArray  # (..., H, d), features of the control in the same rounds
     v: FloatArray  # (..., H, d), features of the control in the rounds when it was played
     decisions: FloatArray  # (..., H)
-
-    def of(self, row: int | IntArray) -> Sums:
-        """The sums of some users."""
-        return Sums(self.z[..., row, :], self.u[..., row, :], self.v[..., row, :], self.decisions[..., row])
 
 
 @final
@@ -70,32 +63,30 @@ class CLUCB:
         check_settings(self, base.ANYTIME, level=("confidence",))
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Sums:
-        rows = (*batch, shape.H)
-        zero = np.zeros((*rows, shape.d))
-        return Sums(zero, zero, zero, np.zeros(rows))
+        zero = np.zeros((*batch, shape.H, shape.d))
+        return Sums(zero, zero, zero, zero[..., 0])
 
     def apply(self, state: Sums, fit: Fit, offer: Offer, ask: AskRule) -> Guarded:
-        wish = ask(offer.available)
+        wish, h = ask(offer.available), offer.user
         x, x0 = np.vecmat(wish, offer.features), self._control(offer)  # (..., d)
-        earned = self.certificate(state.of(offer.user), fit, x, x0) >= 0
+        held = Sums(state.z[..., h, :], state.u[..., h, :], state.v[..., h, :], state.decisions[..., h])
+        earned = self.certificate(held, fit, x, x0) >= 0
         p = np.where(earned[..., None], wish, base.control(offer))
         return Guarded(p, np.where(earned, UNCHANGED, NOT_EARNED), np.where(earned, 1.0, 0.0))
 
     def commit(self, state: Sums, fit: Fit, offer: Offer, draw: Draw) -> Sums:
         del fit
         x, x0 = np.vecmat(draw.probabilities, offer.features), self._control(offer)
-        own, row = (draw.reason_code != NOT_EARNED)[..., None], offer.user
-        new = Sums(np.array(state.z), np.array(state.u), np.array(state.v), np.array(state.decisions))
-        new.z[..., row, :] += np.where(own, x, 0.0)
-        new.u[..., row, :] += np.where(own, x0, 0.0)
-        new.v[..., row, :] += np.where(own, 0.0, x0)
-        new.decisions[..., row] += 1
+        own = (draw.reason_code != NOT_EARNED)[..., None]
+        new = Sums(state.z.copy(), state.u.copy(), state.v.copy(), state.decisions.copy())
+        for part, feature in ((new.z, x * own), (new.u, x0 * own), (new.v, x0 * ~own)):
+            part[..., offer.user, :] += feature
+        new.decisions[..., offer.user] += 1
         return new
 
     def certificate(self, held: Sums, fit: Fit, x: FloatArray, x0: FloatArray) -> FloatArray:
         """The smallest surplus over the control's share in the confidence set, with x played next: (...)."""
-        relative = self.tolerance.relative
-        given = self.tolerance.absolute * (held.decisions + 1)
+        relative, given = self.tolerance.relative, self.tolerance.absolute * (held.decisions + 1)
         r = base.radius(fit, self.confidence)
         played, instead = held.z + x, held.u + x0
         if self.joint:

@@ -7,16 +7,12 @@ nearest such parameter has gap^2 / |x_best - x_a|^2_{V^-1}, and the smallest of 
 arm is drawn from omega(h, .), which then moves by a step of exponentiated gradient on the Lagrangian of the lower
 bound, while its multiplier lambda moves by a step of subgradient.
 
-Departures.
-* The program needs the arms of every user. Features, noise and availability of each user are remembered from the last
-  time they were offered; users who were never offered are left out.
-* The alternatives are unconstrained, which gives the nearest one in closed form (the paper keeps them in a ball).
-* beta_t and gamma_t are R^2 (log t + d log log t) over rounds, or over rounds of exploration: the authors' experiments
-  have the horizon inside log log. `radius="learner"` takes the squared confidence radius for both.
-* omega is kept as logarithms: in doubles an arm's weight would vanish and never return.
-* V_omega is given a ridge of 1e-6 of its mean eigenvalue, because omega may have fewer atoms than there are features.
-* Arms of equal features have no parameter that tells them apart, and do not keep the rule exploring.
-* Phases do not restart omega and lambda, and steps do not shrink with their length: that is for the proofs.
+Departures. The program needs the arms of every user: those of the last offer to each are remembered, and users who were
+never offered are left out. Alternatives are unconstrained, which gives the nearest one in closed form (the paper keeps
+them in a ball). beta_t and gamma_t are R^2 (log t + d log log t) over rounds, or over rounds of exploration: the
+authors' experiments have the horizon inside log log. omega is kept as logarithms: in doubles an arm's weight would
+vanish and never return. V_omega has a small ridge. Arms of equal features have no parameter that tells them apart, and
+do not keep the rule exploring. Phases do not restart omega and lambda, nor do steps shrink: that is for the proofs.
 
 Shapes: leading `...` is any batch; H users, K arms, d features.
 """
@@ -69,7 +65,7 @@ class SOLID:
     largest_multiplier: float = 10.0  # lambda_max
     optimism: float = 1.0  # times the confidence terms of the objective and of the constraint
     norm_bound: float = 1.0  # B: bound on |theta|
-    radius: str = "schedule"  # or "learner"
+    radius: str = "schedule"  # or "learner": its squared confidence radius instead of beta_t and gamma_t
 
     randomisation: ClassVar[Randomisation] = "closed form"
 
@@ -83,24 +79,16 @@ class SOLID:
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Allocation:
         """Uniform allocations, nobody offered yet."""
-        H, K, d = shape.H, shape.K, shape.d
-        return Allocation(
-            np.full((*batch, H, K), -np.log(K)),
-            np.full(batch, self.first_multiplier),
-            np.zeros(batch),
-            np.zeros(batch),
-            np.zeros(batch),
-            np.zeros((*batch, H, K, d)),
-            np.ones((*batch, H, K)),
-            np.zeros((*batch, H, K), bool),
-        )
+        arms, none = (*batch, shape.H, shape.K), np.zeros(batch)
+        log_omega, multiplier = np.full(arms, -np.log(shape.K)), np.full(batch, self.first_multiplier)
+        offered = np.zeros((*arms, shape.d)), np.ones(arms), np.zeros(arms, bool)
+        return Allocation(log_omega, multiplier, none, none, none, *offered)
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
-        memory: Allocation | None = ask.memory
-        if memory is None:
+        if ask.memory is None:
             raise InputError("SOLID needs its memory: ask it through a policy, or pass what init returned")
-        explore = self.explores(_seen(memory, fit, offer), fit)
-        log_p = ask.penalised(memory.log_omega[..., offer.user, :])
+        explore = self.explores(_seen(ask.memory, fit, offer), fit)
+        log_p = ask.penalised(ask.memory.log_omega[..., offer.user, :])
         allowed = np.ones(every_arm(fit, offer)) if ask.mask is None else ask.mask.astype(np.float64)
         greedy = play_largest(fit.mean(offer.features), ask)
         return np.where(explore[..., None, None], probability.weighted(allowed, log_p), greedy)
@@ -109,23 +97,22 @@ class SOLID:
         """Remember the offer and, where this round explored, move the allocation: one step for each user decided."""
         memory = _seen(memory, fit, offer)
         explore = self.explores(memory, fit)
-        if explore.any():
-            for _ in range(action.shape[-1]):
-                memory = self._step(memory, fit, explore)
+        for _ in range(action.shape[-1] if explore.any() else 0):
+            memory = self._step(memory, fit, explore)
         return memory
 
     def explores(self, memory: Allocation, fit: Fit) -> BoolArray:
         """Whether some user's best arm is still in doubt: (...), without a users' axis."""
-        theta, V_inv, radius = _one_state(fit)
+        theta, V_inv = fit.theta[..., 0, :], fit.V_inv[..., 0, :, :]
         ratio, _ = nearest_alternative(memory.features, memory.allowed, theta, V_inv, V_inv)
-        return np.asarray(ratio <= self._squared_radius(fit, radius, np.asarray(fit.round)))
+        return np.asarray(ratio <= self._squared_radius(fit, np.asarray(fit.round)))
 
     def _step(self, memory: Allocation, fit: Fit, explore: BoolArray) -> Allocation:
-        theta, V_inv, radius = _one_state(fit)
+        theta, V_inv = fit.theta[..., 0, :], fit.V_inv[..., 0, :, :]
         explored = memory.explored + 1
         z = self.accuracy * np.exp(memory.phase)  # z_k
         length = z * np.exp(2 * memory.phase)  # p_k
-        wide = self.optimism * np.sqrt(self._squared_radius(fit, radius, explored))
+        wide = self.optimism * np.sqrt(self._squared_radius(fit, explored))
         q, constraint = lagrangian(memory, theta, V_inv, wide, self.norm_bound)
         log_omega = log_softmax(memory.log_omega + self.omega_step * q, axis=-1)
         descent = self.multiplier_step * (constraint - 1 / z)
@@ -140,9 +127,9 @@ class SOLID:
             explored=np.where(explore, explored, memory.explored),
         )
 
-    def _squared_radius(self, fit: Fit, radius: FloatArray, rounds: FloatArray) -> FloatArray:
+    def _squared_radius(self, fit: Fit, rounds: FloatArray) -> FloatArray:
         if self.radius == "learner":
-            return radius**2
+            return np.asarray(fit.radius[..., 0] ** 2)
         log = np.log(rounds)
         return fit.noise_bound**2 * (log + fit.theta.shape[-1] * np.log(np.maximum(log, 1.0)))
 
@@ -203,11 +190,6 @@ def lagrangian(
     # Without alternatives a round does not explore, and the constraint is not used.
     left = np.where(ratio == np.inf, 0.0, 0.5 * ratio + (omega * hope).sum((-2, -1)) / users)
     return q * offered, left
-
-
-def _one_state(fit: Fit) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """theta, V^-1 and the radius without the users' axis."""
-    return fit.theta[..., 0, :], fit.V_inv[..., 0, :, :], fit.radius[..., 0]
 
 
 def _seen(memory: Allocation, fit: Fit, offer: Offer) -> Allocation:

@@ -3,10 +3,9 @@
 Source: Zhu, Foster, Langford and Mineiro (2022). The regression is whatever the learner keeps.
 
 Departures. The design of the paper is any approximate optimal one; here it is uniform on an approximate barycentric
-spanner of the arms' *span*: fewer arms than features, or collinear ones, would otherwise leave unit vectors in the
-spanner that are no arms. It starts from the arms that a pivoted Gram-Schmidt takes instead of the unit vectors, which
-needs fewer swaps for the same guarantee. The paper's exploration rate needs the horizon and a bound on the regression's
-error: by default it is the schedule of Balagopalan and Jun (2024) with the number of the round in place of the horizon.
+spanner of the arms' *span*, begun from the arms that a pivoted Gram-Schmidt takes instead of unit vectors. The paper's
+exploration rate needs the horizon and a bound on the regression's error: by default it is the schedule of Balagopalan
+and Jun (2024) with the number of the round in place of the horizon.
 
 The published code does something else, `variant="authors"`: no root is sought, each member of the spanner has
 1 / (1 + d + eta gap), the leader the rest. Its swaps stop early; these do not.
@@ -116,8 +115,6 @@ def _swap(arms, r, allowed, order, q):  # type: ignore[no-untyped-def]
         n += allowed[k]
     for k in range(K):
         q[k] = 1.0 / n if allowed[k] and r == 0 else 0.0
-    if r == 0:
-        return
     T, row, basis = in_spanning_arms(arms, order, r), np.empty(r), np.empty(r, np.int64)
     for k in range(K):
         if order[k] > 0:

@@ -12,7 +12,7 @@ from drimed.errors import ConfigError
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics.arrays import FloatArray
-from drimed.policies.guards import posterior_certificates as by_draws
+from drimed.policies.guards import certified as by_draws
 from drimed.policies.guards.base import constraints
 from drimed.policies.guards.certified import Certain, Expected
 from drimed.policies.guards.margin import Tolerance
@@ -141,7 +141,7 @@ def test_the_certified_share_is_the_largest_that_enough_draws_allow() -> None:
     (required,) = constraints(seen.offer, Tolerance(relative=0.0, absolute=0.05))
 
     def failures(p: FloatArray) -> int:
-        return int((by_draws.margins(seen.fit, required, np.vecmat(p, required.w)[..., None, :]) < 0).sum())
+        return int((by_draws.margins_in_draws(seen.fit, required, np.vecmat(p, required.w)[..., None, :]) < 0).sum())
 
     most = by_draws.allowed_failures(seen.fit, 0.99)
     assert guarded.share is not None

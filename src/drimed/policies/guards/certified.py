@@ -13,6 +13,14 @@ covered. A margin is wrongly certified only if <g, theta_hat - theta> > c |g| fo
 |t| <= 1 (margin.py): an arc of directions of some angle phi. For standard normal errors that has the probability
 P(z > c) + phi / (2 pi) exp(-c^2 / 2) (Naiman 1986), and for errors with nu degrees of freedom the same with Student's
 tail and (1 + c^2 / nu)^(-nu / 2). Bonferroni's inequality gives each margin its share of the error probability.
+
+Of a belief that is not normal, a margin is certified if it holds in enough posterior draws: in draw s that of a lottery
+p is <sum_a p_a w_a, theta_s> + rel |<x_0, theta_s>| + abs. It is linear in the share of a proposal that is mixed in, so
+that each draw has a largest share that it allows, and the certified share is a quantile of these. Coordinates with
+hardly any outcomes are reckoned at the worst value they can have, where there is one: what is certified then needs
+nothing of the model.
+
+Shapes: leading `...` is any batch, its last axis the users; K arms, d coordinates, S draws.
 """
 
 from __future__ import annotations
@@ -24,10 +32,11 @@ from typing import ClassVar, final
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from drimed.errors import ConfigError
 from drimed.models.offer import Fit, Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, check_settings
 from drimed.numerics.quadratic_forms import NEVER_ZERO
-from drimed.policies.guards import base, margin, posterior_certificates
+from drimed.policies.guards import base, margin
 from drimed.policies.guards.base import UNCHANGED, AskRule, Constraint, Guarded, Guardrail, Protects
 from drimed.policies.guards.margin import Tolerance
 
@@ -65,7 +74,7 @@ class Certain(_Certified):
         del state
         required = base.constraints(offer, self.tolerance, self.guardrails)
         if fit.draws is not None:
-            ok = posterior_certificates.certified_arms(fit, required, self.confidence, offer.available)
+            ok = certified_by_draws(fit, required, self.confidence, offer.available)
         elif self.simultaneous:
             ok = _positive(lower_bounds(fit, offer, required, self.confidence, control=False), offer)
         else:
@@ -85,7 +94,7 @@ class Expected(_Certified):
         del state
         required = base.constraints(offer, self.tolerance, self.guardrails)
         if fit.draws is not None:
-            return posterior_certificates.expected(fit, offer, required, self.confidence, ask)
+            return mixed_by_draws(fit, offer, required, self.confidence, ask)
         wish = ask(offer.available)
         if self.simultaneous and not (self.confidence == "anytime" and _noise_is_known(fit)):
             lower = lower_bounds(fit, offer, required, self.confidence, control=True)
@@ -217,3 +226,59 @@ def _freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:
     f = f / np.maximum(f.sum(-1, keepdims=True), 1.0)
     scatter = np.vecdot(f * f, 1 / (fit.pulls + PRIOR)[..., None, :])
     return np.broadcast_to(1 / np.maximum(np.maximum(excess / 8, scatter), 1 / MOST_FREEDOM), shape)
+
+
+def margins_in_draws(fit: Fit, c: Constraint, w: FloatArray) -> FloatArray:
+    """Of choices with features w (..., r, d) against the control, with the tolerance, in each draw: (..., r, S)."""
+    draws = np.swapaxes(_draws(fit), -1, -2)  # (..., d, S)
+    if fit.unproven is not None and fit.bounds is not None:
+        worst = np.where(w >= 0, fit.bounds[0], fit.bounds[1])
+        replaced = fit.unproven[..., None, :] & np.isfinite(worst) & (w != 0)
+        fixed = np.where(replaced, w * np.where(replaced, worst, 0.0), 0.0).sum(-1, keepdims=True)
+        value = np.matmul(np.where(replaced, 0.0, w), draws) + fixed
+    else:
+        value = np.matmul(w, draws)
+    return np.asarray(value + c.relative * np.abs(np.matmul(c.x0[..., None, :], draws)) + c.absolute)
+
+
+def certified_by_draws(
+    fit: Fit, required: list[Constraint], confidence: float | str, available: BoolArray | None
+) -> BoolArray:
+    """The available arms whose margin is certified in every constraint: (..., K)."""
+    most = allowed_failures(fit, confidence)
+    ok = reduce(np.logical_and, ((margins_in_draws(fit, c, c.w) < 0).sum(-1) <= most for c in required))
+    return ok if available is None else ok & available
+
+
+def allowed_failures(fit: Fit, confidence: float | str) -> int:
+    """The number of draws that may break a promise at this level."""
+    if isinstance(confidence, str):
+        raise ConfigError(
+            "confidence 'anytime' needs outcomes that are plain numbers: with yes-or-no outcomes, counts or scores a "
+            "promise holds in each decision; give a level such as 0.99 instead"
+        )
+    return int((1 - confidence) * _draws(fit).shape[-2])
+
+
+def mixed_by_draws(
+    fit: Fit, offer: Offer, required: list[Constraint], confidence: float | str, ask: AskRule
+) -> Guarded:
+    """p' = rho wish + (1 - rho) safe with the largest certified rho."""
+    wish, most = ask(offer.available), allowed_failures(fit, confidence)
+    ok = certified_by_draws(fit, required, confidence, offer.available)
+    safe = base.safe_choice(ok, offer, ask)
+    shares = []
+    for c in required:
+        both = np.stack([np.vecmat(safe, c.w), np.vecmat(wish, c.w)], -2)
+        kept, wished = np.moveaxis(margins_in_draws(fit, c, both), -2, 0)  # (..., S) twice
+        falls = wished < kept
+        limit = np.where(falls, kept / np.where(falls, kept - wished, 1.0), np.inf)
+        limit = np.where(kept < 0, 0.0, limit)  # a draw that breaks it anyway
+        shares.append(np.clip(np.partition(limit, most, -1)[..., most], 0.0, 1.0))
+    return base.mixed(wish, safe, reduce(np.minimum, shares), ok, offer)
+
+
+def _draws(fit: Fit) -> FloatArray:
+    if fit.draws is None:
+        raise ConfigError("certificates from draws need a belief that has them")
+    return fit.draws
