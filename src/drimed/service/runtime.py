@@ -45,7 +45,7 @@ from drimed.trial import queries
 from drimed.trial.events import now
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
-from drimed.trial.store import Store, open_store
+from drimed.trial.store import Store, open_store, pack
 from drimed.trial.store import requests as answers
 from drimed.trial.transaction import Transaction, Write
 from drimed.trial.trial import Trial
@@ -80,6 +80,11 @@ GLANCE = 0.5  # seconds between two checks whether the caller is still there
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+_FIND = sa.select(answers.c.fingerprint, answers.c.status, answers.c.answer).where(
+    answers.c.actor == sa.bindparam("actor"), answers.c.key == sa.bindparam("key")
+)
+_KEEP = answers.insert()
 
 
 @dataclass(frozen=True)
@@ -123,9 +128,7 @@ class Author:
 
     def find(self, connection: Connection) -> Reply | None:
         """The first answer to the same request, if there is one."""
-        columns = answers.c.fingerprint, answers.c.status, answers.c.answer
-        wanted = sa.select(*columns).where(answers.c.actor == self.actor, answers.c.key == self.key)
-        row = None if self.key is None else connection.execute(wanted).first()
+        row = None if self.key is None else connection.execute(_FIND, {"actor": self.actor, "key": self.key}).first()
         if row is None:
             return None
         if row.fingerprint != self.fingerprint:
@@ -137,9 +140,9 @@ class Author:
     def keep(self, connection: Connection, reply: Reply) -> None:
         if self.key is None:
             return
-        row = vars(self) | {"time": now(), "status": reply.status, "answer": zlib.compress(reply.text, 1)}
+        row = vars(self) | {"time": now(), "status": reply.status, "answer": pack(reply.text)}
         try:
-            connection.execute(answers.insert(), row)
+            connection.execute(_KEEP, row)
         except IntegrityError as error:
             raise ConflictError("another request with this Idempotency-Key is running; try again") from error
 
