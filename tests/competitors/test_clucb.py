@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from drimed.competitors.clucb import CLUCB, Sums
 from drimed.errors import InputError
-from drimed.models.offer import Fit, Offer, Shape
+from drimed.models.offer import Fit, Shape
 from drimed.numerics.arrays import BoolArray, FloatArray
 from drimed.policies.guards.base import NOT_EARNED, REASONS, UNCHANGED, AskRule, Draw
 from drimed.policies.guards.margin import Tolerance
@@ -68,16 +68,6 @@ def test_an_uncovered_choice_is_replaced_by_the_control() -> None:
 
 
 @given(data=st.data())
-def test_at_first_the_control_itself_needs_a_lower_bound_above_zero(data: st.DataObject) -> None:
-    """z = u = v = 0 and x = x_0: w = relative x_0."""
-    d = data.draw(st.integers(1, 3))
-    fit, x0 = data.draw(fits(d, 2, scale=2.0)), data.draw(matrices(1, d))[0]
-    lower = float(x0 @ fit.theta - fit.radius * np.sqrt(max(float(x0 @ fit.V_inv @ x0), 0.0)))
-    got = float(CLUCB(tolerance=TENTH).certificate(nothing(d), fit, x0, x0))
-    assert got == pytest.approx(0.1 * lower, rel=1e-6, abs=1e-9)
-
-
-@given(data=st.data())
 def test_one_bound_for_all_is_never_below_three_apart(data: st.DataObject) -> None:
     """As long as the control's own rounds certainly earned something: the printed form takes that for granted."""
     d = data.draw(st.integers(1, 3))
@@ -131,15 +121,6 @@ def test_a_mixed_control_is_a_lottery() -> None:
     for available in ([True, False, True], [True, False, False]):  # a part of the control is not the control
         with pytest.raises(InputError, match="the control plays an arm that is not available"):
             guard.apply(state, r1_fit(), r1_offer(control=mixed, available=available), always(E1))
-
-
-def offers_of_an_episode(rng: np.random.Generator, S: int, H: int) -> Offer:
-    x = rng.standard_normal((S, H, 4, 2))
-    return replace(unbatched(features=x, control=rng.dirichlet(np.ones(4), (S, H))), user=np.arange(H))
-
-
-def of_user(offers: Offer, h: int) -> Offer:
-    return replace(offers, features=offers.features[:, h], control=offers.control[:, h], user=h)
 
 
 def test_the_named_policy_is_oful_under_it() -> None:

@@ -68,17 +68,6 @@ def test_the_test_value_of_the_running_example() -> None:
     assert shift @ np.diag([3.0, 2.0]) @ shift == pytest.approx(float(ratio))
 
 
-def test_the_nearest_alternative_is_over_all_users() -> None:
-    fit = r1_fit()
-    x = np.stack([ARMS, ARMS[[0, 1, 1]]])
-    both = solid.nearest_alternative(x, np.ones((2, 3), bool), fit.theta, fit.V_inv, fit.V_inv)
-    one = solid.nearest_alternative(x[:1], ALL_ARMS, fit.theta, fit.V_inv, fit.V_inv)
-    assert np.array_equal(both[0], one[0])
-    unknown = np.array([[False] * 3, [True] * 3])
-    ratio, _ = solid.nearest_alternative(x, unknown, fit.theta, fit.V_inv, fit.V_inv)
-    assert float(ratio) == pytest.approx(0.192)
-
-
 def test_no_parameter_nearer_changes_the_best_arm() -> None:
     rng = np.random.default_rng(0)
     for seed in range(20):
@@ -205,19 +194,6 @@ def test_arms_that_no_parameter_tells_apart_are_no_doubt() -> None:
     memory = rule.init(replace(R1, K=1), ())
     assert propose(rule, sure(), alone, Ask(memory=memory)).tolist() == [1.0]
     assert float(commit(rule, memory, sure(), alone, PLAYED).explored) == 0.0
-
-
-def test_phases_end_after_their_rounds_of_exploration() -> None:
-    memory = SOLID().init(R1, ())
-    rule, now = SOLID(accuracy=3.0, first_multiplier=0.5), memory
-    for _ in range(3):
-        assert float(now.phase) == 0.0
-        now = commit(rule, now, r1_fit(), r1_offer(), PLAYED)
-    assert (float(now.phase), float(now.in_phase), float(now.explored)) == (1.0, 0.0, 3.0)
-    for _ in range(60):  # 3 e^3 = 60.3
-        now = commit(rule, now, r1_fit(), r1_offer(), PLAYED)
-    assert float(now.phase) == 1.0
-    assert float(commit(rule, now, r1_fit(), r1_offer(), PLAYED).phase) == 2.0
 
 
 def all_at_once(policy: Policy, episodes: int) -> tuple[Any, Offer, FloatArray]:

@@ -36,6 +36,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "guard budget": {"policy": {"name": "dri_med", "guard": "budget"}},
     "guard certain": {"policy": {"name": "dri_med", "guard": "certain"}, "confidence": 0.9},
     "published_dri_med": KNOWN | {"policy": {"name": "published_dri_med"}},
+    "w_solid": KNOWN | {"policy": {"name": "w_solid"}},
+    "clucb": {"policy": {"name": "clucb"}},
     "v_ts": KNOWN | {"policy": {"name": "v_ts"}},
     "forgetting": KNOWN | {"policy": {"name": "dri_med", "discount": 0.9}},
 }  # fmt: skip

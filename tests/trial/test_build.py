@@ -109,6 +109,7 @@ BY_MODEL = {"kind": "superiority", "evidence": "model"}
         ({"policy": {"name": "uniform"}}, "does not protect users"),
         ({"policy": {"name": "v_med"}}, "does not protect users"),
         ({"policy": {"name": "published_dri_med"}, "noise": KNOWN}, "only discourages decisions below the control"),
+        ({"policy": {"name": "dri_med", "guard": "penalty"}}, "only discourages decisions below the control"),
         ({"tolerance": {"relative": 0.1}}, "the tolerance has no absolute part"),
         ({"users": {}}, "there are no users yet"),
         (UNSEASONED | KEPT | {"stopping": {"rules": {"r": BY_MODEL}}}, "r: a model without seasons takes a shift"),

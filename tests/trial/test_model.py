@@ -123,6 +123,7 @@ def test_a_user_takes_from_its_cohort_what_it_does_not_say_and_from_the_trial_wh
 
 
 FAULTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"policy": {"name": "solid"}}, "policy", "keeps sums on features"),
     # Fields that only the paper's model knows.
     ({"noise": {"kind": "known", "sd": {"yield": 1.0}}}, "noise.kind", "learns the noise"),
     ({"policy": {"name": "dri_med", "weighting": "none"}}, "policy.weighting", "finds it out by itself"),

@@ -26,6 +26,7 @@ AFTER: dict[str, dict[str, Any]] = {
     "dri_med, learned": {"noise": LEARNED},
     "dri_med, known": {"noise": KNOWN},
     "w_oful": {"policy": {"name": "w_oful"}, "noise": KNOWN},
+    "dri_med_reward, learned": {"policy": {"name": "dri_med_reward"}, "noise": LEARNED},
     "d_lin_ucb": {"policy": {"name": "d_lin_ucb", "discount": 0.8}},
     "dri_med, budget": {"policy": {"name": "dri_med", "guard": "budget"}, "noise": KNOWN},
     "published_dri_med": {"policy": {"name": "published_dri_med"}, "noise": KNOWN},

@@ -20,20 +20,8 @@ def _kind(policy: str) -> str:
     return {"dri_field": "field", "dri_people": "people", "rebandit": "people"}.get(policy, "paper")
 
 
-OF_THE_PAPER = ("dri_med", "dri_imed", "lin_ts", "oful", "uniform", "w_sclucb", "w_roful")
-
-
-def _needs_known_noise(policy: str) -> bool:
-    """Whether a policy weighs rewards by a noise that it cannot learn from rewards alone."""
-    traits = make(policy).traits
-    return traits.weighting == "known" and traits.feedback == "reward"
-
-
-LEARNING = [
-    (name, _kind(name))
-    for name in REGISTRY
-    if "published" not in name and "d_lin_ucb" not in name and not _needs_known_noise(name)
-]
+OF_THE_PAPER = ("dri_med", "dri_imed", "lin_ts", "oful", "ids", "spanner_igw", "uniform", "clucb", "oplb", "w_roful")
+LEARNING = [(name, _kind(name)) for name in REGISTRY if "published" not in name and "d_lin_ucb" not in name]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dri_med, discounted": ({"name": "dri_med", "discount": 0.9}, SETTINGS | {"discount": 0.9}),
     "w_oful": ({"name": "w_oful"}, {}),
     "d_lin_ucb": ({"name": "d_lin_ucb"}, {}),
+    "w_solid": ({"name": "w_solid"}, {}),
     "lin_ts": ({"name": "lin_ts"}, {}),
     "dri_med, learned": ({"name": "dri_med", "weighting": "learned"}, SETTINGS | {"weighting": "learned"}),
 }  # fmt: skip

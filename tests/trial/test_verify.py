@@ -27,7 +27,7 @@ def test_an_arm_or_many_users_that_join_later_change_nothing_about_the_past(stor
     proven(trial)
 
 
-@pytest.mark.parametrize("variant", ["guard budget", "noise that is known"])
+@pytest.mark.parametrize("variant", ["guard budget", "clucb", "noise that is known"])
 def test_nor_where_the_guard_remembers_every_user(variant: str) -> None:
     proven(play(SPEC | VARIANTS[variant], MemoryStore(), crowd=2 * FEWEST_USERS))
 

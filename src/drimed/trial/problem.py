@@ -774,7 +774,7 @@ def _paper_policy(spec: TrialSpec, d: int) -> AnyPolicy:
     implied: dict[str, Any] = {}
     weighting = plain.weighting
     if weighting == "known" and spec.noise.kind == "learned":
-        if "weighting" not in plain.settings or plain.feedback == "reward":
+        if "weighting" not in plain.settings:
             raise ConfigError(f"{name!r} needs noise that is known; dri_med learns it")
         if "weighting" in settings:
             raise ConfigError("weighting 'known' needs the noise: give [noise] kind = \"known\" with sd or covariance")
