@@ -84,5 +84,7 @@ def test_wrong_settings_are_refused() -> None:
         FieldSetting(sites=0)
     with pytest.raises(ConfigError, match=r"floor must be in \[0, 1\), got 1"):
         FieldSetting(floor=1.0)
+    with pytest.raises(ConfigError, match=r"block must be at least 0 and finite, got -1\.0"):
+        Deviations(block=-1.0)
     with pytest.raises(ConfigError, match="kind must be 'homogeneous' or"):
         HealthSetting(kind="other")

@@ -11,7 +11,7 @@ Shapes: S seeds, L seasons, n plots of a season, G sites, K arms, M metrics, c c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, final
 
@@ -216,6 +216,9 @@ class Deviations:
     arm: float = 8.0
     site_arm: float = 5.0
     season_arm: float = 5.0
+
+    def __post_init__(self) -> None:
+        check_settings(self, not_negative=tuple(f.name for f in fields(self)))
 
 
 @final

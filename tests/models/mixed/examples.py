@@ -48,11 +48,6 @@ class Data:
         return self.keys[:, FACTORS.index(name)]
 
 
-def at_the_mode(metrics: int, each: int) -> FloatArray:
-    """Nodes for tests without averaging over uncertain variances, in the place of `designed_nodes`."""
-    return np.zeros((1, metrics * (each + 1)))
-
-
 def data(name: str, n: int = 40, seed: int = 0) -> Data:
     rng = np.random.default_rng(seed)
     keys = np.stack([rng.integers(0, SIZES.get(f, 1), n) for f in FACTORS], -1)

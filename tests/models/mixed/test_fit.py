@@ -24,7 +24,6 @@ from tests.models.mixed.examples import (
     MODELS,
     Data,
     asked,
-    at_the_mode,
     by_brute_force,
     data,
     designed,
@@ -234,10 +233,9 @@ def test_variances_stand_still_until_they_are_due() -> None:
     assert field.ready(more) is more
 
 
-def test_steps_between_fits_agree_with_adding_up_anew(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
     """Without averaging a step is exact: any cluster, old or new, in any order, with metrics missing."""
-    monkeypatch.setattr(variance_components, "designed_nodes", at_the_mode)
-    field = replace(case.field, growth=10.0, discount=1.0)
+    field = replace(case.field, integrated=False, growth=10.0, discount=1.0)
     d = case.data
     evidence = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), episodes=6)
     first = field.ready(told(field, evidence, d.part(np.arange(30))))
