@@ -51,6 +51,18 @@ def test_faults_of_a_file_are_shown_at_their_lines(visitor: Visitor) -> None:
     assert "maize-nitrogen" not in visitor.look("/")
 
 
+def test_a_season_is_opened_without_asking_where_there_is_no_context(visitor: Visitor, maize: str) -> None:
+    visitor.done(visitor.send("/new", {"text": json.dumps(SMALL | {"name": "bare"})}))
+    data = {"episode": "1", "season": "spring", "date": "2026-13-01"}
+    assert "Only open a season" in visitor.look("/trials/bare/ask")
+    assert "date" in readable(visitor.send("/trials/bare/ask", data, to="/trials/bare/episodes").text)
+    page = visitor.done(visitor.send("/trials/bare/ask", data | {"date": "2026-03-01"}, to="/trials/bare/episodes"))
+    assert "The season is open." in readable(page)
+    status = visitor.http.get("/v1/trials/bare").json()
+    assert (status["episode"], status["season"], status["decisions"]) == (1, "spring", 0)
+    assert "Only open a season" not in visitor.look(f"{maize}/ask"), "contexts come with the request"
+
+
 def test_asking_by_hand_opens_the_episode_and_gives_a_table_and_a_sheet(visitor: Visitor, maize: str) -> None:
     data = {"how": "hand", "episode": "1", "user": ["1:north", "3:river"], "c:1:rain": "400", "c:3:rain": "380.5"}
     page = visitor.done(visitor.send(f"{maize}/ask", data))
