@@ -8,8 +8,7 @@ Shapes: H users, K arms, M metrics; "on" the reward and then each metric: 1 + M.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -269,22 +268,29 @@ def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> PastEf
     episodes = seasons[::-1][:: max(1, -(-len(seasons) // MOST_POINTS))][::-1].tolist()
     if len(episodes) < 2 or not now:
         return {}
-    earlier: Iterable[Inference]
-    if isinstance(fit, FittedModel):
-        if not _is_seasonal(fit) and any(metric.of for metric in state.spec.metrics.values()):
-            return {}  # outcomes would have to be counted again with their sizes
-        earlier = (_fit_until(data, fit, episode) for episode in episodes[:-1])
-    else:
-        earlier = fits_after(data, episodes[:-1])
+    if isinstance(fit, FittedModel) and not _is_seasonal(fit) and any(m.of for m in state.spec.metrics.values()):
+        return {}  # outcomes would have to be counted again with their sizes
     everybody, past = {EVERYBODY: range(len(state.users))}, PastEffects()
-    with suppress(NumericalError):  # of so few outcomes; the report does without them
-        for episode, one in zip(episodes, [*earlier, None], strict=True):
+    try:
+        for episode, one in zip(episodes, [*_fits_until(data, fit, episodes[:-1]), None], strict=True):
             effects = effects_of_groups(state, one, everybody)[0] if one is not None else now
             arms = {state.problem.arms[k] for k in data.arm[data.has_outcome & (data.episode <= episode)]}
             shown = (x for x in effects if x.arm in arms and x.is_known and not x.is_control)
             past[episode] = [x for x in shown if x.who == EVERYBODY and x.source == MODEL]
-        return past
-    return {}
+    except NumericalError:  # of so few outcomes; the report does without them
+        return {}
+    return past
+
+
+def _fits_until(data: Dataset, fit: Inference, episodes: Sequence[int]) -> Iterator[Inference]:
+    """By the outcomes up to each of these episodes, as they are recorded now."""
+    if isinstance(fit, FittedModel):
+        return (_fit_until(data, fit, episode) for episode in episodes)
+    policy, learner = data.state.policy, inference_learner(data.state)
+    aging = policy.inference(data.state.settled) is not None
+    if aging and isinstance(policy, Policy) and isinstance(policy.learner, Learner):
+        learner = policy.learner
+    return (earlier for earlier, _ in _refits(data, learner, episodes, aging=aging))
 
 
 def _is_seasonal(fit: FittedModel) -> bool:
@@ -305,15 +311,6 @@ def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
                 cells = cells.add(part)
     evidence = replace(fit.evidence, cells=cells, included=-1, drawn_count=-1, season=first + episode - 1)
     return FittedModel.of(learner, learner.ready(evidence, variances=False, complete=True))
-
-
-def fits_after(data: Dataset, episodes: Sequence[int]) -> Iterator[Fit]:
-    """The paper's regression by the outcomes up to each of these episodes, as they are recorded now."""
-    policy, learner = data.state.policy, inference_learner(data.state)
-    aging = policy.inference(data.state.settled) is not None
-    if aging and isinstance(policy, Policy) and isinstance(policy.learner, Learner):
-        learner = policy.learner
-    return (fit for fit, _ in _refits(data, learner, episodes, aging=aging))
 
 
 # The paper's regression on whole outcome vectors, fitted again from the log where a policy has no fit of its own

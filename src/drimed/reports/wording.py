@@ -394,7 +394,10 @@ def arms_by_user(a: Analysis, users: Sequence[str]) -> Table | None:
     if not given:
         return None
     rows = [
-        [user, *(", ".join(f"{arm}\u00a0×\u00a0{n}" if n > 1 else arm for arm, n in given[h, e].items()) for e in seasons)]
+        [
+            user,
+            *(", ".join(f"{arm}\u00a0×\u00a0{n}" if n > 1 else arm for arm, n in given[h, e].items()) for e in seasons),
+        ]
         for user, h in ((user, data.state.users[user]) for user in users)
     ]
     title = f"Arms of each user, by {called.word}" + f" (the last {MOST_COLUMNS})" * (L > MOST_COLUMNS)
