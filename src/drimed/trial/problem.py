@@ -546,11 +546,15 @@ class Problem:
         Contexts of many simulated trials (..., D) make offers with their leading axes: (..., n, ...).
         """
         p = np.stack([profile.preference for profile in profiles])  # (n, M)
-        maps = self._maps[None]  # (1, K, M, d)
+        maps, noise = self._maps[None], self._whitened_noise  # (1, K, M, d)
+        if self.spec.cancels:  # the mean of the site's own control plot is subtracted, and its noise added
+            plots = [int(profile.control.argmax()) for profile in profiles]
+            maps = maps - self._maps[plots][:, None]  # (n, K, M, d)
+            noise = None if noise is None else whiten(noise[1] + noise[1][0, plots][:, None])
         context = np.stack([c for c in contexts if c is not None], axis=-2) if self.fields else None
         sigma = scale = whitening = None
-        if self._known_noise is not None:
-            whitening, covariance = (array[None] for array in self._known_noise)
+        if noise is not None:
+            whitening, covariance = noise
             sigma, scale = self._noise(covariance, p, context)
         masks = None
         if any(mask is not None for mask in available):
@@ -603,8 +607,8 @@ class Problem:
         return np.concatenate([maps, np.zeros((room - len(arms), *maps.shape[1:]))])
 
     @cached_property
-    def _known_noise(self) -> tuple[FloatArray, FloatArray] | None:
-        """Whitening and covariance of each arm's scaled outcome: (K, M, M); an arm still to come has unit noise."""
+    def _whitened_noise(self) -> tuple[FloatArray, FloatArray] | None:
+        """Whitening and covariance of each arm's scaled outcome: (1, K, M, M); an arm still to come has unit noise."""
         noise, M = self.spec.noise, len(self.metrics)
         if noise.kind == "learned":
             return None
@@ -615,7 +619,7 @@ class Problem:
             return np.diag([sd[m] ** 2 for m in self.metrics]) if own.covariance is None else np.array(own.covariance)
 
         matrices = [matrix(arm) / np.outer(self.sizes, self.sizes) for arm in self.arms]
-        return whiten(np.stack(matrices + [np.eye(M)] * (self.room - len(self.arms))))
+        return whiten(np.stack(matrices + [np.eye(M)] * (self.room - len(self.arms)))[None])
 
     @property
     def dose_columns(self) -> tuple[int, ...]:
@@ -781,7 +785,7 @@ def _paper_policy(spec: TrialSpec, d: int) -> AnyPolicy:
         implied["weighting"] = weighting = "learned"
     implied |= _implied_settings(spec, plain)
     if weighting == "learned":
-        implied["ranges"] = _ranges(spec)
+        implied["ranges"] = () if spec.cancels else _ranges(spec)
     if "regularisation" not in plain.settings:  # a published algorithm: its constants are its own
         return make(name, **({"tolerance": spec.tolerance.relative} | settings))
     if coefficients_are_scaled(spec):

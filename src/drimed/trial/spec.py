@@ -585,6 +585,11 @@ class TrialSpec(Part):
         """Whether some metric is not a plain number."""
         return any(metric.kind != "number" for metric in self.metrics.values())
 
+    @property
+    def cancels(self) -> bool:
+        """True if only differences to control plots are learned from, so that the control's level is lost."""
+        return self.feedback == "difference" and self.kind == "paper"
+
     def resolved(self, user: User) -> Cohort:
         """The user's own values, or its cohort's, or the trial's."""
         cohort, trial = self.cohorts.get(user.cohort or "", Cohort()), (self.preference, self.control, *[None] * 3)

@@ -288,15 +288,23 @@ def _control_faults(spec: TrialSpec, control: trial_file.Control | None, at: Pat
         yield Fault(at, f"shares must sum to 1, got {sum(control.values()):g}")
     if spec.feedback == "difference" and len(arms) > 1:
         yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
+    elif spec.cancels and spec.noise.kind == "learned" and control is not None and control != spec.control:
+        text = f"all users must have one control, that of the trial, {spec.control!r}, got {control!r}"
+        yield Fault(at, f"{text}: the noise of differences to it is learned; or give the noise")
 
 
 def _trial_faults(spec: TrialSpec) -> Iterator[Fault]:
-    """Faults of the preference, the control and the guardrails of all users."""
+    """Faults of the preference, the control, the tolerance and the guardrails of all users."""
     if spec.preference is not None:
         yield from preference_faults(spec, spec.preference, ("preference",))
     yield from _control_faults(spec, spec.control, ("control",))
     for i, rail in enumerate(spec.guardrails):
         yield from _unknown("metric", rail.metric, spec.metrics, ("guardrails", i, "metric"))
+    given: list[tuple[Path, Any]] = [(("guardrails", i), rail) for i, rail in enumerate(spec.guardrails)]
+    given += [(("tolerance",), spec.tolerance)] if "tolerance" in spec.model_fields_set else []
+    for at, tolerance in given if spec.cancels else ():
+        if not tolerance.absolute:
+            yield Fault(at, "with differences alone the control's level cancels: give `absolute`, not `relative`")
 
 
 def _support(control: trial_file.Control | None) -> list[str]:
@@ -384,7 +392,6 @@ def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
     if spec.kind == "paper":
         paths: list[Path] = [("model", name) for name in spec.model.model_dump(exclude={"kind"}, exclude_defaults=True)]
         paths += [("tolerance", "for")] if spec.tolerance.promise is not None else []
-        paths += [("feedback",)] if spec.feedback == "difference" else []
         paths += [("metrics", name, "spread") for name, metric in spec.metrics.items() if metric.spread is not None]
         paths += [("history",)] if spec.history is not None else []
         paths += [(part, name) for part in ("attributes", "doses") for name in getattr(spec, part)]

@@ -385,7 +385,7 @@ class TrialState:
     def usable(self, profile: Profile, outcome: Values) -> Outcome | None:
         """An outcome as the policy learns from it, or None while it must wait for more metrics: (1, ...)."""
         p = profile.preference
-        if self.spec.feedback == "difference":
+        if self.spec.feedback == "difference" and not self.spec.cancels:
             # Learners of the field get both plots as they are: effects that the plots share are learned too.
             plots = (self.problem.outcome(outcome[part] or {}) for part in ("metrics", "control"))
             (y, observed), (y0, observed0) = ((values[None], observed[None]) for values, observed in plots)  # (1, M)
