@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from drimed.competitors import solid
 from drimed.competitors.solid import SOLID, Allocation
 from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics.arrays import FloatArray, IntArray
-from drimed.policies.policy import Policy
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
 from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, unbatched, with_users
@@ -194,40 +192,6 @@ def test_arms_that_no_parameter_tells_apart_are_no_doubt() -> None:
     memory = rule.init(replace(R1, K=1), ())
     assert propose(rule, sure(), alone, Ask(memory=memory)).tolist() == [1.0]
     assert float(commit(rule, memory, sure(), alone, PLAYED).explored) == 0.0
-
-
-def all_at_once(policy: Policy, episodes: int) -> tuple[Any, Offer, FloatArray]:
-    """A state after some episodes decided one by one, and the next episode's offers and draws."""
-    it = world(seeds=range(4), episodes=episodes + 1)
-    for step in steps(policy, it):
-        if step.offers is not None:
-            state, offers = step.before, step.offers
-    return state, offers, np.random.default_rng(0).random((4, it.shape.H, 1))
-
-
-def test_a_whole_episode_at_once_is_decided_like_its_users_one_by_one() -> None:
-    policy = make("w_solid")
-    assert isinstance(policy, Policy)
-    it = world(seeds=range(4), episodes=6)
-    block = next(it.blocks())
-    state, offers, draws = all_at_once(policy, 5)
-    together = policy.decide(state, offers, draws)
-    rule = policy.rule
-    assert isinstance(rule, SOLID)
-    explored = rule.explores(state.rule, policy.see(state, block.offers(5)).fit)
-    for user in range(it.shape.H):
-        alone = policy.decide(state, block.offers(5, slice(user, user + 1)), draws[:, user : user + 1])
-        # The users' noise of this episode is known together, but one after the other otherwise.
-        assert np.array_equal(alone.probabilities, together.probabilities[:, user : user + 1])
-    after = policy.commit(state, offers, together)
-    assert np.array_equal(after.rule.explored, state.rule.explored + it.shape.H * explored)
-    one_by_one = state
-    for user in range(it.shape.H):
-        decision = policy.decide(state, block.offers(5, slice(user, user + 1)), draws[:, user : user + 1])
-        one_by_one = policy.commit(one_by_one, block.offers(5, slice(user, user + 1)), decision)
-    for f in fields(after.rule):
-        if f.name in ("features", "sigma", "allowed"):
-            assert np.array_equal(getattr(after.rule, f.name), getattr(one_by_one.rule, f.name)), f.name
 
 
 def test_it_stops_exploring_an_easy_problem() -> None:

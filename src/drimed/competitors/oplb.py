@@ -52,13 +52,8 @@ class OPLB:
     randomisation: ClassVar[Randomisation] = "closed form"
 
     def __post_init__(self) -> None:
-        check_settings(
-            self,
-            {"optimism": ("theory",)},
-            below_one=("relative",),
-            not_negative=("absolute", "optimism", "width_squared"),
-            positive=("slack",),
-        )
+        words, least = {"optimism": ("theory",)}, ("absolute", "optimism", "width_squared")
+        check_settings(self, words, below_one=("relative",), not_negative=least, positive=("slack",))
 
     def propose(self, fit: Fit, offer: Offer, ask: Ask) -> FloatArray:
         x, x0 = offer.features, offer.control_features
