@@ -138,6 +138,6 @@ def processes(store: str, log: Path, *flags: str) -> Iterator[Processes]:
 def _ready(address: str, started: subprocess.Popen[bytes], log: Path) -> bool:
     assert started.poll() is None, log.read_text()
     try:
-        return httpx.get(f"{address}/readyz").status_code == httpx.codes.OK
+        return httpx.get(f"{address}/healthz").status_code == httpx.codes.OK
     except httpx.TransportError:
         return False

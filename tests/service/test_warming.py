@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from drimed.service import app
+from drimed.service.runtime import Service
 from drimed.service.settings import Settings
+from drimed.trial.store import open_store
+from drimed.trial.trial import Trial
 from tests.service.serving import modules_as_before, served
+from tests.trial.trials import BUSY
 
 # The first questions and analyses of a trial like the template.
 FIRST_USE = """
@@ -19,9 +23,9 @@ import tomllib
 from drimed import MemoryStore, Trial
 from drimed.reports.analysis import analyse
 from drimed.numerics import compiled as kernel
-from drimed.service import app
+from drimed.reports.analysis import prepare
 from drimed.trial import template
-app.warm_up()
+prepare()
 kernel.Kernel._compile = None  # whatever is compiled or loaded from here on fails
 trial = Trial.create(tomllib.loads(template()), MemoryStore())
 for season in range(3):
@@ -38,7 +42,7 @@ def test_after_it_a_trial_like_the_template_finds_all_its_kernels() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_it_begins_with_the_worker_and_the_service_is_ready_before_it_ends(
+def test_the_service_answers_from_the_start_and_is_ready_when_it_is_warm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
@@ -47,18 +51,28 @@ def test_it_begins_with_the_worker_and_the_service_is_ready_before_it_ends(
         begun.set()
         go_on.wait()
 
-    monkeypatch.setattr(app, "warm_up", slow)
+    store = f"sqlite:///{tmp_path / 't.db'}"
+    Trial.create(BUSY, open_store(store))
+    monkeypatch.setattr(app, "prepare", slow)
     with modules_as_before():
-        made = app.create_app(Settings(store=str(tmp_path / "t.db"), rate=0), warm=True)
+        made = app.create_app(Settings(store=store, rate=0), warm=True)
     with served(made) as running:
         assert begun.wait(60)
-        assert running.http.get("/readyz").json() == {"status": "ready"}
+        assert running.http.get("/healthz").status_code == 200
+        refused = running.http.get("/readyz")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
         go_on.set()
+        assert made.state.service.warm.wait(60)
+        assert running.http.get("/readyz").json() == {"status": "ready"}
+        assert made.state.service.trials.open.cache_info().currsize == 1
 
 
 def test_a_failure_is_logged_and_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(app, "analyse", lambda _: 1 / 0)
-    app.warm_up()
-    assert "could not be prepared" in caplog.text
+    monkeypatch.setattr(app, "prepare", lambda: 1 / 0)
+    service = Service(Settings(store=f"sqlite:///{tmp_path / 't.db'}"))
+    app.warm_up(service)
+    service.close()
+    assert service.warm.is_set()
+    assert "could be prepared" in caplog.text

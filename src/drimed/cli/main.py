@@ -28,6 +28,7 @@ VERBS = {
     "policies": Verb("simulate", "", "List the policies, with their source and the information each one uses."),
     "evaluate": Verb("evaluate", "evaluation", "Estimate what other policies would have earned on a log."),
     "trial": Verb("trial", "trial", "Live trials: ask, tell, and never lose a decision."),
+    "warm": Verb("trial", "trial", "Prepare the numerical code now: for images, and before a first use."),
     "serve": Verb("serve", "service", "Serve trials over HTTP."),
     "token": Verb("serve", "service", "Tokens for the service: make, list and revoke them."),
 }

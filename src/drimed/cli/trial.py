@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import wraps
@@ -792,3 +793,12 @@ def verify(
         last = max(kept, key=lambda head: head.event)
         text = f"{proof.anchors} anchors hold: nothing up to event {last.event} was changed since"
         say(f"{text} {last.time[:16]} UTC", "green")
+
+
+def warm() -> None:
+    """Prepare the numerical code now: for images, and before a first use."""
+    from drimed.reports.analysis import prepare
+
+    start = time.perf_counter()
+    prepare()
+    ui.console.print(f"ready after {time.perf_counter() - start:.1f} s")

@@ -12,7 +12,7 @@ import numpy as np
 from drimed.errors import DrimedError
 from drimed.formatting import counted, marked, percent, short
 from drimed.numerics.arrays import BoolArray, computing
-from drimed.records import PENDING, Decision, Effect, Event, Look, Opening, Search, Status
+from drimed.records import PENDING, Decision, Effect, Event, Look, Opening, Report, Search, Status
 from drimed.reports import effects as estimation
 from drimed.reports.assumption_checks import RATE, Agreement, Checks, agreement, check
 from drimed.reports.benefit import Benefit, benefit
@@ -25,7 +25,7 @@ from drimed.trial.seasons import calendar
 from drimed.trial.spec import Stopping, StoppingRule, TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import looks
-from drimed.trial.store import Ledger
+from drimed.trial.store import Ledger, MemoryStore
 from drimed.trial.transaction import Transaction
 from drimed.trial.trial import Trial
 
@@ -44,6 +44,17 @@ SHOWN = {
     "equivalence": "the arm is shown to differ from the control by less than the margin",
     "futility": "the arm is shown to be no better than the control by the margin",
     "harm": "the arm is shown to be worse than the control",
+}
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "seed": 1,
+    "metrics": {"gain": {"range": [0.0, 10.0]}, "cost": {"range": [0.0, 10.0], "better": "lower"}},
+    "arms": {"old": {}, "new": {}},
+    "control": "old",
+    "preference": {"gain": 1.0, "cost": -1.0},
+    "tolerance": {"absolute": 9.0},
+    "users": {f"u{i}": {"group": f"g{i % 2}"} for i in range(6)},
 }
 
 
@@ -293,3 +304,15 @@ def _describe_rule(name: str, rule: StoppingRule) -> str:
         f"{name}: {claim}, on {rule.metric or 'the reward'}, for {whom}; shown by {EVIDENCE[rule.evidence]}, at a "
         f"confidence of {percent(rule.confidence)}. Then {THEN[rule.then]}."
     )
+
+
+def prepare() -> None:
+    """Compile or load the numerical code by playing and analysing a small trial of each model in memory."""
+    for kind in ("field", "paper", "people"):
+        trial = Trial.create(SMALL | {"model": {"kind": kind}}, MemoryStore())
+        for season in (1, 2, 3):
+            decisions = trial.ask_many(episode=season)
+            trial.tell_many(
+                [Report(d.id, {"gain": 4.0 + d.id % 13 / 6, "cost": 3.0 + d.id % 11 / 5}) for d in decisions]
+            )
+        analyse(trial)

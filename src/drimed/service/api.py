@@ -645,10 +645,12 @@ async def healthz() -> Response:
 
 @health.get("/readyz", summary="Ready", operation_id="readyz", response_model=dict[str, str], responses=_errors(503))
 async def readyz(request: Request) -> Response:
-    """The store answers too, and the service is not stopping."""
+    """The store answers too, numerical code and trials are prepared, and the service is not stopping."""
     service = service_of(request)
     if service.stopping:
         raise Refusal(503, "unavailable", "the service is stopping")
+    if not service.warm.is_set():
+        raise unavailable("the numerical code is being prepared; the first answers would take long")
     try:
         await asyncio.wait_for(service.run(service.store.names), READY_WITHIN)
     except TimeoutError:

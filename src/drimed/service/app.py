@@ -30,37 +30,24 @@ from uvicorn.supervisors import Multiprocess
 from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
 from drimed.policies.registry import MODULES
-from drimed.records import Report
-from drimed.reports.analysis import analyse
+from drimed.reports.analysis import prepare
 from drimed.service import api, auth, connections, refusals
 from drimed.service.pages import base, read, write
 from drimed.service.refusals import Refusal
 from drimed.service.routing import JSON, LARGE, MEDIA, METRICS_FOLDER, Observed
-from drimed.service.runtime import Service
+from drimed.service.runtime import MOST_TRIALS, Service
 from drimed.service.settings import Settings, log_configuration
 from drimed.trial import template
 from drimed.trial.events import to_json
-from drimed.trial.store import MemoryStore, open_store
-from drimed.trial.trial import Trial
+from drimed.trial.store import open_store
 
 HEALTH_CHECK = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import
 CLOSING = 5.0  # seconds after the grace in which everything ends: nothing that still runs is recorded
-WARMING: dict[str, Any] = {
-    "name": "warming-up",
-    "seed": 1,
-    "metrics": {"gain": {"range": [0.0, 10.0]}, "cost": {"range": [0.0, 10.0], "better": "lower"}},
-    "arms": {"old": {}, "new": {}},
-    "control": "old",
-    "preference": {"gain": 1.0, "cost": -1.0},
-    "tolerance": {"absolute": 9.0},
-    "users": {f"u{i}": {"group": f"g{i % 2}"} for i in range(6)},
-}
-
 log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings, *, warm: bool = False, ends: bool = False) -> FastAPI:
-    """The application of one process; it opens the store when it starts. `warm`: compile kernels in a thread.
+    """The application of one process; it opens the store when it starts. `warm`: get ready in a thread.
 
     `ends`: the process is the service's own, and ends soon after the application whatever still runs.
     """
@@ -74,7 +61,9 @@ def create_app(settings: Settings, *, warm: bool = False, ends: bool = False) ->
         most = max(1, min(settings.connections, files))
         door = connections.Door(most, settings.connections_per_address, settings.proxies)
         if warm:
-            threading.Thread(target=warm_up, name="warming", daemon=True).start()
+            threading.Thread(target=warm_up, args=(service,), name="warming", daemon=True).start()
+        else:
+            service.warm.set()
         tasks = [asyncio.create_task(work) for work in (service.purge(), door.sweep())]
         try:
             yield {"door": door}
@@ -163,22 +152,21 @@ def uvicorn_config(settings: Settings, app: Any, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(app, **options | more)
 
 
-def warm_up() -> None:
-    """Compile or load the numerical code by playing a small trial of each model in memory."""
+def warm_up(service: Service) -> None:
+    """Prepare the numerical code and read the running trials, so that the first questions are answered at once."""
     start = time.perf_counter()
     try:
-        for kind in ("field", "paper", "people"):
-            trial = Trial.create(WARMING | {"model": {"kind": kind}}, MemoryStore())
-            for season in (1, 2, 3):
-                decisions = trial.ask_many(episode=season)
-                trial.tell_many(
-                    [Report(d.id, {"gain": 4.0 + d.id % 13 / 6, "cost": 3.0 + d.id % 11 / 5}) for d in decisions]
-                )
-            analyse(trial)
+        prepare()
+        for name in service.store.names()[:MOST_TRIALS]:
+            if service.stopping:
+                return
+            service.trials.open(name).state()
     except Exception:  # the same error comes again, with an answer, in a request
-        log.exception("the numerical code could not be prepared")
-        return
-    log.info("the numerical code is ready after %.1f s", time.perf_counter() - start)
+        log.exception("not all trials and numerical code could be prepared")
+    else:
+        log.info("the numerical code and the trials are ready after %.1f s", time.perf_counter() - start)
+    finally:
+        service.warm.set()
 
 
 async def _refused(request: Request, error: Exception) -> Response:

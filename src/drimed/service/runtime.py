@@ -408,7 +408,7 @@ class Service:
         self.store = open_store(settings.store, connections=sum(sizes.values()) + ANALYSES)
         self.trials = Trials(self.store, Path(settings.anchors) if settings.anchors else None)
         self.access, self.analyses = auth.Access(self.store, settings), Analyses(self.trials)
-        self.stopping = False
+        self.stopping, self.warm = False, threading.Event()  # set when the first ask is as fast as any other
         self._pools = {name: ThreadPoolExecutor(size, name) for name, size in sizes.items()}
         self._waiting = dict[str, list[tuple[Request, asyncio.Future[Reply]]]]()  # trial -> writes whose turn comes
         self._writers = set[asyncio.Task[None]]()
