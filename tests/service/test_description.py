@@ -105,6 +105,11 @@ def test_every_operation_reads_well(description: dict[str, Any]) -> None:
     assert len(names) == sum(len(methods) for methods in description["paths"].values())
 
 
+def test_no_two_models_have_one_title(description: dict[str, Any]) -> None:
+    titles = [model["title"] for model in description["components"]["schemas"].values()]
+    assert len(set(titles)) == len(titles)
+
+
 def test_every_body_has_an_example_that_can_be_sent(description: dict[str, Any]) -> None:
     schemas, seen = description["components"]["schemas"], 0
     changes = {change.name: change for change in CHANGES.values()}

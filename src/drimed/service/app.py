@@ -193,6 +193,8 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         schema = get_openapi(**about, version=__version__, tags=tags, routes=app.routes)
         headers, trial_file = prose["headers"], {"schema": {"type": "object"}, "example": examples.pop("trial file")}
         schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for name, model in schema["components"]["schemas"].items():
+            model["title"] = name.replace("_", "")  # generated clients name their types after it: all differ
         for name, example in examples.items():
             schema["components"]["schemas"][name]["examples"] = [example]
         for path, methods in schema["paths"].items():
