@@ -12,7 +12,7 @@ from drimed.records import Report
 from drimed.reports.analysis import analyse
 from drimed.reports.page import report
 from drimed.reports.wording import outcomes_by_arm, summary
-from drimed.trial import sheets
+from drimed.trial import sheets, template
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
@@ -270,3 +270,15 @@ def test_limits_and_unmeasured_metrics_that_do_not_fit_are_refused(
     with pytest.raises(SpecError) as caught:
         TrialSpec.read(clinic(**WATER) | changes)
     assert any(f.path == path and message in f.message for f in caught.value.faults), caught.value.faults
+
+
+@pytest.mark.parametrize("name", ["people", "website"])
+def test_a_trial_from_a_template_decides_for_somebody_new_and_learns(name: str) -> None:
+    spec = TrialSpec.parse(template(name))
+    trial = Trial.create(spec, MemoryStore())
+    for i in range(3):
+        decision = trial.ask(f"visitor {i}")
+        trial.tell(decision.id, dict.fromkeys(spec.metrics, 1))
+    assert trial.status().complete == 3
+    with pytest.raises(InputError, match="yes or no"):
+        trial.tell(trial.ask("visitor 3").id, {next(iter(spec.metrics)): 0.5})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -72,15 +72,20 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 @trial.command()
 def template(
-    out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None, force: Force = False
+    name: Annotated[
+        Literal["field", "people", "website"],
+        typer.Argument(help="Sites season after season with every field there is, people who come once, or a website."),
+    ] = "field",
+    out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None,
+    force: Force = False,
 ) -> None:
     """Write a commented example of a trial file."""
     from drimed.trial import template as example
 
     if out is None:
-        typer.echo(example())
+        typer.echo(example(name))
     else:
-        outputs.put(out, example().encode(), force=force)
+        outputs.put(out, example(name).encode(), force=force)
         say(f"wrote {out}; edit it, then: drimed trial init {out}")
 
 

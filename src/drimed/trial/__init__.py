@@ -3,6 +3,6 @@
 from importlib import resources
 
 
-def template() -> str:
-    """A commented trial file to start from."""
-    return (resources.files(__name__) / "template.toml").read_text(encoding="utf-8")
+def template(name: str = "field") -> str:
+    """A commented trial file to start from; that of a field has every field there is."""
+    return (resources.files(__name__) / "templates" / f"{name}.toml").read_text(encoding="utf-8")
