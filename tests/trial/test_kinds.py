@@ -276,9 +276,10 @@ def test_limits_and_unmeasured_metrics_that_do_not_fit_are_refused(
 def test_a_trial_from_a_template_decides_for_somebody_new_and_learns(name: str) -> None:
     spec = TrialSpec.parse(template(name))
     trial = Trial.create(spec, MemoryStore())
+    levels = {name: known.levels[0] for name, known in spec.attributes.items() if known.levels}
     for i in range(3):
-        decision = trial.ask(f"visitor {i}")
+        decision = trial.ask(f"visitor {i}", attributes=levels)
         trial.tell(decision.id, dict.fromkeys(spec.metrics, 1))
     assert trial.status().complete == 3
     with pytest.raises(InputError, match="yes or no"):
-        trial.tell(trial.ask("visitor 3").id, {next(iter(spec.metrics)): 0.5})
+        trial.tell(trial.ask("visitor 3", attributes=levels).id, {next(iter(spec.metrics)): 0.5})
