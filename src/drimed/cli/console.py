@@ -61,12 +61,10 @@ def say(text: str, style: str = "", *, mark: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Print advice."""
     say(text, "yellow", mark="note: ")
 
 
 def say_json(data: Any, *, indent: int | None = None) -> None:
-    """Print data as JSON."""
     text = json.dumps(data, indent=indent, ensure_ascii=False)
     harmless = text.replace("\n", "").isprintable()
     typer.echo(text if harmless else json.dumps(data, indent=indent))

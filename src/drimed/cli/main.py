@@ -15,8 +15,6 @@ from drimed.errors import DrimedError, MissingExtraError
 
 
 class Verb(NamedTuple):
-    """A command or a group of commands."""
-
     module: str  # of drimed.cli; it has the command under the verb's name
     extra: str  # what brings the packages that it needs
     about: str

@@ -125,7 +125,6 @@ def revoke(
 
 
 def _opened(store: str | None, config: Path | None, *, create: bool = False) -> closing[Store]:
-    """The store that `drimed serve` would serve here."""
     from drimed.service.settings import Settings
 
     return closing(common.open_store(Settings.resolve({"store": store}, os.environ, config).store, create=create))

@@ -132,14 +132,12 @@ def variants(spec: TrialSpec) -> list[Design]:
 
 
 def tolerating(spec: TrialSpec, times: float) -> TrialSpec:
-    """The trial with so many times the tolerance."""
     t = spec.tolerance
     wider = {"relative": min(times * t.relative, 0.99), "absolute": times * t.absolute}
     return spec.model_copy(update={"tolerance": t.model_copy(update=wider)})
 
 
 def with_floor(spec: TrialSpec, control: float) -> TrialSpec:
-    """The trial with another floor of the control."""
     return spec.model_copy(update={"floors": (spec.floors or Floors()).model_copy(update={"control": control})})
 
 

@@ -55,7 +55,6 @@ class Design:
 
     @property
     def learns(self) -> bool:
-        """Whether its decisions depend on outcomes."""
         return self.allocation == POLICY
 
 

@@ -102,7 +102,6 @@ class Analysis:
 
     @cached_property
     def times(self) -> dict[str, int]:
-        """Decisions for each arm."""
         arms = self.data.state.problem.arms
         return dict(zip(arms, np.bincount(self.data.arm, minlength=len(arms)).tolist(), strict=True))
 
@@ -139,7 +138,6 @@ class Analysis:
         return bool(self.data.has_outcome.any()) and all(x.is_known for x in self.own_effects)
 
     def label(self, arm: str) -> str:
-        """An arm's name, with a mark if it is retired."""
         return marked(arm, self.data.state.retired)
 
 

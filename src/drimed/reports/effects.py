@@ -294,7 +294,6 @@ def _fits_until(data: Dataset, fit: Inference, episodes: Sequence[int]) -> Itera
 
 
 def _is_seasonal(fit: FittedModel) -> bool:
-    """True if cells of outcomes know their season."""
     return fit.learner.seasons or fit.learner.discount < 1
 
 

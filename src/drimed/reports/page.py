@@ -123,7 +123,6 @@ def report(a: Analysis) -> str:
 
 
 def report_tables(a: Analysis) -> dict[str, list[Mapping[str, Any]]]:
-    """The tables beside the page, by name."""
     called = calendar(a.data.state)
     seasons = [
         {"episode": e, "season": called.names.get(e, ""), "date": called.dates.get(e, "")}

@@ -135,7 +135,6 @@ def units(state: TrialState) -> dict[str, str]:
 
 
 def summary(a: Analysis) -> list[str]:
-    """The first sentences of a report."""
     s, called = a.status, calendar(a.data.state)
     if not s.decisions:
         size = f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}."

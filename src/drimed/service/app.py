@@ -116,7 +116,6 @@ def check_access(settings: Settings) -> bool:
 
 
 def run(settings: Settings) -> None:
-    """Serve until stopped."""
     os.environ.update(settings.environment())
     connections.raise_file_limit()  # workers inherit it
     with tempfile.TemporaryDirectory(prefix="drimed-metrics-") as folder:
@@ -134,7 +133,6 @@ def run(settings: Settings) -> None:
 
 
 def uvicorn_config(settings: Settings, app: Any, **more: Any) -> uvicorn.Config:
-    """Configuration of uvicorn."""
     options: dict[str, Any] = {
         "host": settings.host,
         "port": settings.port,

@@ -89,7 +89,6 @@ def address_of(request: Request) -> str:
 
 
 def media_of(request: Request) -> str:
-    """The content type, without its parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

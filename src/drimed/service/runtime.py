@@ -219,7 +219,6 @@ class Trials:
         return replies
 
     def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
-        """Create a trial, once."""
         replies: list[Reply] = []
 
         def record_answer(tx: Transaction) -> None:
@@ -423,7 +422,6 @@ class Service:
             raise refusal(error) from error
 
     async def read(self, trial: str, look: Callable[[Trial], T]) -> T:
-        """Read a trial as it stands now."""
         return await self.run(lambda: look(self.trials.open(trial)))
 
     async def parse(self, work: Callable[..., T], *arguments: Any) -> T:

@@ -28,7 +28,6 @@ MOST_KINDS = 1000
 
 
 def networks(text: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Addresses and networks, separated by commas."""
     return [ipaddress.ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip()]
 
 

@@ -58,7 +58,6 @@ class Dataset:
 
     @property
     def size(self) -> int:
-        """Bytes of memory."""
         columns = (getattr(self, f.name) for f in fields(self))
         return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
 

@@ -320,7 +320,6 @@ class PropensityLog:
         return np.asarray(np.bincount(self.data.user[self.at], counted, len(self.data.state.users)), np.float64)
 
     def is_control(self, k: int) -> bool:
-        """True if arm k is the control of all users."""
         return bool((self.control[np.unique(self.data.slot[self.at]), k] == 1).all())
 
     def table(self, k: int) -> dict[str, Any]:

@@ -104,7 +104,6 @@ def check_start(created: Event) -> None:
 
 
 def need_reason(reason: str) -> None:
-    """Corrections and changes need a reason."""
     if not reason.strip():
         raise InputError("a reason is needed: it is kept in the log", ("reason",))
 
@@ -222,7 +221,6 @@ def check_room(state: TrialState, more: int) -> None:
 
 
 def check_block(user: str, plot: str, block: str | None, own: Mapping[str, str | None]) -> None:
-    """A plot stays in its block."""
     if plot in own and own[plot] != block:
         text = f"plot {plot!r} of user {user!r} is in block {own[plot]!r}, not in {block!r}"
         raise ConflictError(text, ("plots", user, plot))
@@ -365,7 +363,6 @@ def _check_values(state: TrialState, outcome: Values) -> None:
 
 
 def user_faults(state: TrialState, user: User, at: Path) -> Iterator[Fault]:
-    """Faults of a user of the trial as it stands."""
     yield from spec_faults.user_faults(state.spec, user, at)
     yield from state.problem.covariates.faults(user.attributes or {}, (*at, "attributes"))
 
@@ -424,7 +421,6 @@ def unlikely_contexts(state: TrialState, contexts: Mapping[str, Mapping[str, Any
 
 
 def unlikely_attributes(state: TrialState, user: str, values: Mapping[str, Any] | None, at: Path) -> Iterator[Fault]:
-    """Doubts about the attributes of a new user."""
     for name, value in (values or {}).items():
         declared, path = state.spec.attributes.get(name, Attribute()), (*at, "attributes", name)
         yield from _unlikely_value(user, name, value, declared, path)

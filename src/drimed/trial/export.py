@@ -143,7 +143,6 @@ class Export:
 
 
 def in_workbook(trial: Trial) -> bytes:
-    """All decisions as a workbook."""
     out = io.BytesIO()
     Export.of(trial).workbook(out)
     return out.getvalue()

@@ -95,7 +95,6 @@ def claim_key(claim: Claim) -> str:
 
 
 def look_hash(body: Mapping[str, Any]) -> str:
-    """The hash of what a look says."""
     text = json.dumps({k: v for k, v in body.items() if k != "hash"}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -124,7 +123,6 @@ def is_fresh(state: TrialState, cause: str) -> bool:
 
 
 def has_floor(state: TrialState, user: str) -> bool:
-    """True if the floor has not ended for this user."""
     group = state.profile(user).group
     own = {
         scope_key("all", ALL_USERS),

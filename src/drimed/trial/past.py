@@ -30,8 +30,6 @@ RIGHT = "correct the row, or the trial file"
 
 @dataclass(frozen=True)
 class PastRow:
-    """One outcome."""
-
     number: int  # of the row in the file
     season: str
     unit: str

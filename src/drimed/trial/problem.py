@@ -403,7 +403,6 @@ class UnitIndex:
         return replace(self, blocks=blocks, blocks_of=blocks_of)
 
     def block(self, user: str, block: str | None) -> int:
-        """The number of a user's block."""
         return 0 if block is None else self.blocks.get(block_key(user, block), -1)
 
 
@@ -484,7 +483,6 @@ class Problem:
         return self._remembers_users
 
     def arm(self, name: str, field: Path = ()) -> int:
-        """The number of an arm."""
         if name not in self._numbers:
             raise UnknownNameError("arm", name, self.arms, field)
         return self._numbers[name]

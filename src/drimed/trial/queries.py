@@ -60,7 +60,6 @@ def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = Fa
 
 
 def status(state: TrialState) -> Status:
-    """A trial at a glance."""
     spec, counts, looked = state.spec, state.counts, state.looked
     return Status(
         name=spec.name,
@@ -171,7 +170,6 @@ def alarms(state: TrialState) -> list[Alarm]:
 
 
 def decision(ledger: Ledger, state: TrialState, number: int) -> Decision:
-    """One decision with its outcome."""
     return record(state, RecordedDecision.of(state, history(ledger, state, number)))
 
 

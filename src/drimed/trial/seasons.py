@@ -43,12 +43,10 @@ class Calendar:
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """Of episodes that have a name."""
         return {n: season.name for n, season in self.seasons.items() if season.name is not None}
 
     @cached_property
     def dates(self) -> dict[int, str]:
-        """Of episodes that have a date."""
         return {n: season.date for n, season in self.seasons.items() if season.date is not None}
 
     def label(self, episode: int) -> str:
@@ -86,7 +84,6 @@ def new_season(state: TrialState, name: str | None, date: str | None) -> Season:
 
 
 def check_same_date(state: TrialState, number: int, date: str | None) -> None:
-    """The date of an open season cannot be changed."""
     season, date = state.seasons.get(number, UNNAMED), iso(date)
     if date is not None and season.date != date:
         began = "was opened without a date" if season.date is None else f"began on {season.date}"

@@ -172,7 +172,6 @@ class Columns:
         return meanings
 
     def refuse(self, name: str) -> None:
-        """Raise an unknown column."""
         known, usual = {column.heading for column in self.all}, USUAL_WORDS.get(folded(name), "")
         raise UnknownNameError("column", name, known, meant=usual if usual in known else "")
 

@@ -78,7 +78,6 @@ def _adapters() -> dict[str, TypeAdapter[Any]]:
 
 
 def digest(snapshot: Snapshot) -> str:
-    """The hash of a snapshot's bytes."""
     return hashlib.sha256(snapshot.data).hexdigest()
 
 

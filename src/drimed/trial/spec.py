@@ -534,12 +534,10 @@ class TrialSpec(Part):
 
     @property
     def rules(self) -> dict[str, StoppingRule]:
-        """The stopping rules."""
         return {} if self.stopping is None else self.stopping.rules
 
     @property
     def has_exact_rule(self) -> bool:
-        """True if a stopping rule rests on exact ranges."""
         return any(rule.evidence == "exact" for rule in self.rules.values())
 
     @property
@@ -582,7 +580,6 @@ class TrialSpec(Part):
 
     @property
     def has_kinds(self) -> bool:
-        """Whether some metric is not a plain number."""
         return any(metric.kind != "number" for metric in self.metrics.values())
 
     @property

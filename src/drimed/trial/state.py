@@ -124,8 +124,6 @@ class Counts:
 
 @dataclass(frozen=True)
 class Episode:
-    """The open episode."""
-
     number: int = 0
     contexts: dict[str, list[float]] = field(default_factory=dict)
     unavailable: dict[str, list[str]] = field(default_factory=dict)  # user, or "" for all -> arms
@@ -334,7 +332,6 @@ class TrialState:
         return self.profiles[self.users[user]]
 
     def excluded(self, user: str, more: Iterable[str] = ()) -> list[str]:
-        """Arms that this user cannot get now."""
         unavailable = self.episode.unavailable
         return sorted({*self.retired, *unavailable.get("", ()), *unavailable.get(user, ()), *more})
 
@@ -459,7 +456,6 @@ def rows_after(state: TrialState, group: Group) -> dict[int, DecisionRow]:
 
 
 def creation_of(ledger: Ledger) -> Event:
-    """The first event of a trial."""
     created = next(ledger.events(until=1), None)
     if created is None or created.kind != kinds.CREATED:
         raise StoreError(f"trial {ledger.name!r} does not begin with its creation; restore a backup")
@@ -467,12 +463,10 @@ def creation_of(ledger: Ledger) -> Event:
 
 
 def start_of(ledger: Ledger) -> TrialState:
-    """The state when a trial begins."""
     return TrialState.start(creation_of(ledger))
 
 
 def catch_up(state: TrialState, ledger: Ledger, until: int | None = None) -> TrialState:
-    """The state after the ledger's newer events."""
     if state.seq >= (ledger.seq if until is None else until):
         return state
     for group in grouped(with_decisions(state, ledger, ledger.events(after=state.seq, until=until))):
@@ -535,7 +529,6 @@ def recorded_decisions(
 
 
 def with_arm(spec: TrialSpec, body: kinds.ArmAdded) -> TrialSpec:
-    """The trial with one more arm."""
     arms, noise = spec.arms | {body.arm: Arm.model_validate(body.definition)}, spec.noise
     if body.noise is not None:  # learned noise has none by arm
         own = {name: ArmNoise.model_validate(value) for name, value in body.noise.items()}

@@ -194,5 +194,4 @@ def look_record(body: Mapping[str, Any], event: Event | None = None) -> Look:
 
 
 def looks(ledger: Ledger, *, until: int | None = None) -> Iterator[Look]:
-    """All recorded looks, in order."""
     return (look_record(e.body, e) for e in ledger.events(kinds=[kinds.LOOK], until=until))

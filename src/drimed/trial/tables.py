@@ -110,7 +110,6 @@ def read(data: bytes | str, name: str = "", most: int = MOST_CELLS) -> Table:
 
 
 def is_workbook(data: bytes) -> bool:
-    """Test the first bytes of a file."""
     return data.startswith(b"PK\x03\x04")
 
 
@@ -143,7 +142,6 @@ def is_missing(value: Any) -> bool:
 
 
 def number(name: str, value: Any, written: Marks = POINT) -> float:
-    """A cell as a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InputError(f"{name} must be a number, got {short(value)}")
     try:

@@ -89,7 +89,6 @@ def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
 
 
 def unlikely_values(state: TrialState, recorded: RecordedDecision, report: Report, at: Path = ()) -> list[Fault]:
-    """New values that must be confirmed."""
     doubts, usual = [], dict(zip(state.problem.metrics, state.usual, strict=True))
     for part, values, known in _parts(report, recorded):
         for name, value in values.items():

@@ -99,7 +99,6 @@ class TrialSession:
         self._memory = Memory()
 
     def state(self) -> TrialState:
-        """The state after the last event."""
         with self.reading() as (_, state):
             return state
 

@@ -47,8 +47,6 @@ _AS_PYTHON |= {"h": "%H", "hh": "%H", "s": "%S", "ss": "%S"}
 
 
 class Line(NamedTuple):
-    """One row of a sheet."""
-
     number: int  # as a spreadsheet counts, from 1
     cells: list[Any]
     formats: Mapping[int, str] = {}  # of cells with a number or a date, by their columns, where they have one

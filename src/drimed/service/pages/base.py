@@ -117,11 +117,9 @@ class Visit:
         return self.caller.may(role, trial if trial is not None else self.caller.trial)
 
     def query(self, name: str) -> str:
-        """A query parameter of the address."""
         return self.request.query_params.get(name, "")[:200]
 
     def field(self, name: str) -> str:
-        """A field of the form."""
         return str(self.form.get(name, "")).strip()
 
     def part(self, items: Sequence[T], size: int, name: str) -> tuple[Sequence[T], int, int]:
@@ -184,7 +182,6 @@ class Visit:
         return self.file or Sent("", _lines(str(self.form.get("text", ""))).encode(errors="replace"))
 
     async def table(self) -> Table:
-        """The sheet that came with the form."""
         sent = self.upload
         if not sent.data.strip():
             raise InputError("choose a sheet or paste its text")
@@ -209,8 +206,6 @@ class Visit:
 
 
 class Pages(APIRouter):
-    """A router of pages."""
-
     def page(self, path: str, role: str, *, method: str = "GET") -> Callable[[Show], Show]:
         """The page at an address, for visitors with a permission."""
 
@@ -313,8 +308,6 @@ def whole(text: str, digits: int = 9) -> int | None:
 
 @dataclass(frozen=True)
 class FormErrors:
-    """Errors of a form."""
-
     form: str = ""  # which one of the page
     found: list[tuple[str, str]] = field(default_factory=list)  # (name of the input, or empty: the form; message)
     mark: str = ""  # sent back to confirm the values; empty: there is nothing to confirm
@@ -391,7 +384,6 @@ def _lines(text: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """The templates of these pages."""
     made = frame.environment("drimed.service.pages")
     made.filters |= {"number": number, "shown": shown}
     made.filters["seg"] = lambda name: quote(str(name), safe="", errors="replace")
@@ -438,7 +430,6 @@ def asset(name: str) -> str:
 
 @static.get("/static/{name}")
 async def static_file(name: str) -> Response:
-    """A file that pages load."""
     if name not in static_files():
         raise HTTPException(404)
     return Response(static_files()[name], media_type=MEDIA[name.rpartition(".")[2]], headers={"Cache-Control": CACHED})

@@ -103,7 +103,6 @@ async def sign_in(visit: Visit) -> Response:
 
 @routes.page("/sign-out", PUBLIC, method="POST")
 async def sign_out(_: Visit) -> Response:
-    """Forget the token."""
     return go("/sign-in", sign_out=True)
 
 

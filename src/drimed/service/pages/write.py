@@ -137,8 +137,6 @@ def _ask_input(visit: Visit) -> Callable[[Fault], str]:
 
 @routes.page("/trials/{trial}/episodes", ASK_TELL, method="POST")
 async def open_episode(visit: Visit) -> Response:
-    """Open the next season without asking yet."""
-
     def act(tx: Transaction) -> str:
         name, date = (visit.field(part) or None for part in ("season", "date"))
         asking.open_episode(tx, number=whole(visit.field("episode")), name=name, date=date)
@@ -433,7 +431,6 @@ def _parsed(texts: Mapping[K, str], parse: Callable[[str, str], T]) -> dict[K, T
 
 @routes.page("/trials/{trial}/manage/{change}", MANAGE, method="POST")
 async def change(visit: Visit) -> Response:
-    """Make one change."""
     path, changes = str(visit.request.path_params["change"]), {change.path: change for change in CHANGES.values()}
     if path not in changes:
         raise UnknownNameError("change", path[:40], changes)
@@ -518,7 +515,6 @@ def _change_input(visit: Visit, fault: Fault) -> str:
 
 @routes.page("/trials/{trial}/manage", MANAGE)
 async def manage(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
-    """One form for each change."""
     state = await visit.state()
     spec, few = state.spec, len(state.users) <= MOST_MANAGED
     return visit.page(
