@@ -68,6 +68,16 @@ def test_the_control_plots_of_a_trial_stay_comparable_when_a_control_changes() -
 
 
 @pytest.mark.parametrize(
+    "more", [{"noise": KNOWN}, {"policy": {"name": "dri_med_reward"}}, {"policy": {"name": "uniform"}}]
+)
+def test_sites_with_different_control_plots_need_known_noise_or_the_reward_alone(more: dict[str, Any]) -> None:
+    trial = paired(users={"north": {}, "south": {"control": "new"}}, **more)
+    for given in trial.ask_many():
+        trial.tell(given.id, {"yield": 5.0, "cost": 1.0}, control={"yield": 4.0, "cost": 3.0})
+    verified(trial)
+
+
+@pytest.mark.parametrize(
     ("changes", "path", "message"),
     [
         ({"tolerance": {"relative": 0.2}}, "tolerance", "the control's level cancels: give `absolute`"),

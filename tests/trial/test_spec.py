@@ -235,7 +235,6 @@ def test_a_control_plot_has_one_arm() -> None:
     [
         ({"name": "dri_med", "weighting": "known"}, "weighting 'known' needs the noise"),
         ({"name": "published_dri_med"}, "needs noise that is known; dri_med learns it"),
-        ({"name": "dri_med_reward"}, "needs noise that is known; dri_med learns it"),
         ({"name": "published_dri_imed"}, "needs noise that is known; dri_med learns it"),
         ({"name": "dri_med", "norm_bound": -1}, "norm_bound: must be positive"),
         ({"name": "dri_med", "discount": 0.9, "confidence": "anytime"}, "confidence 'anytime' needs discount 1"),

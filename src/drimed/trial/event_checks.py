@@ -364,6 +364,7 @@ def _check_values(state: TrialState, outcome: Values) -> None:
 
 def user_faults(state: TrialState, user: User, at: Path) -> Iterator[Fault]:
     yield from spec_faults.user_faults(state.spec, user, at)
+    yield from spec_faults.control_plot_faults(state.spec, state.policy, user, at)
     yield from state.problem.covariates.faults(user.attributes or {}, (*at, "attributes"))
 
 

@@ -19,6 +19,7 @@ from drimed.evaluation.stopping_rules import Rule
 from drimed.models.linear_regression import Learner
 from drimed.numerics import arrays
 from drimed.policies.policy import Policy
+from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Floors
 from drimed.records import Fault, Path
@@ -280,6 +281,15 @@ def _default_faults(spec: TrialSpec, own: trial_file.Cohort, resolved: trial_fil
             yield Fault((*at, field), f"the control must be among the arms of the user or cohort; {arm!r} is not")
 
 
+def control_plot_faults(spec: TrialSpec, policy: AnyPolicy, user: User, at: Path) -> Iterator[Fault]:
+    """A control of its own, where the noise of differences to the trial's control is learned."""
+    control, learns = spec.resolved(user).control, (policy.traits.weighting, policy.traits.feedback)
+    if spec.cancels and learns == ("learned", "vector") and control not in (None, spec.control):
+        text = f"all users must have one control, that of the trial, {spec.control!r}, got {control!r}"
+        fix = 'the noise of differences to it is learned; give the noise, or [policy] feedback = "reward"'
+        yield Fault((*at, "control"), f"{text}: {fix}")
+
+
 def _control_faults(spec: TrialSpec, control: trial_file.Control | None, at: Path) -> Iterator[Fault]:
     arms = _support(control)
     for arm in arms:
@@ -288,9 +298,6 @@ def _control_faults(spec: TrialSpec, control: trial_file.Control | None, at: Pat
         yield Fault(at, f"shares must sum to 1, got {sum(control.values()):g}")
     if spec.feedback == "difference" and len(arms) > 1:
         yield Fault(at, "with feedback 'difference' a site's control plot has one arm; give one arm as control")
-    elif spec.cancels and spec.noise.kind == "learned" and control is not None and control != spec.control:
-        text = f"all users must have one control, that of the trial, {spec.control!r}, got {control!r}"
-        yield Fault(at, f"{text}: the noise of differences to it is learned; or give the noise")
 
 
 def _trial_faults(spec: TrialSpec) -> Iterator[Fault]:
@@ -488,9 +495,12 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
         yield Fault(("arms",), f"{text}: have fewer of them, fewer attributes or narrower maps")
         return
     try:
-        build_policy(problem)
+        policy = build_policy(problem)
     except DrimedError as error:
         yield _setting_fault(spec, error)
+        return
+    for name, user in spec.users.items():
+        yield from control_plot_faults(spec, policy, user, ("users", name))
 
 
 # Stopping rules
