@@ -45,7 +45,7 @@ from drimed.trial import queries
 from drimed.trial.events import now
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
-from drimed.trial.store import Store, open_store, pack
+from drimed.trial.store import Prepared, Store, open_store, pack
 from drimed.trial.store import requests as answers
 from drimed.trial.transaction import Transaction, Write
 from drimed.trial.trial import Trial
@@ -81,10 +81,12 @@ GLANCE = 0.5  # seconds between two checks whether the caller is still there
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_FIND = sa.select(answers.c.fingerprint, answers.c.status, answers.c.answer).where(
-    answers.c.actor == sa.bindparam("actor"), answers.c.key == sa.bindparam("key")
+_FIND = Prepared(
+    sa.select(answers.c.fingerprint, answers.c.status, answers.c.answer).where(
+        answers.c.actor == sa.bindparam("actor"), answers.c.key == sa.bindparam("key")
+    )
 )
-_KEEP = answers.insert()
+_KEEP = Prepared(answers.insert().values({c.name: sa.bindparam(c.name) for c in answers.c if c.name != "id"}))
 
 
 @dataclass(frozen=True)
@@ -128,21 +130,22 @@ class Author:
 
     def find(self, connection: Connection) -> Reply | None:
         """The first answer to the same request, if there is one."""
-        row = None if self.key is None else connection.execute(_FIND, {"actor": self.actor, "key": self.key}).first()
+        row = None if self.key is None else _FIND(connection, {"actor": self.actor, "key": self.key}).fetchone()
         if row is None:
             return None
-        if row.fingerprint != self.fingerprint:
+        fingerprint, status, packed = row
+        if fingerprint != self.fingerprint:
             detail = "this Idempotency-Key was used for another request; give each request its own key"
             fault = {"path": ["Idempotency-Key"], "detail": "was used for another request", "in": "header"}
             raise Refusal(422, "key-reused", detail, errors=[fault])
-        return Reply(row.status, zlib.decompress(row.answer), repeated=True)
+        return Reply(status, zlib.decompress(packed), repeated=True)
 
     def keep(self, connection: Connection, reply: Reply) -> None:
         if self.key is None:
             return
         row = vars(self) | {"time": now(), "status": reply.status, "answer": pack(reply.text)}
         try:
-            connection.execute(_KEEP, row)
+            _KEEP(connection, row)
         except IntegrityError as error:
             raise ConflictError("another request with this Idempotency-Key is running; try again") from error
 

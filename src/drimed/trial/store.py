@@ -41,6 +41,7 @@ KEPT, CONNECTIONS = 5, 15  # to the database: that stay open, and that there may
 PAGE = 2000  # events that are fetched at a time
 PAGE_BYTES = 8192  # of SQLite: a decision among 200 arms takes more than half of 4096, and would have a page to itself
 MAGIC = b"SQLite format 3\0"  # the first bytes of every SQLite file
+FEW = 3  # decisions that are read one by one
 MOST_NAMES = 500  # values in one IN (...): SQLite has a limit
 LARGEST = 2**31 - 1  # number that a column holds
 
@@ -211,7 +212,7 @@ class Store:
                     connection.execute(trials.insert(), {"name": name, "seq": 0, "hash": START})
             except IntegrityError:
                 raise ConflictError(f"there is a trial {name!r} already; open it, or choose another name") from None
-            row = connection.execute(_LOCKED_HEAD if write else _HEAD, {"name": name}).first()
+            row = (_LOCKED_HEAD if write else _HEAD)(connection, {"name": name}).fetchone()
             if row is None:
                 raise UnknownNameError("trial", name, list(connection.scalars(sa.select(trials.c.name))))
             ledger = Ledger(connection, name, *row)
@@ -226,17 +227,17 @@ class Store:
         """
         try:
             if write:
-                connection.exec_driver_sql("PRAGMA busy_timeout=0")
-            self._wait(connection, "BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
+                _AT_ONCE(connection)
+            self._wait(connection, _BEGIN if write else _BEGIN_READING)
         finally:
             if write:
-                connection.exec_driver_sql(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}")
+                _PATIENT(connection)
 
-    def _wait(self, connection: Connection, statement: str) -> None:
+    def _wait(self, connection: Connection, statement: Prepared) -> None:
         waited, looked = 0.0, time.monotonic()
         while True:
             try:
-                connection.exec_driver_sql(statement)
+                statement(connection)
                 return
             except OperationalError as error:
                 now = time.monotonic()
@@ -251,7 +252,7 @@ class Store:
             if _is_ready(connection, create=create):  # before anything is written to the file
                 return
             if self.lite:  # readers never wait with this; the switch wants the file alone for a moment
-                self._wait(connection, "PRAGMA journal_mode=WAL")
+                self._wait(connection, Prepared("PRAGMA journal_mode=WAL"))
         with self.transaction(write=True) as connection:
             if not self.lite:
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
@@ -336,9 +337,13 @@ class Ledger:
         """All events about these decisions, in order; an unknown decision is left out."""
         histories: dict[int, list[Event]] = {}
         wanted = [n for n in dict.fromkeys(decisions) if 0 < n <= LARGEST]
-        for start in range(0, len(wanted), MOST_NAMES):
-            for event in self._in_order(events.c.decision.in_(wanted[start : start + MOST_NAMES])):
-                histories.setdefault(int(event.decision or 0), []).append(event)
+        few = wanted if len(wanted) <= FEW else []
+        found = [_OF_DECISION(self.connection, {"trial": self._trial, "decision": n}) for n in few]
+        for start in range(0, 0 if few else len(wanted), MOST_NAMES):
+            condition = events.c.decision.in_(wanted[start : start + MOST_NAMES])
+            found.append(self.connection.execute(self._select().where(condition)))
+        for event in chain.from_iterable(map(_sorted, found)):
+            histories.setdefault(int(event.decision or 0), []).append(event)
         of_these = set(wanted) if self.new else ()
         for event in self.new:
             if event.decision is not None and event.decision in of_these:
@@ -347,7 +352,7 @@ class Ledger:
 
     def of_request(self, request: str) -> list[Event]:
         """Events with this idempotency key."""
-        rows = self.connection.execute(_OF_REQUEST, {"trial": self._trial, "request": request})
+        rows = _OF_REQUEST(self.connection, {"trial": self._trial, "request": request})
         return _sorted(rows) + [e for e in self.new if e.request == request]
 
     def decision_rows(
@@ -403,10 +408,11 @@ class Ledger:
         """Write the buffer to the store."""
         run, trial = self.connection.execute, {"trial": self._trial}
         if self.new:
-            run(_ADD, [trial | _record(event) for event in self.new])
-            run(_MOVE, trial | {"seq": self.seq, "hash": self.hash})
+            _ADD(self.connection, *(trial | _record(event) for event in self.new))
+            _MOVE(self.connection, trial | {"seq": self.seq, "hash": self.hash})
         if self.rows:
-            run(_upsert(self.connection.dialect.name), [trial | vars(row) for row in self.rows.values()])
+            put = _upsert(self.connection.dialect.name)
+            put(self.connection, *(trial | vars(row) for row in self.rows.values()))
         if self._kept is not None:
             run(snapshots.delete().where(snapshots.c.trial == self._trial))
             run(snapshots.insert(), trial | vars(self._kept))
@@ -415,29 +421,59 @@ class Ledger:
     def _select(self) -> sa.Select[Any]:
         return sa.select(*_COLUMNS).where(events.c.trial == self._trial)
 
-    def _in_order(self, condition: sa.ColumnElement[bool]) -> list[Event]:
-        return _sorted(self.connection.execute(self._select().where(condition)))
+
+class Prepared:
+    """A statement of every decision, in the driver's own words.
+
+    SQLAlchemy writes it once: to run a small statement takes it several times as long as the database.
+    """
+
+    def __init__(self, statement: Any) -> None:
+        self._statement = statement
+        self._written = dict[str, tuple[str, Sequence[str] | None]]()  # dialect -> text, order of the values
+
+    def __call__(self, connection: Connection, *rows: dict[str, Any]) -> Any:
+        """Run with one row of values, with several or without any; the driver's cursor. Errors are SQLAlchemy's."""
+        dialect = connection.dialect
+        if dialect.name not in self._written:
+            compiled = sa.text(self._statement) if isinstance(self._statement, str) else self._statement
+            compiled = compiled.compile(dialect=dialect)
+            self._written[dialect.name] = compiled.string, getattr(compiled, "positiontup", None)
+        text, order = self._written[dialect.name]
+        values = rows if order is None else [tuple(row[name] for name in order) for row in rows]
+        cursor = connection.connection.cursor()
+        try:
+            return cursor.executemany(text, values) if len(rows) > 1 else cursor.execute(text, *values)
+        except dialect.loaded_dbapi.Error as error:
+            raise DBAPIError.instance(text, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
 
 
-# Statements of every decision: to build one takes longer than to run it.
-_HEAD = sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == sa.bindparam("name"))
-_LOCKED_HEAD = _HEAD.with_for_update()
-_ADD = events.insert()
-_MOVE = trials.update().where(trials.c.id == sa.bindparam("trial"))
+_HEAD = Prepared(
+    _FIND := sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == sa.bindparam("name"))
+)
+_LOCKED_HEAD = Prepared(_FIND.with_for_update())
+_ADD = Prepared(events.insert())
+_MOVE = Prepared(
+    trials.update()
+    .where(trials.c.id == sa.bindparam("trial"))
+    .values(seq=sa.bindparam("seq"), hash=sa.bindparam("hash"))
+)
+_BEGIN, _BEGIN_READING = Prepared("BEGIN IMMEDIATE"), Prepared("BEGIN DEFERRED")
+_AT_ONCE, _PATIENT = Prepared("PRAGMA busy_timeout=0"), Prepared(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}")
 
 
 @cache
-def _upsert(dialect: str) -> sa.Executable:
+def _upsert(dialect: str) -> Prepared:
     """The statement that puts rows of decisions."""
     insert = (sqlite if dialect == "sqlite" else postgresql).insert(decisions)
     changed = {"state": insert.excluded.state, "amended": insert.excluded.amended}
-    return insert.on_conflict_do_update(index_elements=["trial", "decision"], set_=changed)
+    return Prepared(insert.on_conflict_do_update(index_elements=["trial", "decision"], set_=changed))
 
 
 _COLUMNS = [column for column in events.c if column.name != "trial"]  # in the order of an Event, and `packed`
-_OF_REQUEST = sa.select(*_COLUMNS).where(
-    events.c.trial == sa.bindparam("trial"), events.c.request == sa.bindparam("request")
-)
+_OF_TRIAL = sa.select(*_COLUMNS).where(events.c.trial == sa.bindparam("trial"))
+_OF_REQUEST = Prepared(_OF_TRIAL.where(events.c.request == sa.bindparam("request")))
+_OF_DECISION = Prepared(_OF_TRIAL.where(events.c.decision == sa.bindparam("decision")))
 
 
 def _sorted(rows: Iterable[Any]) -> list[Event]:
