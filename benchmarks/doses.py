@@ -120,7 +120,7 @@ def file(users: Sequence[str], plots: int, at: FloatArray, **more: Any) -> Trial
 
 
 def start(spec: TrialSpec) -> TrialState:
-    draft = Draft(Created(spec.plain(), 0, np.__version__))
+    draft = Draft(Created(spec.plain(), 0, np.__version__, "benchmark"))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="doses")
     return TrialState.start(created)
 

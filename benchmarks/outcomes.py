@@ -188,7 +188,7 @@ class Trials(Task[Result]):
 
 def played(world: World, policy_name: str, seeds: Sequence[int]) -> Result:
     """Whole trials side by side."""
-    draft = Draft(Created(world.spec(policy_name).plain(), 0, np.__version__))
+    draft = Draft(Created(world.spec(policy_name).plain(), 0, np.__version__, "benchmark"))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="outcomes")
     state = TrialState.start(created)
     S, G, K = len(seeds), world.places, len(ARMS)

@@ -127,7 +127,9 @@ def judged(world: SmallWorld, p: FloatArray) -> list[str]:
 def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: str) -> tuple[FloatArray, str]:
     """Probabilities of all decisions by a trial file: (S, decisions, K); and the share of ranges that hold."""
     kind = policy_name.split(",")[0]
-    draft = Draft(Created(world.spec(kind, as_numbers=policy_name == AS_NUMBERS).plain(), 0, np.__version__))
+    draft = Draft(
+        Created(world.spec(kind, as_numbers=policy_name == AS_NUMBERS).plain(), 0, np.__version__, "benchmark")
+    )
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="worlds")
     state = TrialState.start(created)
     names = [f"person {i}" if kind == "people" else "site" for i in range(world.decisions)]

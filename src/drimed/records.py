@@ -511,4 +511,5 @@ class Proof:
     hash: str  # of the last event
     anchors: int = 0  # hashes that were kept elsewhere, and are still those of their events
     looks: int = 0  # interim analyses that were repeated
-    unchecked: str | None = None  # why decisions cannot be replayed here, which says nothing against the log
+    unchecked: str | None = None  # what is not proved here, and why, which says nothing against the log
+    made_with: str = ""  # versions that the trial was created with

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import logging
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,9 @@ from drimed.errors import StoreError
 from drimed.service import auth, connections, runtime
 from drimed.service.settings import FIELDS, OnePerSecond, Settings
 from drimed.trial.store import open_store
+from drimed.trial.tables import Row
 from drimed.trial.verify import verify
+from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running, free_port, served, wait_until
 from tests.service.test_endpoints import T, ok
 
@@ -332,6 +337,45 @@ def test_large_bodies_are_read_beside_everything_else(http: httpx.Client, runnin
         longest = max(longest, time.perf_counter() - start)
     assert said == [422] * 10
     assert longest < (time.perf_counter() - begun) / 3
+
+
+def test_a_refused_sheet_is_gone_at_once(http: httpx.Client) -> None:
+    """A search for cycles would find it later, and hold up everybody while it looks at so many objects."""
+    rows = "".join(f"{i},7\n" for i in range(500, 600))
+    site = Visitor(http)
+    ok(http.post(f"{T}/ask", json={}))
+    site.look("/trials/small/tell")
+    gc.collect()
+    gc.disable()
+    try:
+        answer = site.send("/trials/small/tell", {"how": "sheet"}, file=("s.csv", f"decision,yield\n{rows}".encode()))
+        assert "no decision 599" in readable(answer.text)
+        wait_until(lambda: not any(type(one) is Row for one in gc.get_objects()), 5)
+    finally:
+        gc.enable()
+
+
+def test_a_service_of_its_own_looks_for_cycles_when_nothing_else_is_done(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, collected = (gc.get_threshold(), sys.getswitchinterval()), list[int]()
+    monkeypatch.setattr(runtime, "QUIET", 0.02)
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(running.service.requests))
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, 1))
+
+    async def tidy(requests: int) -> int:
+        running.service.requests, n = requests, len(collected)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(running.service.tidy(), 0.3)
+        return len(collected) - n
+
+    try:
+        assert (asyncio.run(tidy(1)), asyncio.run(tidy(0)) > 0) == (0, True)
+        assert gc.get_threshold()[2] == runtime.RARELY
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before[0])
+        sys.setswitchinterval(before[1])
 
 
 # Work that nobody waits for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from drimed.errors import StoreError
@@ -85,12 +86,39 @@ def test_a_snapshot_that_was_rolled_back_with_its_transaction_is_taken_again(mon
     assert same(Trial.open("small", store).state(), trial.state())
 
 
-def test_a_decision_that_is_reproduced_to_round_off_only_is_named_and_not_proved() -> None:
+@pytest.mark.parametrize("numpy", [None, "0.0.1"])
+def test_a_decision_that_is_reproduced_to_round_off_only_is_named_and_not_proved(numpy: str | None) -> None:
+    """Also where the log says that another version made it: a forger may write that too."""
     log = forging.recorded(MemoryStore())
     (at, event) = next((i, e) for i, e in enumerate(log) if e.kind == "decision")
     half = [h * (1 + 1e-7) for h in event.body["half"]]
     log[at] = forging.with_body(event, event.body | {"half": half})
+    log[0] = forging.with_body(log[0], log[0].body | {"numpy": numpy or log[0].body["numpy"]})
     found = verify(forging.stored(forging.chained(log)), forging.NAME)
     assert (found.ok, found.faults, found.rounded) == (False, [], 1)
     assert found.unchecked is not None
     assert f"1 of {found.decisions} decisions ({event.decision}) are reproduced to round-off only" in found.unchecked
+    assert f"the log says {found.made_with}, here is drimed " in found.unchecked
+
+
+@pytest.mark.parametrize("kind", ["field", "people", "paper"])
+def test_another_tolerance_in_a_log_that_was_chained_again_proves_nothing(kind: str) -> None:
+    better = {"old": 0.0, "new": 3.0}
+    changes = {
+        "metrics": {"yield": {}},
+        "tolerance": {"absolute": 2.0},
+        "model": {"kind": kind},
+        "preference": {"yield": 3.0},
+    }
+    users = {f"u{i}": dict[str, str]() for i in range(6)}
+    trial = Trial.create(SMALL | changes | {"name": forging.NAME, "users": users}, MemoryStore())
+    for season in range(12):
+        for d in trial.ask_many(episode=season + 1):
+            trial.tell(d.id, {"yield": 7.0 + better[d.arm] + 4.0 * np.sin(17.0 * d.id)})
+    log = list(trial.log())
+    assert verify(forging.stored(log), forging.NAME).ok
+    spec = log[0].body["spec"] | {"tolerance": log[0].body["spec"]["tolerance"] | {"absolute": 3.0}}
+    log[0] = forging.with_body(log[0], log[0].body | {"spec": spec})
+    found = verify(forging.stored(forging.chained(log)), forging.NAME)
+    assert found.exact < found.decisions
+    assert not found.ok

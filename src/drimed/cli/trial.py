@@ -784,7 +784,7 @@ def verify(
         replayed += f", {proof.rounded} to round-off"
     if proof.looks:
         replayed += f"; {counted(proof.looks, 'look')} taken again"
-    say(f"{proof.events} events; {replayed}; last hash {proof.hash}")
+    say(f"{proof.events} events, made by {proof.made_with or 'an unknown version'}; {replayed}; last hash {proof.hash}")
     others = f", {counted(len(heads) - len(kept), 'anchor')} of other trials" if len(heads) > len(kept) else ""
     say(f"not looked at: tokens, answers that are kept for repeated requests{others}")
     if proof.faults:

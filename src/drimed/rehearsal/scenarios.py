@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -334,7 +335,7 @@ class SimulatedTrials:
             raise InputError("the trial file has no users: a rehearsal needs those that the trial will have")
         sizes, own = setting(spec, scenario, seasons), design or spec
         arriving = (scenario.users or PEOPLE) if spec.enrols else 0
-        draft = Draft(Created(own.plain(), 0, np.__version__))
+        draft = Draft(Created(own.plain(), 0, version("numpy"), version("drimed")))
         (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
         state = TrialState.start(created)
         state = state if past is None else state.with_history(past)

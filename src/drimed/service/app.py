@@ -64,7 +64,8 @@ def create_app(settings: Settings, *, warm: bool = False, ends: bool = False) ->
             threading.Thread(target=warm_up, args=(service,), name="warming", daemon=True).start()
         else:
             service.warm.set()
-        tasks = [asyncio.create_task(work) for work in (service.purge(), door.sweep())]
+        always = [service.purge(), door.sweep(), *([service.tidy()] if ends else [])]
+        tasks = [asyncio.create_task(work) for work in always]
         try:
             yield {"door": door}
         finally:

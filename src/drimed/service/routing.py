@@ -265,6 +265,8 @@ class Observed:
                                 break
             await refusal.response()(scope, receive, noted)
 
+        service: Service = scope["app"].state.service
+        service.requests += 1
         try:
             limit_body(scope, self._largest)
             await self._app(scope, limited, noted)
@@ -279,6 +281,7 @@ class Observed:
             detail = f"internal error; the service's log has more under request id {own_id}"
             await refuse(Refusal(500, "internal", detail))
         finally:
+            service.requests -= 1
             _account(scope, own_id, status, time.perf_counter() - start)
 
 

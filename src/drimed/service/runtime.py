@@ -7,12 +7,14 @@ or that arrives twice at once, gets the same bytes again (IETF draft on the Idem
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
 import logging
 import math
 import os
 import signal
+import sys
 import threading
 import time
 import zlib
@@ -77,6 +79,10 @@ MOST_PROOFS = 16  # that run or wait
 STARTING = 120.0  # seconds that the process that reads files has to start on a busy machine
 NICENESS = 10  # of it: it makes room for requests
 GLANCE = 0.5  # seconds between two checks whether the caller is still there
+SWITCH = 0.001  # seconds that a thread computes before another one may: a request changes threads some ten times
+# Python's search for cycles stops all threads for as long as it takes to look at every object, and a large sheet is a
+# million. So it is done when nothing else is, or else after so many searches among new objects, 7,000 each.
+RARELY, QUIET = 1000, 0.5
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -410,7 +416,8 @@ class Service:
         self.store = open_store(settings.store, connections=sum(sizes.values()) + ANALYSES)
         self.trials = Trials(self.store, Path(settings.anchors) if settings.anchors else None)
         self.access, self.analyses = auth.Access(self.store, settings), Analyses(self.trials)
-        self.stopping, self.warm = False, threading.Event()  # set when the first ask is as fast as any other
+        self.stopping, self.requests = False, 0  # in progress
+        self.warm = threading.Event()  # set when the first ask is as fast as any other
         self._pools = {name: ThreadPoolExecutor(size, name) for name, size in sizes.items()}
         self._waiting = dict[str, list[tuple[Request, asyncio.Future[Reply]]]]()  # trial -> writes whose turn comes
         self._writers = set[asyncio.Task[None]]()
@@ -446,7 +453,10 @@ class Service:
             writer.add_done_callback(self._writers.discard)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         waiting.append((Request(act, author, large), reply))
-        return await reply
+        try:
+            return await reply
+        finally:
+            del reply  # which holds an error, which holds this frame
 
     async def _write(self, trial: str, waiting: list[tuple[Request, asyncio.Future[Reply]]]) -> None:
         """Write what waits until nothing does."""
@@ -466,8 +476,13 @@ class Service:
                     continue
                 if isinstance(answer, Reply):
                     reply.set_result(answer)
+                elif isinstance(answer, StoreError):
+                    reply.set_exception(refusal(answer))
                 else:
-                    reply.set_exception(refusal(answer) if isinstance(answer, StoreError) else answer)
+                    if isinstance(answer, DrimedError):  # its frames hold the whole request
+                        answer.__context__ = answer.__traceback__ = None
+                    reply.set_exception(answer)
+            answers.clear()  # errors and frames hold each other
         del self._waiting[trial]
 
     async def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
@@ -507,6 +522,16 @@ class Service:
     async def identify(self, connection: HTTPConnection, token: str | None = None) -> auth.Caller:
         """The author of a request, by its own token or the one that is given; or a refusal."""
         return await self.access.identify(connection, token, lambda work: self.run(work, DOOR))
+
+    async def tidy(self) -> None:
+        """Keep the threads of this process from holding up each other, for as long as the service runs."""
+        sys.setswitchinterval(SWITCH)
+        gc.set_threshold(*gc.get_threshold()[:2], RARELY)
+        gc.freeze()  # what is there from the start stays
+        while True:
+            await asyncio.sleep(QUIET)
+            if not self.requests and gc.get_count()[2]:
+                gc.collect()
 
     async def purge(self) -> None:
         """Delete old answers, for as long as the service runs."""

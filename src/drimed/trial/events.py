@@ -79,6 +79,7 @@ class Created(EventBody, kind=CREATED):
     spec: dict[str, Any]
     seed: int
     numpy: Text  # version
+    drimed: Text  # version
     rehearsal: Rehearsed | None = None
 
 

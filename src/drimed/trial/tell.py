@@ -20,6 +20,8 @@ from drimed.trial.spec import control_plot, first_twice
 from drimed.trial.state import RecordedDecision, TrialState, decision_number, recorded_decisions
 from drimed.trial.transaction import Transaction
 
+MOST_FAULTS = 1000  # of one call; others are looked for when these are mended
+
 
 def tell(
     tx: Transaction, reports: Sequence[Report], doubts: Sequence[Fault] = (), *, confirm: bool = False
@@ -46,6 +48,8 @@ def tell(
                 error.field = (*at, *error.field)
                 raise
             faults += own
+            if len(faults) >= MOST_FAULTS:
+                break
         else:
             unlikely += unlikely_values(state, known[n], report, ("reports", i))
     if faults:

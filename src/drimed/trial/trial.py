@@ -63,7 +63,7 @@ class Trial(TrialSession):
                 raise InputError(f"the trial has a history, whose sheet must come with it: {fix}", ("history",))
             trial = trial.model_copy(update={"history": trial.history.model_copy(update={"sheet": None})})
         seed = trial.seed if trial.seed is not None else secrets.randbits(62)
-        draft, time = Draft(Created(trial.plain(), seed, version("numpy"), rehearsal)), clock()
+        draft, time = Draft(Created(trial.plain(), seed, version("numpy"), version("drimed"), rehearsal)), clock()
         with store.create(trial.name) as ledger:
             (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor)
             check_start(created)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from drimed.trial.state import Group, TrialState, advance, grouped, rows_after, 
 from drimed.trial.stopping import look
 from drimed.trial.store import Ledger, Snapshot, Store, checked
 
+VERSIONS = "drimed {} with NumPy {}"
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
 # Estimates are recorded with few digits, and the last one may be rounded otherwise.
 ROUND_OFF_OF_ESTIMATES = {"estimate": 1e-5, "half": 1e-5}
@@ -74,7 +76,7 @@ class _Replay:
         self.snapshot = ledger.snapshot()  # to be compared with the state after its event
         self.rows: dict[int, DecisionRow] = {}  # the table of decisions, as it follows from the log
         self.unchecked: str | None = None
-        self.numpy = ""  # version that the trial was created with
+        self.made_with = ""
         self.data: Dataset | None = None  # of the last look
         self.requests: dict[str, tuple[int, str, str]] = {}  # request -> state, time and actor of its decisions
 
@@ -96,14 +98,16 @@ class _Replay:
             self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off", chain=True)
         self._compare_anchors(anchors, hashes)
         faults = [*self.broken, *self.faults][:MOST_FAULTS]
-        if self.rounded and self.unchecked is None and self.numpy == np.__version__:
+        if self.rounded and self.unchecked is None:
             named = ", ".join(map(str, self.rounded[:MOST_NAMED])) + (", ..." if len(self.rounded) > MOST_NAMED else "")
             self.unchecked = (
                 f"{len(self.rounded)} of {self.decisions} decisions ({named}) are reproduced to round-off only, which "
-                "another processor may cause and a changed log too: verify it on the machine that took them"
+                f"another processor or version may cause and a changed log too: the log says {self.made_with}, here is "
+                f"{VERSIONS.format(version('drimed'), np.__version__)}; verify it with those, on the machine that "
+                "took them"
             )
         ok, counts = not faults and self.unchecked is None, (self.seq, self.decisions, self.exact, len(self.rounded))
-        return Proof(ok, *counts, faults, self.hash, self.anchors, self.looks, self.unchecked)
+        return Proof(ok, *counts, faults, self.hash, self.anchors, self.looks, self.unchecked, self.made_with)
 
     def _fault(self, text: str, *, chain: bool = False) -> None:
         faults = self.broken if chain else self.faults
@@ -153,7 +157,8 @@ class _Replay:
             self._fault(f"the log is of trial {state.spec.name!r}, and the store has it as {self.ledger.name!r}")
         with self._allowed(state.created):
             check_start(state.created)
-            self.numpy = body_of(state.created, Created).numpy
+            made = body_of(state.created, Created)
+            self.made_with = VERSIONS.format(made.drimed, made.numpy)
         next(events)  # the first event is known
         self._compare_snapshot(state)
         for group in grouped(with_decisions(state, self.ledger, events)):

@@ -222,6 +222,7 @@ class Pages(APIRouter):
                     response = await show(visit)
                 except (Refusal, HTTPException, DrimedError) as error:
                     response = refused_page(visit, refusals.refusal(error, named=request.path_params))
+                visit.sheet = None  # templates keep the visit until cycles are looked for
                 response.headers.update(HEADERS)
                 return response
 
