@@ -358,6 +358,7 @@ def test_a_refused_sheet_is_gone_at_once(http: httpx.Client) -> None:
 def test_a_service_of_its_own_looks_for_cycles_when_nothing_else_is_done(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    wait_until(lambda: not running.service.requests)
     before, collected = (gc.get_threshold(), sys.getswitchinterval()), list[int]()
     monkeypatch.setattr(runtime, "QUIET", 0.02)
     monkeypatch.setattr(gc, "collect", lambda: collected.append(running.service.requests))

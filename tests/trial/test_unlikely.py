@@ -80,6 +80,28 @@ def test_values_within_ten_deviations_are_usual_and_fewer_than_eight_say_nothing
     assert costs(*[10.0] * 9).tell(10, {"cost": 11.0}).result == "recorded"  # what never varied says nothing either
 
 
+@pytest.mark.parametrize(
+    ("changes", "value"),
+    [({"tolerance": {"absolute": 0.5}}, 1e11), ({"metrics": {"yield": {"spread": 2.0}, "cost": {}}}, -1e7)],
+)
+def test_a_first_value_is_compared_with_the_tolerance_and_the_spread_of_the_file(
+    changes: dict[str, Any], value: float
+) -> None:
+    trial = asked(**{"metrics": {"yield": {}, "cost": {}}} | changes)
+    (fault,) = unconfirmed(trial, lambda: trial.tell(1, {"yield": value}))
+    assert "is more than a million times the" in fault.message
+    assert trial.tell(1, {"yield": value}, confirm=True).state == "partial"
+    (fault,) = unconfirmed(trial, lambda: trial.tell(2, {"yield": 5.0}))  # now one of the two is wrong
+    assert "is of another size" in fault.message
+
+
+def test_a_file_without_any_scale_lets_the_second_value_be_asked_about() -> None:
+    trial = costs(1e11)
+    assert len(unconfirmed(trial, lambda: trial.tell(2, {"cost": 12.0}))) == 1
+    assert trial.tell(2, {"cost": 0.0}).result == "recorded"  # nothing is no size
+    assert costs(12.0).tell(2, {"cost": 1e5}).result == "recorded"
+
+
 def test_a_typing_error_that_was_amended_does_not_hide_the_next_one() -> None:
     trial = costs(*(10.0 + i % 3 for i in range(8)))
     trial.tell(9, {"cost": 1e12}, confirm=True)

@@ -21,10 +21,11 @@ from drimed.trial.problem import below_key, keys_of, number, plot_key
 from drimed.trial.seasons import Season, check_season
 from drimed.trial.spec import LARGEST, Arm, ArmNoise, Attribute, ContextField, Metric, Part, Stopping, User
 from drimed.trial.spec_faults import stopping_faults
-from drimed.trial.state import RecordedDecision, Spread, TrialState, with_arm
+from drimed.trial.state import FEWEST, RecordedDecision, Spread, TrialState, with_arm
 
 FAR = 10.0  # standard deviations from the mean: no outcome of a sound measurement
 HUGE = 1e12  # in whatever unit
+ABSURD = 1e6  # ratio of two sizes of one metric
 CODES = (-999.0, -9999.0, -99999.0)  # for a missing value, of instruments and databases
 # The same where a value is in doubt anyway; alone they may well have been measured.
 MAYBE_CODES = (*CODES, -9.0, -99.0, 99.0, 999.0, 9999.0, 99999.0)
@@ -446,14 +447,22 @@ def why_unlikely_covariate(declared: Attribute | ContextField, value: float) -> 
     return None if reason is None else reason + _hint(value)
 
 
-def why_unlikely_outcome(metric: Metric, spread: Spread, value: float) -> str | None:
-    """Why a value of a metric is unlikely: by the range in the file or else by the values recorded so far."""
+def why_unlikely_outcome(metric: Metric, spread: Spread, value: float, scale: float = 0.0) -> str | None:
+    """Why a value of a metric is unlikely: by the range in the file or else by the values recorded so far.
+
+    `scale` is how large differences are by the file, or 0: all there is to compare a first value with.
+    """
+    so_far = abs(spread.mean) + spread.deviation
     reason = _unlikely_anywhere(value)
     if metric.range is not None:
         low, high = metric.range
         reason = None if low <= value <= high else f"is outside {low:g} to {high:g}, the range in the trial file"
     elif reason is None and spread.is_far(value, FAR):
         reason = f"is far from the {spread.n} values recorded so far, which are around {spread.mean:.4g}"
+    elif reason is None and not spread.n and 0 < ABSURD * scale < abs(value):
+        reason = f"is more than a million times the {scale:.4g} that matter by the trial file, its tolerance or spread"
+    elif reason is None and spread.n < FEWEST and value and so_far and not 1 / ABSURD < abs(value) / so_far < ABSURD:
+        reason = f"is of another size, a million times, than what was recorded so far, around {spread.mean:.4g}"
     return None if reason is None else reason + _hint(value)
 
 

@@ -80,9 +80,14 @@ class Spread:
         sums = (self.n * self.mean, self.squares + self.n * self.mean**2)
         return any(abs(s - round(s)) > LOST_SHARE * max(1.0, abs(s)) for s in sums)
 
+    @property
+    def deviation(self) -> float:
+        """The standard deviation."""
+        return sqrt(max(self.squares, 0.0) / max(self.n - 1, 1))
+
     def is_far(self, value: float, deviations: float) -> bool:
         """Whether a value is more than so many standard deviations from the mean."""
-        return self.n >= FEWEST and abs(value - self.mean) > deviations * sqrt(self.squares / (self.n - 1)) > 0
+        return self.n >= FEWEST and abs(value - self.mean) > deviations * self.deviation > 0
 
 
 @dataclass(frozen=True)

@@ -100,11 +100,20 @@ def unlikely_values(state: TrialState, recorded: RecordedDecision, report: Repor
                 continue
             if state.spec.metrics[name].kind not in ("number", "count") or not isinstance(value, int | float):
                 continue  # a wrong one is refused
-            if (reason := event_checks.why_unlikely_outcome(state.spec.metrics[name], usual[name], value)) is not None:
+            known_of = state.spec.metrics[name], usual[name], value, _scale(state, recorded, name)
+            if (reason := event_checks.why_unlikely_outcome(*known_of)) is not None:
                 what = control_plot(name) if part == "control" else name
                 message = f"decision {report.decision}: {what} {value:.12g} {reason}"
                 doubts.append(Fault((*at, part, name), message, severity="unlikely"))
     return doubts
+
+
+def _scale(state: TrialState, recorded: RecordedDecision, name: str) -> float:
+    """How large differences of a metric are by the file: the largest of its spread and the tolerances, or 0."""
+    spec, m = state.spec, state.problem.metrics.index(name)
+    weight = abs(float(state.profiles[recorded.body.profile].preference[m] / state.problem.sizes[m]))
+    tolerances = [rail.absolute for rail in spec.guardrails if rail.metric == name]
+    return max(spec.metrics[name].spread or 0.0, *tolerances, spec.tolerance.absolute / weight if weight else 0.0)
 
 
 def _parts(report: Report, recorded: RecordedDecision) -> list[tuple[str, Any, dict[str, float]]]:
