@@ -36,7 +36,7 @@ LEAST_BESIDE = 0.8  # of the asks a second that remain beside dashboards
 MOST_MEMORY = 1.1  # of a worker's memory, from a tenth of the endurance run to its end
 SPEC = BUSY | {"model": {"kind": "paper"}}  # the requests are measured, not the model
 USERS = list(BUSY["users"])
-LOOKS = ("/", "/trials/busy", "/trials/busy?by=user", "/trials/busy/log", "/trials/busy/decisions/1")
+LOOKS = ("/", "/trials/busy", "/trials/busy/results/effects", "/trials/busy/log", "/trials/busy/decisions/1")
 
 
 def run(size: Size) -> Part:

@@ -19,9 +19,9 @@ TRIAL = "/trials/maize-demo"
 Scheme = Literal["light", "dark"]
 # file -> address, width, height, colours
 PICTURES: dict[str, tuple[str, int, int, Scheme]] = {
-    "service_trial.png": (TRIAL, 1100, 1500, "light"),
+    "service_trial.png": (TRIAL, 1100, 1000, "light"),
     "service_decision.png": (f"{TRIAL}/decisions/100", 1100, 1560, "light"),
-    "service_phone.png": (TRIAL, 390, 1560, "dark"),
+    "service_phone.png": (TRIAL, 390, 1400, "dark"),
 }
 
 
@@ -40,7 +40,7 @@ def take(browser: Browser, address: str, file: Path, path: str, width: int, heig
     """One page, once its analysis is there."""
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": height})
     page.goto(address + path)
-    page.wait_for_selector("figure.card")
+    page.wait_for_selector("figure.card, .answers")
     page.screenshot(path=file)
     page.close()
 

@@ -170,7 +170,7 @@ def of_service(recording: Recorder, folder: Path) -> dict[str, int]:
         def look(name: str) -> None:
             """The overview of a trial, once its first analysis is there."""
             deadline = time.monotonic() + PATIENCE
-            while "<figure" not in running.http.get(f"/trials/{name}").raise_for_status().text:
+            while 'id="short"' not in running.http.get(f"/trials/{name}").raise_for_status().text:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from drimed.records import Report
 from drimed.reports.analysis import analyse
-from drimed.reports.wording import summary
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.reports.worlds import PAPER, paper, play
+from tests.reports.worlds import PAPER, paper, play, summary
 
 
 def gathered(trial: Trial, before: Dataset | None = None) -> Dataset:
@@ -36,8 +35,8 @@ def test_missing_and_late_outcomes_are_counted() -> None:
     found = analyse(trial)
     s = found.status
     assert (s.pending, s.partial, s.complete, s.missing, found.oldest_pending) == (4, 1, 36, 1, 7)
-    text = "42 decisions for 6 users in 7 seasons; outcomes: 36 complete, 1 partial, 4 pending, 1 missing."
-    assert text in summary(found)
+    text = "42 decisions for 6 users in 7 seasons; outcomes: 36 complete, 1 partial, 4 pending (oldest from season 7), "
+    assert f"{text}1 missing." in summary(found)
 
 
 def test_a_trial_without_data_can_be_analysed() -> None:

@@ -14,12 +14,11 @@ from drimed.records import Report
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.assumption_checks import RATE, Checks, agreement, check, describe_checks
 from drimed.reports.page import report
-from drimed.reports.wording import summary
 from drimed.trial.dataset import load_dataset
 from drimed.trial.estimates import EXACT, PROPENSITIES, value_range
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.reports.worlds import FIELD, PAPER, everybody, field, grown, play
+from tests.reports.worlds import FIELD, PAPER, everybody, field, grown, play, summary
 
 ARMS, SITES, SEASONS = ("a0", "a1", "a2", "a3"), 6, 10
 SPEC: dict[str, Any] = {

@@ -10,11 +10,10 @@ import pytest
 from drimed.models.mixed.effects import FittedModel
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.benefit import Benefit, UserBalance, mixed_gains
-from drimed.reports.wording import summary
 from drimed.trial.estimates import offers_now
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.reports.worlds import ARMS, FIELD, PAPER, PAPER_EFFECT, PEOPLE, field, grown, paper, people
+from tests.reports.worlds import ARMS, FIELD, PAPER, PAPER_EFFECT, PEOPLE, field, grown, paper, people, summary
 
 
 def made(gain: list[float], half: float, allowed: float = -10.0) -> Benefit:
@@ -38,7 +37,7 @@ def test_the_paper_s_regression_counts_every_decision() -> None:
     assert b.gain[-1] == pytest.approx(effect[a.data.arm].sum())
     truth = sum(PAPER_EFFECT[a.data.state.problem.arms[k]] for k in a.data.arm)
     assert b.gain_low[-1] <= truth <= b.gain_high[-1]
-    assert b.verdict == "certainly within the tolerance"
+    assert b.verdict == "the agreed limit was kept"
     assert (np.diff(b.allowed) < 0).all()
     assert b.expected_shortfalls == 0
     worse = FIELD | {"arms": {"old": {}, "bad": {}}, "policy": {"name": "uniform"}}
@@ -95,10 +94,10 @@ def test_one_decision_has_the_range_of_its_arm_s_effect(kind: str) -> None:
 @pytest.mark.parametrize(
     ("gain", "half", "verdict"),
     [
-        (0.0, 1.0, "certainly within the tolerance"),
-        (0.0, 3.0, "within the tolerance as estimated, but not certainly so"),
-        (-3.0, 3.0, "below what the tolerance allows as estimated, but not certainly so"),
-        (-9.0, 3.0, "certainly below what the tolerance allows"),
+        (0.0, 1.0, "the agreed limit was kept"),
+        (0.0, 3.0, "the agreed limit was kept by the estimate, but not certainly"),
+        (-3.0, 3.0, "by the estimate the agreed limit was not kept, but not certainly"),
+        (-9.0, 3.0, "the agreed limit was not kept"),
     ],
 )
 def test_the_promise_is_judged_by_the_range(gain: float, half: float, verdict: str) -> None:

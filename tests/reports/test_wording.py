@@ -7,7 +7,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from drimed.records import Decision, Effect, Interval
+from drimed.reports import wording
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.charts import components
 from drimed.reports.effects import EVERYBODY, Component, Recommendation
@@ -15,16 +18,15 @@ from drimed.reports.page import report
 from drimed.reports.wording import (
     MOST_NAMED,
     Words,
-    _shares,
     set_aside,
     standing,
-    summary,
     undecided,
     upcoming,
     words_of,
 )
 from drimed.trial.events import Draft, Foreseen
 from tests.reports import worlds
+from tests.reports.worlds import summary
 
 
 def effect(who: str, low: float, high: float, **more: Any) -> Effect:
@@ -37,7 +39,6 @@ def test_the_summary_says_for_whom_and_when() -> None:
     assert f"; compared in {worlds.everybody(worlds.field(), 'good').seasons} seasons)" in said
     better = r"For \d of 6 sites, good is (likely|certainly) better than the control in an average season\."
     assert re.search(better, said)
-    assert "(range at this look: " in said
     assert "guaranteed" not in said
     said = " ".join(summary(worlds.people()))
     assert "For the average of these 20 people in an average season" in said
@@ -125,7 +126,7 @@ def test_effects_that_may_be_chance_are_inconclusive() -> None:
     a = worlds.field()
     effects = [effect("s0", 0.2, 2.0, significant=False), effect("s1", -1.0, 2.0, significant=False)]
     said = summary(replace(a, effects=effects))
-    assert "No arm is likely to be better than the control for any site so far." in said
+    assert "No arm is likely to be better than the control for any site by itself so far." in said
     chance = "By the likely range alone, good would be called better for 1 of 6 sites; inconclusive after adjusting"
     assert any(s.startswith(chance) for s in said)
     open_ = effect(EVERYBODY, 0.2, 2.0, significant=False)
@@ -158,12 +159,32 @@ def test_components_that_may_be_nothing_or_cannot_be_told_are_said_so() -> None:
     assert soil == "an arm's effect differs between levels of soil by"
 
 
-def test_of_many_arms_the_summary_names_those_given_most() -> None:
-    times = {"old": 80, **{f"a{i}": 1 for i in range(18)}, "a18": 2}
-    said = _shares(cast(Analysis, SimpleNamespace(times=times, given=set(times))))
-    assert said.startswith("old 80 %, ")
-    assert "a18 2 %" in said
-    assert said.endswith(f"{20 - MOST_NAMED} other arms 12 %")
+def test_of_many_arms_the_table_lists_those_given_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = worlds.paper()
+    monkeypatch.setattr(wording, "MOST_LISTED", 2)
+    table = wording.recorded_by_arm(a)
+    assert table is not None
+    assert table.caption.endswith("(2 of 3 arms, those given most)")
+    assert {row[0] for row in table.rows} == {"old", "good", "bad"} - {min(a.times, key=lambda arm: a.times[arm])}
+
+
+def test_a_harm_on_any_metric_is_on_the_first_screen() -> None:
+    a = worlds.field()
+    cost = Effect(EVERYBODY, "bad", "cost", 3.0, 1.0, 5.0, 2.0, 4.0, seasons=4, decisions=9)
+    less = Effect(EVERYBODY, "good", "cost", -3.0, -5.0, -1.0, -4.0, -2.0, seasons=4, decisions=9)
+    assert "bad is certainly worse than the control on cost: 3 more (likely 2 to 4)." in summary(
+        replace(a, effects=[cost, less])
+    )
+    loss = Effect(EVERYBODY, "bad", "yield", -3.0, -9.0, 1.0, -5.0, -2.0, seasons=4, decisions=9)
+    said = "bad is likely worse than the control on yield: 3 dt less (likely 2 to 5)."
+    assert said in summary(replace(a, effects=[loss]))
+    free = replace(cost, source="propensities", significant=None, seasons=None, likely_low=1.0, likely_high=5.0)
+    wrong = replace(a, effects=[cost, free], checks=replace(a.checks, withdrawn="wrong"))
+    assert [s for s in summary(wrong) if "worse" in s] == [
+        "bad is certainly worse than the control on cost: 3 more (likely 1 to 5)."
+    ], "without the model, where the model is wrong"
+    none = "No arm is shown to be worse than the control on any measure."
+    assert none in summary(replace(a, effects=[less, replace(cost, low=-1.0, likely_low=-0.5)]))
 
 
 def recommended(

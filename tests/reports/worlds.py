@@ -11,6 +11,7 @@ import numpy as np
 from drimed.records import Effect, Report
 from drimed.reports.analysis import Analysis, analyse
 from drimed.reports.effects import EVERYBODY, MODEL, REWARD
+from drimed.reports.wording import answers, words_of
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 
@@ -155,3 +156,8 @@ def two_seasons() -> Analysis:
 def everybody(a: Analysis, arm: str, on: str = REWARD, source: str = MODEL) -> Effect:
     """The effect of an arm for all users together."""
     return next(x for x in a.effects if (x.who, x.arm, x.on, x.source) == (EVERYBODY, arm, on, source))
+
+
+def summary(a: Analysis) -> list[str]:
+    """The sentences of the first screen, in order."""
+    return [sentence for sentences in answers(a, words_of(a)).values() for sentence in sentences]

@@ -358,7 +358,7 @@ def test_a_reader_does_not_see_what_the_next_decisions_will_be_like(coded: World
     for role in ("read", "ask-tell"):
         _, text = auth.create_token(coded.running.service.store, label=role, role=role)
         with httpx.Client(base_url=coded.running.address, cookies={COOKIE: text}, timeout=120) as http:
-            titles[role] = "What would be decided next" in Visitor(http).look(f"/trials/{NAME}")
+            titles[role] = "What would be decided next" in Visitor(http).look(f"/trials/{NAME}/results/next")
     assert titles == {"read": False, "ask-tell": True}
 
 

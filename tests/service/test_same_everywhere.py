@@ -82,7 +82,7 @@ def test_an_effect_has_the_same_ranges_everywhere(
     for effect, row in zip(served, written, strict=True):
         texts = {name: "" if value is None else str(value) for name, value in effect.items()}
         assert texts == {name: row[name] for name in effect}
-    page = readable(_analysed(http, "/trials/same?who=site+2").text)
+    page = readable(_analysed(http, "/trials/same/results/effects?who=site+2").text)
     for effect in served:
         if effect["who"] == "site 2" and effect["arm"] != "old":
             likely, sure = (f"{short(effect[a])} to {short(effect[b])}" for a, b in (_LIKELY, _GUARANTEED))

@@ -82,12 +82,12 @@ class Benefit:
     def verdict(self) -> str:
         """The promise so far, all decisions together."""
         if not len(self.gain) or self.gain_low[-1] >= self.allowed[-1]:
-            return "certainly within the tolerance"
+            return "the agreed limit was kept"
         if self.gain_high[-1] < self.allowed[-1]:
-            return "certainly below what the tolerance allows"
+            return "the agreed limit was not kept"
         if self.gain[-1] >= self.allowed[-1]:
-            return "within the tolerance as estimated, but not certainly so"
-        return "below what the tolerance allows as estimated, but not certainly so"
+            return "the agreed limit was kept by the estimate, but not certainly"
+        return "by the estimate the agreed limit was not kept, but not certainly"
 
     def describe(self, unit: str, *, users: str, largest: float, withdrawn: bool) -> list[str]:
         """Sentences on losers and the worst case.

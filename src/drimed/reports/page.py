@@ -34,6 +34,19 @@ SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they
 MOST_USERS = 1000  # in the tables of the page; the files beside it have all
 DOSE_COLUMNS = ("who", "dose", "value", "estimate", "likely_low", "likely_high", "recorded", "p_best")
 PAST_COLUMNS = ("arm", "on", "estimate", "likely_low", "likely_high")
+PAGES: dict[str, tuple[str, tuple[str, ...]]] = {  # template -> title, and variables of which one must hold something
+    "overview": ("Overview", ()),
+    "effects": ("Effects", ()),
+    "over-time": ("Effects over time", ("over_time",)),
+    "best": ("Best arms", ("recommendations",)),
+    "covariates": ("Doses and covariates", ("doses", "covariates")),
+    "variation": ("What varies", ("varies", "levels")),
+    "stopping": ("Stopping", ("stopping",)),
+    "worse": ("Was anybody worse off?", ("reward",)),
+    "given": ("Who got what", ("allocation",)),
+    "next": ("What is next", ("foreseen",)),
+    "checks": ("Assumptions and data", ()),
+}
 MOST_ROWS = 40  # of a chart with groups; with more, all users together are shown
 
 
@@ -44,10 +57,11 @@ class PageView:
     who: str  # a user, a group, EVERYBODY or GROUPED
     on: Sequence[str]  # measures: one chart of effects each
     users: Sequence[str]  # in tables
+    foreseen: bool = True  # the next decisions too
 
 
 def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
-    """The variables of the template `analysis.html`, but for those that a live page adds."""
+    """The variables of the template `analysis.html`, and the names of its pages that have something to show."""
     state, some, words, unit = a.data.state, set(view.users), wording.words_of(a), wording.units(a.data.state)
     charts = {
         "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
@@ -63,12 +77,19 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
             for levels, name in ((variation.sites, "sites"), (variation.seasons, "seasons")):
                 part = draw.levels(levels, *of, f"{name}-chart{n}", seasons=name == "seasons", limits=limits)
                 charts["levels"].append(part)
-    return {
+    variation_of = [words.group + "s"] * bool(variation and variation.sites)
+    variation_of += ["seasons"] * bool(variation and variation.seasons)
+    context = {
         **{name: [c for c in some_charts if c is not None] for name, some_charts in charts.items()},
         "a": a,
         "words": words,
         "called": calendar(state),
-        "summary": wording.summary(a),
+        "mixed": variation is not None,
+        "withdrawn": a.checks.withdrawn,
+        "in_unit": f", in {unit[REWARD]}" if unit[REWARD] else "",
+        "levels_title": " and ".join(variation_of).capitalize(),
+        "answers": wording.answers(a, words),
+        "recorded": wording.recorded_by_arm(a),
         "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
         "outcomes": wording.outcomes_by_arm(a),
         "level": _level(a),
@@ -84,11 +105,14 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "worse_off_text": wording.describe_benefit(a, words),
         "allocation": draw.by_arm(a),
         "by_user": wording.arms_by_user(a, view.users),
-        "foreseen": True,
+        "foreseen": view.foreseen,
+        "stopping": a.stopping,
         "exact": any(x.source == EXACT for x in a.effects),
         "upcoming": wording.upcoming([d for d in a.next if d.user in some], state.problem.arms, calendar(state).word),
         "stopping_charts": [] if a.stopping is None else draw.rule_charts(a.stopping),
     }
+    pages = {page: title for page, (title, needs) in PAGES.items() if not needs or any(map(context.get, needs))}
+    return context | {"pages": pages, "shown": list(pages)}
 
 
 @cache

@@ -15,17 +15,20 @@ from drimed.models.mixed.effects import FittedModel
 from drimed.models.mixed.summaries import RESIDUAL
 from drimed.numerics.arrays import FloatArray
 from drimed.records import Decision, Effect
+from drimed.reports import effects as estimation
 from drimed.reports.analysis import Analysis
 from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, SEASON, EvidenceSource
 from drimed.reports.svg import Table
 from drimed.trial import estimates
 from drimed.trial.estimates import REWARD
+from drimed.trial.look_history import better_direction
 from drimed.trial.queries import STANDS, ways_off_the_control
 from drimed.trial.seasons import calendar
 from drimed.trial.spec import Metric
 from drimed.trial.state import TrialState
 
 MOST_NAMED = 8  # arms or users in one sentence
+MOST_LISTED = 12  # arms in the table of outcomes
 MOST_COLUMNS = 40  # seasons of the table of users
 MOST_COVARIATES = 4  # in one sentence
 KEPT = 0.5  # mean share of the policy's proposals: where the guard keeps more, the policy wants the control itself
@@ -34,6 +37,7 @@ MOST_NEEDED = 10  # times the decisions so far: needing more outcomes than that 
 LEAST_SHARE = 0.005  # of the decisions, for an arm to be named; of the probability, for it to have a column
 EXPLAIN = {"level", "effects"}  # roles of covariates that explain outcomes
 NOTHING_YET = "There is nothing to recommend yet: of the arms that can be given, only the control has outcomes."
+HOW_FAR = "How far is it?"
 
 
 @dataclass(frozen=True)
@@ -111,18 +115,19 @@ def words_of(a: Analysis) -> Words:
     typical = [f"typical {c.name}" if c.levels is None else f"{c.name} {c.recorded(c.typical)!r}" for c in contexts]
     cells = fit.evidence.cells.live()
     seasons = len(np.unique(cells.keys[cells.n > 0, SEASON]))
+    seasonal = fit.learner.seasons and not (people and state.episode.number <= 1)  # people need no seasons
     explain = f"{listed(names, MOST_COVARIATES)} {'explains' if len(names) == 1 else 'explain'}"
     return Words(
         user=user,
         users="people" if people else f"{user}s",
         group="group" if people or grouped else "site",
         count=len(profiles),
-        seasons=seasons if fit.learner.seasons else None,
+        seasons=seasons if seasonal else None,
         people=people,
         plots=any(p.definition.block_of() for p in profiles),
         categories=tuple(c.name for c in categories),
         covariates=tuple(names),
-        scope=" in an average season" if fit.learner.seasons else "",
+        scope=" in an average season" if seasonal else "",
         typical_context=f" with {listed(typical)}" if contexts else "",
         own_context=f" with its own {listed([c.name for c in contexts])}" if contexts else "",
         explained=f"what {explain}" if names else "",
@@ -134,29 +139,99 @@ def units(state: TrialState) -> dict[str, str]:
     return {name: metric.unit for name, metric in state.spec.metrics.items()} | {REWARD: state.spec.reward.unit}
 
 
-def summary(a: Analysis) -> list[str]:
-    s, called = a.status, calendar(a.data.state)
+def answers(a: Analysis, words: Words) -> dict[str, list[str]]:
+    """The first screen of a report: questions, in the order in which they are asked, with sentences."""
+    s = a.status
     if not s.decisions:
         size = f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}."
-        return [size, *filter(None, [s.history]), "No decisions yet."]
-    states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
+        return {HOW_FAR: [size, *filter(None, [s.history]), "No decisions yet."]}
+    told = a.data.has_outcome.any()
+    now = [a.checks.withdrawn] if a.checks.withdrawn else []
+    now += [f"The trial is {s.status}{f': {s.halted}' if s.halted else ''}."] if s.status != "running" else []
+    now += [f"Stopping rules that are met: {listed(s.rules_met, MOST_NAMED)}."] if s.rules_met else []
+    now += [*_advice(a, words), *standing(a, words)] if told else []
+    return {
+        "What to do now": now,
+        "How sure is that?": [*_best_arms(a, words), *_better(a, words)] if told else [],
+        "How much longer?": [a.forecast] if a.forecast else [],
+        "Was anybody harmed?": [*_harms(a), *describe_benefit(a, words)[:1], _gain(a, words)] if told else [],
+        HOW_FAR: [*_progress(a), *_left_out(a)],
+    }
+
+
+def _advice(a: Analysis, words: Words) -> list[str]:
+    """The arms that are known to be best, by those for whom they are, or to go on."""
+    best, n = defaultdict[str, list[str]](list), len(a.recommendations)
+    if a.checks.withdrawn or not n:
+        return []
+    for r in a.recommendations:
+        if r.p_best >= LIKELY and r.effect.confirmed:
+            best[r.effect.arm].append(r.user)
+    open_ = n - sum(map(len, best.values()))
+    others = ": no arm is known to be the best yet" if open_ == n else " for the others"
+    text = []
+    for arm, users in sorted(best.items(), key=lambda one: -len(one[1])):
+        whom = f"{len(users):,} of {n:,} {words.users} ({listed(users, MOST_NAMED)})" if n > 1 else users[0]
+        text.append(f"Best for {whom}: {a.label(arm)}.")
+    return [*text, f"Go on asking and telling{others}."] if open_ and a.status.status == "running" else text
+
+
+def _harms(a: Analysis) -> list[str]:
+    """Arms that are worse than the control on any measure, for all users, a group, or single users."""
+    state, text, members = a.data.state, list[str](), estimation.groups(a.data.state)
+    users = {user: state.profile(user).definition for user in state.users}
+    single = defaultdict[tuple[str, str], list[str]](list)  # (arm, confidence) -> users, on the reward
+    harmed = set[tuple[str, str]]()  # (arm, measure)
+    for x in sorted(a.effects, key=lambda x: x.who != EVERYBODY):
+        up = x.on == REWARD or better_direction(state.spec, users, x.on) == "higher"
+        by_model = x.source == MODEL
+        way = x.certain or x.likely * by_model
+        judged = not by_model or (a.checks.withdrawn is None and a.can_be_judged(x))
+        if not judged or way != (-1 if up else 1) or x.arm not in a.given or (x.arm, x.on) in harmed:
+            continue
+        sure = "certainly" if x.certain else "likely"
+        if x.who not in members:
+            single[x.arm, sure].append(x.who)
+            continue
+        harmed |= {(x.arm, x.on)} if x.who == EVERYBODY else set()
+        more, ends = _difference(a, x)
+        whom = "" if x.who == EVERYBODY else f" for {x.who}"
+        text.append(f"{a.label(x.arm)} is {sure} worse than the control on {x.on}{whom}: {more} ({ends}).")
+    for (arm, sure), some in single.items():
+        text.append(f"{a.label(arm)} is {sure} worse than the control for {listed(some, MOST_NAMED)}.")
+    if not text:
+        return [] if a.checks.withdrawn else ["No arm is shown to be worse than the control on any measure."]
+    return text if len(text) <= MOST_NAMED else [*text[:MOST_NAMED], f"And {len(text) - MOST_NAMED} more: see effects."]
+
+
+def _progress(a: Analysis) -> list[str]:
+    """Decisions and outcomes so far."""
+    s, called = a.status, calendar(a.data.state)
+    since = f" (oldest from {called.said(a.oldest_pending)})" if a.oldest_pending and s.episode > 1 else ""
+    states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, f"pending{since}"), (s.missing, "missing")]
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
     dated, began = [called.dated(n) for n in sorted(called.dates) if n <= s.episode], ""
     if dated:
         began = f", from {dated[0]} to {dated[-1]}" if dated[0] != dated[-1] else f", {called.word} {dated[0]}"
-    where = f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')} in {counted(s.episode, called.word)}"
-    text = [a.checks.withdrawn] if a.checks.withdrawn else []
-    text += [f"{where}{began}; outcomes: {outcomes}.", f"Arms given so far: {_shares(a)}.", *filter(None, [s.history])]
-    text += [
-        f"{name}: {'; '.join(f'{arm} {_recorded(a, m, arm)}' for arm in _arms_with_outcomes(a)[:MOST_NAMED])}."
-        for m, (name, metric) in enumerate(a.data.state.spec.metrics.items())
-        if metric.kind != "number" and a.data.observed[:, m].any()
-    ]
-    text += _left_out(a)
-    if a.data.has_outcome.any():
-        words = words_of(a)
-        text += [*_best_arms(a, words), *_better(a, words), _gain(a), *standing(a, words)]
+    during = "" if a.data.state.spec.kind == "people" and s.episode == 1 else f" in {counted(s.episode, called.word)}"
+    where = f"{counted(s.decisions, 'decision')} for {counted(s.users, 'user')}{during}"
+    text = [f"{where}{began}; outcomes: {outcomes}.", *filter(None, [s.history])]
     return text if a.checks.alarms else [*text, "No check of the assumptions has raised an alarm."]
+
+
+def recorded_by_arm(a: Analysis) -> Table | None:
+    """Decisions and outcomes of each arm as recorded, before any model; of many arms, those given most."""
+    metrics, arms = a.data.state.spec.metrics, a.data.state.problem.arms
+    most = sorted((arm for arm in arms if arm in a.given), key=lambda arm: -a.times[arm])[:MOST_LISTED]
+    if not most:
+        return None
+    rows, total = [], sum(a.times.values())
+    for arm in (arm for arm in arms if arm in most):
+        share = f"{a.times[arm]:,} ({percent(a.times[arm] / total)})"
+        rows.append([a.label(arm), share, *(_recorded(a, m, arm) for m in range(len(metrics)))])
+    left_out = f" ({len(most)} of {counted(len(a.given), 'arm')}, those given most)" if len(most) < len(a.given) else ""
+    columns = ["arm", "given", *(measured(name, metric.unit) for name, metric in metrics.items())]
+    return Table(f"Outcomes by arm as recorded, before any model{left_out}", columns, rows)
 
 
 def _left_out(a: Analysis) -> list[str]:
@@ -175,16 +250,6 @@ def _left_out(a: Analysis) -> list[str]:
     return text
 
 
-def _shares(a: Analysis) -> str:
-    """The shares of the arms; of many, those given most."""
-    most = sorted(a.times, key=lambda arm: -a.times[arm])[:MOST_NAMED]
-    shares = {arm: n / sum(a.times.values()) for arm, n in a.times.items() if n and arm in most}
-    named = [f"{arm} {100 * share:.0f} %" for arm, share in shares.items() if share >= LEAST_SHARE]
-    others = len(a.given) - len(shares)
-    named += [f"{counted(others, 'other arm')} {100 * (1 - sum(shares.values())):.0f} %"] if others else []
-    return ", ".join(named)
-
-
 def _best_arms(a: Analysis, words: Words) -> list[str]:
     """The best arm for all users together by a mixed model; where it is retired, also the best of the others."""
     of_all = [x for x in a.effects if (x.who, x.on, x.source) == (EVERYBODY, REWARD, MODEL)]
@@ -197,20 +262,24 @@ def _best_arms(a: Analysis, words: Words) -> list[str]:
 
 
 def _best_arm(a: Analysis, words: Words, x: Effect) -> str:
-    more = f"{amount(abs(x.estimate), a.data.state.spec.reward.unit)} {'more' if x.estimate >= 0 else 'less'}"
-    ends = span(*x.likely_ends)
-    if is_rate(a, REWARD):
-        more = f"{_in_100(x.estimate)} in 100"
-        ends = " to ".join(map(_in_100, x.likely_ends))
+    more, likely = _difference(a, x)
     clear = bool(x.certain or x.likely)
     earns = "earns" if clear else "is estimated to earn"
     but = "" if clear else ", which is still open" if x.confirmed else ", which another season must confirm"
-    likely = f"likely {ends}"
     if x.seasons is not None:
         likely += f"; compared in {counted(x.seasons, 'season')}"
     elif words.seasons is not None:
         likely += f"; {counted(words.seasons, 'season')} with outcomes"
     return f"{words.whole_scope}, {a.label(x.arm)} {earns} {more} than the control{but} ({likely})."
+
+
+def _difference(a: Analysis, x: Effect) -> tuple[str, str]:
+    """An effect, and its likely range, in words."""
+    more = f"{amount(abs(x.estimate), units(a.data.state)[x.on])} {'more' if x.estimate >= 0 else 'less'}"
+    ends = x.likely_ends if x.source == MODEL else x.ends
+    if is_rate(a, x.on):
+        return f"{_in_100(x.estimate)} in 100", f"likely {' to '.join(map(_in_100, ends))}"
+    return more, f"likely {span(*((-ends[1], -ends[0]) if ends[1] < 0 else ends))}"  # as much less
 
 
 def is_rate(a: Analysis, on: str) -> bool:
@@ -256,7 +325,8 @@ def _better(a: Analysis, words: Words) -> list[str]:
         if x.unconfirmed and x.arm not in retired and not x.is_control:
             waiting.setdefault(x.unconfirmed, {})[x.arm] = None
     text += [f"Not judged yet: {listed(list(arms), MOST_NAMED)} ({why})." for why, arms in waiting.items()]
-    text = text or [f"No arm is likely to be better than the control for any {words.user} so far."]
+    single = f"any {words.user} by itself" if count > 1 and a.variation is not None else f"any {words.user}"
+    text = text or [f"No arm is likely to be better than the control for {single} so far."]
     chance = [x for x in own if x.by_chance and x.estimate > 0]
     if chance:
         names, n = listed(sorted({a.label(x.arm) for x in chance}), MOST_NAMED), len({x.who for x in chance})
@@ -266,19 +336,20 @@ def _better(a: Analysis, words: Words) -> list[str]:
     return text
 
 
-def _gain(a: Analysis) -> str:
-    gain, low, high = (float(part[-1]) for part in (a.benefit.gain, a.benefit.gain_low, a.benefit.gain_high))
-    unit, n = a.data.state.spec.reward.unit, len(a.data.arm)
+def _gain(a: Analysis, words: Words) -> str:
+    """The mean benefit of a decision so far, and whether the agreed limit was kept."""
+    each = [float(part[-1]) / len(a.data.arm) for part in (a.benefit.gain, a.benefit.gain_low, a.benefit.gain_high)]
+    gain, low, high = each
     if low == high == 0:
         return "Only the control was given, so nothing was gained or lost against it."
-    worth = (
-        f"Added up over {counted(n, 'decision')}, the arms given are estimated to be worth {amount(abs(gain), unit)} "
-        f"{'more' if gain >= 0 else 'less'} than giving everybody the control"
-    )
-    if a.checks.withdrawn:
-        return f"{worth}, without a guarantee."
-    each = f"{amount(abs(gain) / n, unit)} for each"
-    return f"{worth} ({a.promise_of_sums}: {span(low, high)}), {each}; {a.benefit.verdict}."
+    noun = "plot" if words.plots else "person" if words.people and a.status.decisions == words.count else "decision"
+    more = f"{amount(abs(gain), a.data.state.spec.reward.unit)} {'more' if gain >= 0 else 'less'}"
+    could = "" if a.checks.withdrawn else f" (could be {_signed(low)} to {_signed(high)}); {a.benefit.verdict}"
+    return f"On average a {noun} earned about {more} than under the control{could}."
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{short(value)}"
 
 
 def standing(a: Analysis, words: Words) -> list[str]:
@@ -359,12 +430,10 @@ def set_aside(a: Analysis) -> list[str]:
 
 
 def outcomes_by_arm(a: Analysis) -> list[Table]:
-    """The outcomes of each arm as recorded; of metrics that are not plain numbers, what the model makes of them too."""
+    """The outcomes of each arm on metrics that are not plain numbers: as recorded, and what the model makes of them."""
     state, arms = a.data.state, _arms_with_outcomes(a)
     metrics, tables = state.spec.metrics, list[Table]()
-    if not arms:
-        return []
-    if isinstance(a.fit, FittedModel) and a.fit.learner.has_draws:
+    if arms and isinstance(a.fit, FittedModel) and a.fit.learner.has_draws:
         offers = estimates.offers_now(state)
         draws = summaries.mean_draws_of_arms(a.fit, offers)  # (S, K, M)
         control = np.einsum("k,skm->sm", offers.control.mean(0), draws)
@@ -375,11 +444,6 @@ def outcomes_by_arm(a: Analysis) -> list[Table]:
                 title = f"{measured(name, metric.unit)}, with likely ranges (95 %)"
                 columns = ["arm", "recorded", "estimate", "against the control", "ratio"]
                 tables.append(Table(title, columns[: len(cells[0])], cells))
-    numbers = {m: (name, metric.unit) for m, (name, metric) in enumerate(metrics.items()) if metric.kind == "number"}
-    if numbers:
-        columns = ["arm", *(measured(*named) for named in numbers.values())]
-        means = [[a.label(arm), *(_recorded(a, m, arm) for m in numbers)] for arm in arms]
-        tables.append(Table("Mean outcome of each arm as recorded", columns, means))
     return tables
 
 

@@ -13,6 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
+from drimed.reports import page as findings
 from drimed.service import auth, demo
 from drimed.service.settings import Settings
 from drimed.trial import template
@@ -21,10 +22,12 @@ from tests.service.serving import Running, served
 CHROMIUM = shutil.which("chromium")
 PHONE = 360
 DEMO = "/trials/maize-demo"
+RESULTS = tuple(page for page in findings.PAGES if page != "overview")
 PAGES = (
-    "/", "/new?example=1", DEMO, f"{DEMO}?by=user&who=all+users+and+groups", f"{DEMO}/ask", f"{DEMO}/tell",
+    "/", "/new?example=1", DEMO, *(f"{DEMO}/results/{page}" for page in RESULTS), f"{DEMO}/ask", f"{DEMO}/tell",
+    f"{DEMO}/results/effects?who=all+users+and+groups&on=leaching",
     f"{DEMO}/log", f"{DEMO}/log?show=changes", f"{DEMO}/decisions/100", f"{DEMO}/decisions/137", f"{DEMO}/manage",
-    f"{DEMO}/given?decisions=133-144", f"{DEMO}/plan", f"{DEMO}?on=leaching", f"{DEMO}/ask?episode=next",
+    f"{DEMO}/given?decisions=133-144", f"{DEMO}/plan", f"{DEMO}/ask?episode=next",
     "/trials/nothing", "/nothing",
 )  # fmt: skip
 
@@ -141,10 +144,12 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     expect(page.get_by_role("status").first).to_contain_text("3 outcomes recorded.")
 
     # The charts know it.
-    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="Overview").first.click()
+    page.get_by_role("link", name="Was anybody worse off?").click()
     reward = page.locator("#reward-chart svg.wide")
     expect(reward).to_be_visible()
     assert reward.locator("circle").count() == 1
+    page.get_by_role("link", name="Who got what").click()
     before = page.locator("#allocation-chart svg.wide rect.bar").count()
     page.get_by_role("link", name="Ask", exact=True).first.click()
     page.get_by_role("link", name="Begin season 2").click()
@@ -157,8 +162,10 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
         page.get_by_label(f"leaching of decision {decision}").fill(nitrate)
     page.get_by_role("button", name="Record", exact=True).click()
     expect(page.get_by_role("status").first).to_contain_text("3 outcomes recorded.")
-    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="Overview").first.click()
+    page.get_by_role("link", name="Was anybody worse off?").click()
     expect(page.locator("#reward-chart svg.wide circle")).to_have_count(2)
+    page.get_by_role("link", name="Who got what").click()
     assert page.locator("#allocation-chart svg.wide rect.bar").count() > before
 
     # One decision's story, and a correction.
@@ -233,10 +240,15 @@ def test_on_a_phone_no_outcome_has_to_be_scrolled_to_sideways(tab: Tab) -> None:
 
 def test_charts_answer_to_pointer_keys_and_legend(tab: Tab) -> None:
     page = tab.page
-    tab.go(DEMO)
+    tab.go(f"{DEMO}/results/given")
     tip = page.locator("#tip")
     page.locator("#allocation-chart svg.wide rect.bar").first.hover()
     expect(tip).to_contain_text(re.compile(r"season 2020, practice: \d+ % \(\d+ of 24\)"))
+    key = page.locator("#allocation-chart").locator("xpath=..").get_by_role("button", name="practice")
+    key.press("Enter")
+    expect(key).to_have_attribute("aria-pressed", "false")
+    expect(page.locator("#allocation-chart svg.wide rect.m-0").first).to_have_class(re.compile(r"\boff\b"))
+    tab.go(f"{DEMO}/results/effects")
     page.locator("#effects-chart").focus()
     page.keyboard.press("ArrowRight")
     expect(tip).to_contain_text(re.compile(r"lean: .*likely .* to .*; .* to "))
@@ -244,10 +256,6 @@ def test_charts_answer_to_pointer_keys_and_legend(tab: Tab) -> None:
     expect(tip).to_contain_text("rich: ")
     page.keyboard.press("Escape")
     expect(tip).to_be_hidden()
-    key = page.locator("#allocation-chart").locator("xpath=..").get_by_role("button", name="practice")
-    key.press("Enter")
-    expect(key).to_have_attribute("aria-pressed", "false")
-    expect(page.locator("#allocation-chart svg.wide rect.m-0").first).to_have_class(re.compile(r"\boff\b"))
 
 
 def test_a_page_is_walked_with_the_keyboard(tab: Tab) -> None:
@@ -265,7 +273,7 @@ def test_a_page_is_walked_with_the_keyboard(tab: Tab) -> None:
 def test_pages_work_without_scripts(browser: Browser, service: Running) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(f"{service.address}{DEMO}")
+    page.goto(f"{service.address}{DEMO}/results/effects")
     expect(page.locator("#effects-chart svg.wide")).to_be_visible()
     page.get_by_label("For", exact=True).select_option("dune")
     page.get_by_role("button", name="Show").click()

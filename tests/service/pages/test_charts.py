@@ -9,6 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from drimed.reports.page import PAGES
 from drimed.service.pages.read import _charts
 from tests.reports.worlds import CLEAR, TIMES, WHY, grown
 from tests.service.serving import Running
@@ -32,7 +33,7 @@ def phone(running: Running) -> Iterator[Page]:
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 @pytest.mark.usefixtures("season")
 def test_a_tap_shows_a_value_until_something_else_is_touched(phone: Page) -> None:
-    phone.goto("/trials/busy")
+    phone.goto("/trials/busy/results/given")
     phone.locator("#allocation-chart svg.narrow rect.bar").first.tap()
     expect(phone.locator("#tip")).to_contain_text("season 1, ")
     phone.locator("#given").tap()
@@ -50,7 +51,8 @@ def test_long_names_stay_on_a_narrow_screen(phone: Page, http: httpx.Client) -> 
         given = http.post(f"/v1/trials/{name}/ask", json={"users": users}).raise_for_status().json()["decisions"]
         reports = [{"decision": g["id"], "outcome": {"m" * 95: outcome(g["id"], "new")["yield"]}} for g in given]
         http.post(f"/v1/trials/{name}/tell", json={"reports": reports}).raise_for_status()
-    parts = ("", "?by=user", f"?who={users[0]}", "/plan", "/ask", "/tell", "/log", "/log?show=changes", "/manage")
+    results = [*(f"/results/{page}" for page in PAGES), f"/results/effects?who={users[0]}"]
+    parts = ("", *results, "/plan", "/ask", "/tell", "/log", "/log?show=changes", "/manage")
     for address in ("/", *(f"/trials/{name}{part}" for part in (*parts, "/decisions/2"))):
         phone.goto(address)
         phone.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")

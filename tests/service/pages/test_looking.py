@@ -19,11 +19,12 @@ from tests.trial.test_stopping import drifting
 from tests.trial.trials import SMALL
 
 BUSY = "/trials/busy"
+RESULTS = [f"{BUSY}/results/{page}" for page in ("effects", "best", "variation", "worse", "given", "next", "checks")]
 PAGES = (
     "/",
     "/new",
     BUSY,
-    f"{BUSY}?by=user",
+    *RESULTS,
     f"{BUSY}/plan",
     f"{BUSY}/ask",
     f"{BUSY}/tell",
@@ -59,33 +60,45 @@ def test_the_page_of_a_decision_says_that_the_promise_is_withdrawn(
 
 @pytest.mark.usefixtures("season")
 def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
-    page = visitor.look(BUSY)
-    for chart in ("effects-chart", "varies-chart", "reward-chart", "allocation-chart"):
-        assert f'id="{chart}"' in page
-    said = readable(page)
+    first = visitor.look(BUSY)
+    said = readable(first)
     assert "season 6 decisions 24 complete 20 pending 4" in said
-    assert "pending 4 (oldest from season 6)" in said
-    assert re.search(r"newer \(given \d+ times?\): [−\d.]+, (more|less|open)", said), "the chart in words"
+    assert "20 complete, 4 pending (oldest from season 6)" in said
+    order = ("What to do now", "How sure is that?", "Was anybody harmed?", "How far is it?", "Outcomes by arm")
+    assert sorted(map(said.index, order)) == [said.index(question) for question in order]
+    pages = dict(re.findall(r'<a href="(/trials/busy/results/[\w-]+)">([^<]+)</a>', first))
+    charts = {"effects": "effects", "variation": "varies", "worse": "reward", "given": "allocation"}
+    for name, chart in charts.items():
+        page = visitor.look(f"{BUSY}/results/{name}")
+        assert f'id="{chart}-chart"' in page
+        assert f"<title>busy: {pages[f'{BUSY}/results/{name}'].lower()} · drimed</title>" in page
+    words = readable(visitor.look(f"{BUSY}/results/effects"))
+    assert re.search(r"newer \(given \d+ times?\): [−\d.]+, (more|less|open)", words), "the chart in words"
+    assert readable(visitor.look(f"{BUSY}/results/stopping")) == said, "it has none"
+    visitor.look(f"{BUSY}/results/nothing", 404)
 
 
 @pytest.mark.usefixtures("season")
 def test_every_chart_is_sound_and_has_a_table(visitor: Visitor) -> None:
-    for address in (BUSY, f"{BUSY}?by=user&who=site+1", f"{BUSY}/decisions/9"):
+    seen = 0
+    for address in (*RESULTS, f"{BUSY}/results/effects?who=site+1", f"{BUSY}/decisions/9"):
         page = visitor.look(address)
         pictures = re.findall(r"<svg class=\"chart.*?</svg>", page, re.S)
-        assert len(pictures) >= 4
+        seen += len(pictures)
         for picture in pictures:
             assert ET.fromstring(picture).find("title") is not None
             assert "nan" not in picture.lower()
         for figure in re.findall(r"<figure.*?</figure>", page, re.S):
             assert "<table>" in figure
+    assert seen >= 16
 
 
 @pytest.mark.usefixtures("season")
 def test_effects_are_shown_for_whom_and_on_what_one_chooses(visitor: Visitor) -> None:
-    assert "Effects on cost against control: all users" in visitor.look(f"{BUSY}?on=cost")
-    assert "Effects on reward against control: site 2" in visitor.look(f"{BUSY}?who=site+2&on=cost")
-    assert "Effects on reward against control: all users" in visitor.look(f"{BUSY}?who=nobody&on=nothing")
+    effects = f"{BUSY}/results/effects"
+    assert "Effects on cost against control: all users" in visitor.look(f"{effects}?on=cost")
+    assert "Effects on reward against control: site 2" in visitor.look(f"{effects}?who=site+2&on=cost")
+    assert "Effects on reward against control: all users" in visitor.look(f"{effects}?who=nobody&on=nothing")
 
 
 def test_a_plan_says_what_a_trial_is(visitor: Visitor, http: httpx.Client) -> None:
@@ -144,19 +157,20 @@ def test_links_on_a_page_keep_what_was_chosen(visitor: Visitor, http: httpx.Clie
     users: dict[str, dict[str, str]] = {f"u{i}": {"group": "a & b"} for i in range(50)}
     http.post("/v1/trials", json=SMALL | {"name": "many", "users": users}).raise_for_status()
     http.post("/v1/trials/many/ask", json={}).raise_for_status()
-    page = visitor.look("/trials/many?who=a+%26+b&on=yield&users=1&done=created")
+    kept = "?who=a+%26+b&on=yield&users=1&done=created"
+    page = visitor.look(f"/trials/many/results/next{kept}")
     chosen = {"who": "a & b", "on": "yield", "users": "1"}
     links = {
         name: dict(parse_qsl(urlsplit(html.unescape(address)).query))
         for address, name in re.findall(r'<a href="([^"]+)"[^>]*>(Before|Next)</a>', page)
     }
     assert links == {"Before": chosen | {"users": "0"}, "Next": chosen | {"users": "2"}}
-    assert '<input type="hidden" name="users" value="1"' in page
+    assert '<input type="hidden" name="users" value="1"' in visitor.look(f"/trials/many/results/effects{kept}")
 
 
 @pytest.mark.usefixtures("season")
 def test_pages_write_negative_numbers_with_a_minus_sign(visitor: Visitor) -> None:
-    for address in (BUSY, f"{BUSY}?on=cost", f"{BUSY}/decisions/9"):
+    for address in (f"{BUSY}/results/effects", f"{BUSY}/results/effects?on=cost", f"{BUSY}/decisions/9"):
         page = visitor.look(address)
         said = readable(page) + " ".join(re.findall(r'data-tip="([^"]*)"', page))
         assert "−" in said

@@ -121,21 +121,35 @@ def local_address(text: str) -> str:
 
 @routes.page("/trials/{trial}", READ)
 async def overview(visit: Visit) -> Response:
-    """The findings of a trial on one page."""
+    """The short answers of a trial, with links to all else that it found."""
+    return await results(visit, "overview")
+
+
+@routes.page("/trials/{trial}/results/{page}", READ)
+async def results(visit: Visit, page: str = "") -> Response:
+    """One page of what a trial found."""
+    page = page or str(visit.request.path_params["page"])
+    if page not in findings.PAGES:
+        raise Refusal(404, "unknown", f"expected one of {', '.join(findings.PAGES)}, got {page[:50]!r}")
     status = queries.status(await visit.state())
     analysed = await visit.service.analyses.get(visit.trial, status.hash)
     analysis = None if analysed is None else analysed.analysis
-    more = {"a": None} if analysis is None else await visit.service.run(lambda: _findings(visit, analysis))
+    more: dict[str, Any] = (
+        {"a": None} if analysis is None else await visit.service.run(lambda: _findings(visit, analysis))
+    )
     kept = {name: value for name, value in visit.request.query_params.items() if name in KEPT}
     current = analysis is None or analysis.status.hash == status.hash
     behind = 0 if current or analysis is None else max(1, status.events - analysis.status.events)
 
+    if page not in more.get("pages", [page]):
+        return go(f"/trials/{visit.trial}")
+
     def here(**changed: object) -> str:
-        return f"/trials/{visit.trial}?{urlencode(kept | changed)}"
+        return f"{visit.request.url.path}?{urlencode(kept | changed)}"
 
     return visit.page(
         "overview.html", s=status, tab="overview", live=True, worked=analysed, behind=behind, kept=kept,
-        wait=math.ceil(visit.service.analyses.wait()), here=here, **more,
+        wait=math.ceil(visit.service.analyses.wait()), here=here, **more | {"shown": [page]},
     )  # fmt: skip
 
 
@@ -150,13 +164,13 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
     if on not in measures or (who in state.users and who not in named):
         on = REWARD  # single users are estimated on the reward only
     listed = users if len(users) <= MOST_NAMES else []
-    view = findings.PageView(who, [on], tabled)
+    foreseen = visit.may(ASK_TELL, visit.trial)  # the next decisions are shown to callers who may ask
+    view = findings.PageView(who, [on], tabled, foreseen)
     return findings.page_context(analysis, view) | {
         "choice": {"who": who, "on": on, "groups": named, "users": listed, "measures": measures},
         "users_page": at,
         "users_pages": pages,
         "users_total": len(users),
-        "foreseen": visit.may(ASK_TELL, visit.trial),  # the next decisions are shown to callers who may ask
     }
 
 
