@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError, InputError
-from drimed.models.mixed import variance_components
+from drimed.models.mixed import likelihood, variance_components
 from drimed.models.mixed.learner import MOST_UPDATES, Field, FieldEvidence
 from drimed.models.mixed.likelihood import posterior, posterior_at_nodes
 from drimed.models.mixed.observations import make_design, measure
@@ -245,6 +245,28 @@ def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
     assert quick.included == more.cells.used
     np.testing.assert_allclose(quick.fitted.theta, anew.fitted.theta, atol=1e-8)
     np.testing.assert_allclose(quick.fitted.covariance, anew.fitted.covariance, atol=1e-8)
+
+
+@pytest.mark.parametrize(("first", "integrated"), [(40, True), (38, False), (5, False)])
+def test_of_very_many_columns_those_without_outcomes_may_be_left_out(
+    case: Case, first: int, integrated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether outcomes come at once, are added one by one, or bring columns that none had before."""
+    field = replace(case.field, integrated=integrated, growth=10.0, discount=1.0)
+    start = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), episodes=6)
+
+    def learned() -> tuple[int, tuple[FloatArray, FloatArray]]:
+        evidence = field.ready(told(field, start, case.data.part(np.arange(first))))
+        evidence = field.ready(told(field, evidence, case.data.part(np.arange(first, 40))))
+        return evidence.fitted.theta.shape[-1], beliefs(field, evidence)
+
+    whole, (mean, covariance) = learned()
+    assert whole <= likelihood.MANY_COLUMNS
+    monkeypatch.setattr(likelihood, "MANY_COLUMNS", 1)
+    part, (again, spread) = learned()
+    assert part < whole
+    np.testing.assert_allclose(again, mean, atol=1e-6)
+    np.testing.assert_allclose(spread, covariance, atol=1e-6 * np.abs(covariance).max())
 
 
 def test_an_outcome_of_a_new_user_is_a_step_like_any_other() -> None:

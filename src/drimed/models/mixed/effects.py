@@ -37,6 +37,7 @@ from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.observations import UNKNOWN, Cells, Scale
 from drimed.models.mixed.prediction import (
     at_each_node,
+    columns_of_fit,
     degrees_of_freedom,
     effects_of_clusters,
     parts_of,
@@ -197,7 +198,8 @@ class FittedModel:
         """
         structure, fitted = self.structure, self.evidence.fitted
         sums = self._sums(parts, season, own=units != "average" and structure.cluster != "season")
-        layout, at = sums.layout, structure.common.places_in(sums.layout)
+        layout = sums.layout
+        at = structure.common.places_in(layout)[columns_of_fit(structure, self.evidence.cells)]
         squares = layout.by_family(sums.rows**2)  # (..., T, M, families)
         rows, new = sums.rows[..., None, :, at], np.isin(np.arange(len(layout.family)), at, invert=True)
         theta, covariance = fitted.theta[..., None, :, :], fitted.covariance[..., None, :, :, :, :]

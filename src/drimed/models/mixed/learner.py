@@ -22,7 +22,7 @@ from drimed.models.linear_regression import LOST_SHARE
 from drimed.models.mixed import posterior_draws, variance_components
 from drimed.models.mixed.generalised import COUNT, KINDS, NUMBER, SCORE, YES_NO, on_link_scale
 from drimed.models.mixed.observations import Cells, Rows, add_binary_pseudo_outcomes, make_design, make_rows, measure
-from drimed.models.mixed.prediction import Belief, as_fit, belief, kalman_update
+from drimed.models.mixed.prediction import Belief, as_fit, belief, columns_of_fit, kalman_update
 from drimed.models.mixed.terms import (
     FACTORS,
     FIXED,
@@ -234,7 +234,7 @@ class Field:
         if variances or not before.scale.known.all() or now.parameters != then.parameters:
             cells, fitted = self._fit(now, evidence.cells)
             evidence = replace(evidence, fitted_count=most)
-        elif evidence.included >= 0 and few and now is then:
+        elif evidence.included >= 0 and few and now is then and _has_no_new_columns(evidence, now):
             cells, fitted = evidence.cells, before
             for at in range(evidence.included, cells.used):
                 fitted = kalman_update(fitted, cells, at, then)
@@ -243,7 +243,7 @@ class Field:
                 cells = self._compact(cells, now)
         else:
             cells = self._compact(evidence.cells, now)
-            design = make_design(now, cells, before.scale, self.discount)
+            design = make_design(now, cells, before.scale, self.discount).on_columns_in_use()
             laplace = before.mode, before.deviation, before.nodes
             fitted = variance_components.integrate(now, design, before.scale, laplace)
         return replace(evidence, cells=cells, fitted=fitted, sizes=evidence.seen, included=cells.used)
@@ -407,7 +407,7 @@ class Field:
         scale = measure(cells, structure)
         if not cells.used:
             return cells, variance_components.fit(structure, None, scale, cells.batch, integrated=self.integrated)
-        design = make_design(structure, cells, scale, self.discount)
+        design = make_design(structure, cells, scale, self.discount).on_columns_in_use()
         pair = add_binary_pseudo_outcomes(cells, scale, structure.covariates, structure.ranges)
         return cells, variance_components.fit(structure, design, scale, cells.batch, pair, integrated=self.integrated)
 
@@ -418,6 +418,12 @@ class Field:
         if not self.seasons and self.discount == 1:  # all seasons share a cell where none differs from another
             season = self.past[0] if season >= self.past[0] else 0
         return self.features.outcome_rows(offer, action, outcome, season, self.structure(evidence).metrics)
+
+
+def _has_no_new_columns(evidence: FieldEvidence, structure: Structure) -> bool:
+    """Whether outcomes that wait have only columns that the fit has."""
+    fitted = evidence.fitted.theta.shape[-1]
+    return len(columns_of_fit(structure, evidence.cells)) == fitted
 
 
 def _by_member(cells: Cells, factor: int) -> list[tuple[IntArray, FloatArray]]:

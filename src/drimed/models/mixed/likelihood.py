@@ -25,6 +25,8 @@ import numpy as np
 from drimed.models.mixed import likelihood_kernels as kernels
 from drimed.numerics.arrays import FloatArray, IntArray
 
+MANY_COLUMNS = 400  # of theta: of more, those without outcomes follow their prior, and are left out
+NO_CELLS, NO_COUNTS = np.zeros((0, 1), np.intp), np.zeros(0)
 SHARED = {"slot", "zslot", "family", "zfamily", "touched"}  # parts of a design that all members of a batch share
 
 
@@ -69,6 +71,15 @@ class Design(NamedTuple):
         parts = {name: getattr(self, name)[kept] for name in ("T", "pattern", "group", "cols", "zcols")}
         return self._replace(start=starts.reshape((*self.start.shape[:-1], most + 1)), **parts)
 
+    def on_columns_in_use(self) -> Design:
+        """The design on `columns_in_use`, which are numbered anew."""
+        columns = columns_in_use(len(self.family), self.cols, self.T[..., 0, 0])
+        if len(columns) == len(self.family):
+            return self
+        number = np.full(len(self.family) + 1, -1)  # the last is of no column
+        number[columns] = np.arange(len(columns))
+        return self._replace(cols=number[self.cols], family=self.family[columns], touched=self.touched[: len(columns)])
+
     def with_own_columns(self) -> tuple[IntArray, Design]:
         """The design on those columns of a cluster's effects that it has cells of, and the columns: (..., t).
 
@@ -84,6 +95,13 @@ class Design(NamedTuple):
         place[..., -1] = -1
         zcols = np.take_along_axis(place, flat, -1).reshape(cols.shape)
         return columns, self._replace(zcols=zcols, zfamily=self.zfamily[columns])
+
+
+def columns_in_use(columns: int, cols: IntArray = NO_CELLS, n: FloatArray = NO_COUNTS) -> IntArray:
+    """The columns of theta that are computed: all or, of very many, those (..., N, E) of cells with outcomes."""
+    if columns <= MANY_COLUMNS:
+        return np.arange(columns)
+    return np.union1d(0, cols[(cols >= 0) & (n > 0)[..., None]])
 
 
 class Posterior(NamedTuple):

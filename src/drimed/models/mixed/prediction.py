@@ -26,7 +26,8 @@ import numpy as np
 from scipy.special import chdtri
 
 from drimed.errors import InputError
-from drimed.models.mixed.likelihood import ClusterEffects, cluster_effects
+from drimed.models.mixed import likelihood
+from drimed.models.mixed.likelihood import ClusterEffects, cluster_effects, columns_in_use
 from drimed.models.mixed.observations import UNKNOWN, Cells, make_design
 from drimed.models.mixed.terms import Structure
 from drimed.models.mixed.variance_components import IntegratedPosterior, mixture
@@ -72,15 +73,19 @@ def belief(
     keys = structure.with_unseen(keys)
     scale, family = fitted.scale.expand(), structure.common.family
     z = scale.standardise(covariates)
-    rows = X = structure.common.rows(keys, z, average_season=True)
+    rows = structure.common.rows(keys, z, average_season=True)
+    X, new = split_columns(rows, columns_of_fit(structure, cells))
     if structure.cluster != "season":
         Z = structure.own.rows(keys, z, average_season=True)
         mean, cov = _with_own_effects(structure, fitted, cells, keys, X, Z, alike=alike)
-        rows, family = np.concatenate([X, Z], -1), np.concatenate([family, structure.own.family])
+        rows, more = np.concatenate([rows, Z], -1), np.concatenate([family, structure.own.family])
     else:
         mean = np.matmul(X, np.swapaxes(fitted.theta[..., None, :, :], -1, -2))
-        cov = sandwich(X, fitted.covariance[..., None, :, :, :, :], X)
+        cov, more = sandwich(X, fitted.covariance[..., None, :, :, :, :], X), family
     v = fitted.variance[..., None, :, :, :]  # (..., 1, B, M, f)
+    if len(family) > fitted.theta.shape[-1]:
+        cov = cov + _prior_covariance(new, v.mean(-3)[..., family])
+    family = more
     prior = _prior_covariance(rows, v.mean(-3)[..., family])
     # Each arm against the mean of all arms: its prior variance at each node, and what is left of it.
     squares = (rows - rows.mean(-2, keepdims=True)) ** 2
@@ -195,7 +200,16 @@ def effects_of_clusters(
     theirs = cells.of_clusters(structure.cluster_place, clusters)
     design = make_design(structure, theirs, fitted.scale.expand())
     columns, design = design.with_own_columns()
-    return columns, cluster_effects(design, fitted.variance[..., None, :, :, :], fitted.residual[..., None, :, :, :, :])
+    v, R = fitted.variance[..., None, :, :, :], fitted.residual[..., None, :, :, :, :]
+    effects = cluster_effects(design, v, R)
+    return columns, effects._replace(gain=effects.gain[..., columns_of_fit(structure, cells)])
+
+
+def columns_of_fit(structure: Structure, cells: Cells) -> IntArray:
+    """The columns of the common layout that theta has when these cells are in it."""
+    P = len(structure.common.family)
+    few = P <= likelihood.MANY_COLUMNS
+    return columns_in_use(P) if few else columns_in_use(P, structure.common.columns(cells.keys), cells.n)
 
 
 def split_columns(Z: FloatArray, columns: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -277,7 +291,9 @@ def kalman_update(fitted: IntegratedPosterior, cells: Cells, at: int, structure:
     z, y = standard[..., : structure.covariates], standard[..., None, structure.covariates :]
     X, Z = (layout.rows(key, z)[..., None, None, :] for layout in (structure.common, structure.own))  # for each node
     near, rest = split_columns(Z, columns[..., None, :])
-    G = rows_on_theta(effects, X, near)[..., 0, :, :]  # (..., B, M, M P)
+    G = rows_on_theta(effects, X[..., columns_of_fit(structure, cells.live(at))], near)[
+        ..., 0, :, :
+    ]  # (..., B, M, M P)
     offset = np.matmul(near, np.swapaxes(effects.shift, -1, -2))[..., 0, :]
     group = structure.noise_group(key)[..., None, None, None, None]
     own_R = np.take_along_axis(R, np.broadcast_to(group, (*R.shape[:-3], 1, *R.shape[-2:])), -3)[..., 0, :, :]

@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from drimed import streams
 from drimed.errors import NumericalError
-from drimed.models.mixed.likelihood import Design, derivatives, posterior_at_nodes
+from drimed.models.mixed.likelihood import Design, columns_in_use, derivatives, posterior_at_nodes
 from drimed.models.mixed.observations import GROWS, Scale
 from drimed.models.mixed.terms import Parameters, Structure
 from drimed.numerics.arrays import FloatArray, IntArray, eigen, inverse_root
@@ -103,7 +103,8 @@ def integrate(
     """The mixture over the nodes; mode, deviation and nodes of the parameters are given."""
     variance, residual = structure.parameters.variances(laplace[2]), structure.parameters.residual(laplace[2])
     if design is None:
-        by_column = variance[..., structure.common.family]  # (..., B, M, P)
+        family = structure.common.family
+        by_column = variance[..., family[columns_in_use(len(family))]]  # (..., B, M, P)
         size = by_column.shape[-2] * by_column.shape[-1]
         means, flat = np.zeros(by_column.shape), by_column.reshape(*by_column.shape[:-2], size)
         covariances = (flat[..., None] * np.eye(size)).reshape(*by_column.shape, *by_column.shape[-2:])
