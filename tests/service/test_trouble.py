@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -53,7 +54,8 @@ def test_a_request_that_is_cut_off_is_told_to_come_again() -> None:
     async def receive() -> Any:
         return {"type": "http.request"}
 
-    scope = {"type": "http", "method": "POST", "path": "/v1/trials/t/ask", "headers": []}
+    app = SimpleNamespace(state=SimpleNamespace(service=SimpleNamespace(requests=0)))
+    scope = {"type": "http", "method": "POST", "path": "/v1/trials/t/ask", "headers": [], "app": app}
     asyncio.run(Observed(cut, 1000)(scope, receive, send))
     assert sent[0]["status"] == 503
     assert (b"retry-after", b"1") in sent[0]["headers"]

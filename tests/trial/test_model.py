@@ -32,7 +32,7 @@ def fault_of(**changes: Any) -> tuple[str, str]:
 def test_a_field_trial_with_control_plots_may_have_a_relative_tolerance_and_several_controls() -> None:
     spec = spec_of(feedback="difference", tolerance={"relative": 0.1}, users={"a": {}, "b": {"control": "new"}})
     assert spec.tolerance.absolute == 0.0
-    assert fault_of(feedback="difference", model=PAPER)[0] == "feedback"
+    assert fault_of(feedback="difference", model=PAPER, tolerance={"relative": 0.1})[0] == "tolerance"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from drimed.reports import page as findings
 from drimed.service import auth, demo
@@ -87,7 +87,12 @@ def tab(context: BrowserContext, service: Running) -> Iterator[Tab]:
 
     made.page.on("console", note)
     made.page.on("pageerror", lambda error: made.console.append(str(error)))
-    made.page.on("requestfailed", lambda r: made.console.append(f"{r.url}: {r.failure}"))
+
+    def failed(request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the page was left before its icon came
+            made.console.append(f"{request.url}: {request.failure}")
+
+    made.page.on("requestfailed", failed)
     yield made
     assert made.console == []
 
