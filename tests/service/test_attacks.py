@@ -23,6 +23,7 @@ import pytest
 
 from drimed.errors import StoreError
 from drimed.service import auth, connections, runtime
+from drimed.service.connections import GuardedProtocol
 from drimed.service.settings import FIELDS, OnePerSecond, Settings
 from drimed.trial.store import open_store
 from drimed.trial.tables import Row
@@ -196,6 +197,39 @@ def test_an_answer_that_nobody_takes_is_given_up(small: Settings) -> None:
         waiting.sendall(many)
         assert is_hung_up_on(waiting, 20)
         waiting.close()
+
+
+def test_many_requests_at_once_hold_up_those_of_the_same_address_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200 connections that send 400 requests each, a few are answered while somebody else waits for an answer."""
+    answered, waited, other = 0, list[int](), "127.0.0.2"
+    receive, complete = GuardedProtocol.data_received, GuardedProtocol.on_response_complete
+
+    def data_received(self: GuardedProtocol, data: bytes) -> None:
+        if self.client[0] == other:
+            waited.append(-answered)
+        receive(self, data)
+
+    def on_response_complete(self: GuardedProtocol) -> None:
+        nonlocal answered
+        answered += 1
+        if self.client[0] == other:
+            waited[-1] += answered
+        complete(self)
+
+    monkeypatch.setattr(GuardedProtocol, "data_received", data_received)
+    monkeypatch.setattr(GuardedProtocol, "on_response_complete", on_response_complete)
+    many = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400
+    settings = Settings(store=str(tmp_path / "trials.db"), connections_per_address=300)
+    with (
+        served(settings) as running,
+        half_sent(running.address, 200, many),
+        httpx.Client(transport=httpx.HTTPTransport(local_address=other), base_url=running.address) as client,
+    ):
+        for _ in range(20):
+            assert client.get("/healthz", timeout=30).status_code == httpx.codes.OK
+    assert sorted(waited)[10] < 60
 
 
 def test_a_proxy_speaks_for_many(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from drimed.trial import sheets
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial
-from drimed.trial.workbooks import BYTES, ELEMENTS, shown
+from drimed.trial.workbooks import BYTES, ELEMENTS, UNKNOWN, shown
 from tests.trial.drawn_workbooks import Cell, inline, number, packed, unpacked, workbook
 from tests.trial.fields import PATIENTS
 from tests.trial.trials import SMALL
@@ -138,6 +138,11 @@ def with_part(name: str, text: bytes) -> bytes:
     return packed(unpacked(workbook([[inline("a")]])) | {name: text})
 
 
+def formatted(code: str) -> bytes:
+    return workbook([[inline("a")], [number(1, 1)]], [code])
+
+
+COLUMNS = b"<worksheet><cols>" + b'<col min="1" max="16384" hidden="1"/>' * 2_500 + b"</cols><sheetData/></worksheet>"
 LAUGHS = b'<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><worksheet>&b;</worksheet>'
 
 
@@ -154,6 +159,7 @@ LAUGHS = b'<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><worksheet>&b;</wo
         (part("<row>" + "<c/>" * (FEW + 1) + "</row>"), "at most 1,000 cells"),
         (with_part("xl/styles.xml", b"<cellXfs>" + b"<xf/>" * ELEMENTS * FEW + b"</cellXfs>"), "at most 1,000 cells"),
         (with_part("xl/sharedStrings.xml", b"<sst>" + b"<si/>" * ELEMENTS * FEW + b"</sst>"), "at most 1,000 cells"),
+        (with_part(SHEET, COLUMNS), "is not in its place"),
         (with_part("xl/media/1.png", b" " * BYTES * FEW), "when it is unpacked"),
         (with_part(SHEET, LAUGHS), "document type"),
         (with_part(SHEET, b"<worksheet><sheetData><row r='1'><c><v>1</v></c>"), "is damaged"),
@@ -164,6 +170,12 @@ def test_a_workbook_that_would_cost_much_is_refused_at_once(data: bytes, said: s
     start = time.process_time()
     with pytest.raises(InputError, match=said):
         read(data, "s.xlsx", FEW)
+    assert time.process_time() - start < 0.5
+
+
+def test_a_format_that_would_be_looked_through_again_and_again_is_not_known() -> None:
+    start = time.process_time()
+    assert read(formatted("[" * 30_000), "s.xlsx").rows[0].formats == {"a": UNKNOWN}
     assert time.process_time() - start < 0.5
 
 

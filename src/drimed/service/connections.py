@@ -3,7 +3,7 @@
 A caller that sends half a request, byte by byte or not at all, would hold its connection for good. So the head of a
 request, its body and the reading of its answer have deadlines, and connections are limited for each address and in all.
 At a limit, the connection that has waited longest for a request makes room for the new one: for its head or, where
-nobody is known to have sent it, for its body.
+nobody is known to have sent it, for its body. Requests that come together begin by turns, a few of each address.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ipaddress
 import logging
 import resource
 import socket
+from collections import defaultdict, deque
 from typing import Any, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -26,6 +27,7 @@ OTHER_FILES = 200  # descriptors for the store, logs and libraries
 MOST_FILES = 65_536
 CALLER = "caller"  # in the state of a request: who sent it, once that is known
 BACKLOG = 256  # connections that wait to be accepted
+AT_A_TIME = 20  # of the requests of one origin that wait, one in so many begins in each round of the loop
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
@@ -62,25 +64,60 @@ class Door:
 
     def __init__(self, most: int, most_of_one: int, proxies: str = "") -> None:
         self.most, self.most_of_one, self._proxies = most, most_of_one, networks(proxies)
+        # Those that have waited longest come first, among all and among those of one origin.
         self._origins: dict[GuardedProtocol, str] = {}
+        self._of: defaultdict[str, dict[GuardedProtocol, None]] = defaultdict(dict)
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}  # of origins of which requests begin in this round
 
     def enter(self, connection: GuardedProtocol, address: str) -> bool:
         """Admit a new connection; an idle one may have to make room."""
         who = "" if self._is_proxy(address) else origin(address)  # a proxy speaks for many, and limits them itself
-        crowded = who and list(self._origins.values()).count(who) >= self.most_of_one
+        crowded = who and len(self._of.get(who, ())) >= self.most_of_one
         if crowded or len(self._origins) >= self.most:
-            same = (c for c, other in self._origins.items() if c.makes_room and (not crowded or other == who))
-            if (oldest := min(same, key=lambda c: c.changed, default=None)) is None:
+            waiting = self._of[who] if crowded else self._origins
+            if (oldest := next((c for c in waiting if c.makes_room), None)) is None:
                 log.warning("too many connections: one was refused")
                 return False
             log.warning("too many connections: one that waited was closed")
             oldest.turn_out(_FULL)
             self.leave(oldest)
         self._origins[connection] = who
+        self._of[who][connection] = None
         return True
 
-    def leave(self, connection: GuardedProtocol) -> None:
-        self._origins.pop(connection, None)
+    def leave(self, connection: GuardedProtocol) -> str | None:
+        who = self._origins.pop(connection, None)
+        if who is not None and self._of[who].pop(connection, who) is None and not self._of[who]:
+            del self._of[who]
+        return who
+
+    def waits_anew(self, connection: GuardedProtocol) -> None:
+        """Note that a connection began to wait for the head or the body of a request, or for nothing."""
+        if (who := self.leave(connection)) is not None:
+            self._origins[connection] = who
+            self._of[who][connection] = None
+
+    async def turn(self, address: str) -> None:
+        """Wait until a request from here may begin: in each round of the loop a few of each origin do.
+
+        So a caller that sends many at once, pipelined or not, waits for itself and hardly holds up others.
+        """
+        who, loop = origin(address), asyncio.get_running_loop()
+        if (queue := self._queues.get(who)) is None:
+            self._queues[who] = deque()
+            loop.call_soon(self._begin_some, who)
+        else:
+            queue.append(turn := loop.create_future())
+            await turn
+
+    def _begin_some(self, who: str) -> None:
+        if not (queue := self._queues[who]):
+            del self._queues[who]
+            return
+        for _ in range(1 + len(queue) // AT_A_TIME):
+            if not (turn := queue.popleft()).done():  # its task may have been cancelled
+                turn.set_result(None)
+        asyncio.get_running_loop().call_soon(self._begin_some, who)
 
     async def sweep(self) -> None:
         """Close what takes too long, for as long as the service runs."""
@@ -107,7 +144,6 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
 
     _door: Door | None = None
     _current: Any = None  # the request whose head came last
-    changed = 0.0  # when it began to wait for the head or the body of a request, or for nothing
     _since: float | None = None  # start of the head or the body; None: nothing is expected
     _received = 0  # bytes of this body
     _stalled: float | None = None  # since when the caller reads nothing of its answer
@@ -118,7 +154,6 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         self._door, self._since = self.app_state.get("door"), self.loop.time()
-        self.changed = self._since
         if self._door is not None and not self._door.enter(self, self.client[0] if self.client else ""):
             self.turn_out(_FULL)
 
@@ -138,7 +173,9 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
         self._received += len(data)
 
     def on_response_complete(self) -> None:
-        self._since, self.changed = None, self.loop.time()
+        self._since = None
+        if self._door is not None:
+            self._door.waits_anew(self)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -179,4 +216,6 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
 
     def _notice_head(self, now: float) -> None:
         if self.cycle is not self._current:
-            self._current, self._since, self._received, self.changed = self.cycle, now, 0, now
+            self._current, self._since, self._received = self.cycle, now, 0
+            if self._door is not None:
+                self._door.waits_anew(self)

@@ -269,6 +269,8 @@ class Observed:
         service.requests += 1
         try:
             limit_body(scope, self._largest)
+            if (door := scope["state"].get("door")) is not None:
+                await door.turn((scope["client"] or ("",))[0])
             await self._app(scope, limited, noted)
         except Refusal as refusal:
             await refuse(refusal)

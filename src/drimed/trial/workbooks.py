@@ -25,6 +25,7 @@ BYTES, ELEMENTS = 128, 8  # of the unpacked parts, for each cell that a sheet ma
 MOST_PARTS = 2000  # files in a workbook
 LAST_ROW, LAST_COLUMN = 1_048_576, 16_384  # that a worksheet has
 PIECE, LONGEST_TAG = 65_536, 1_048_576  # bytes that are parsed at a time, and of a tag
+LONGEST_FORMAT = 255  # characters that spreadsheet programs allow; the work for one grows with its square
 LARGEST_EXACT = 1e15  # whole numbers below it are held as they were typed
 MAIN, GENERAL, UNKNOWN = "xl/workbook.xml", "General", "?/?"
 BUILT_IN = {  # formats that a workbook names by number alone (18.8.30)
@@ -169,10 +170,11 @@ class _Reader:
                 own[int(attributes["numFmtId"])] = attributes["formatCode"]
             elif tag == "xf" and attributes is not None and inside:
                 number = int(attributes.get("numFmtId", 0))
-                yield own.get(number, BUILT_IN.get(number, UNKNOWN))
+                code = own.get(number, BUILT_IN.get(number, UNKNOWN))
+                yield code if len(code) <= LONGEST_FORMAT else UNKNOWN
 
     def _fill(self, sheet: Worksheet, part: str) -> None:
-        row, column, hidden = 0, 0, False
+        row, column, hidden, sized = 0, 0, False, 0
         cells, formats, cell, texts = list[Any](), dict[int, str](), dict[str, str](), dict[str, str]()
         for tag, attributes, text in self._elements(part):
             if tag == "c" and attributes is not None:
@@ -205,8 +207,10 @@ class _Reader:
                     cells.pop()
                 if cells:
                     sheet.lines.append(Line(row, cells, formats, hidden))
-            elif tag == "col" and attributes and _is_hidden(attributes, "width"):
-                sheet.hidden.update(range(_whole(attributes["min"]) - 1, min(_whole(attributes["max"]), LAST_COLUMN)))
+            elif tag == "col" and attributes:
+                first, sized = _next(_whole(attributes["min"]), sized, LAST_COLUMN), _whole(attributes["max"])
+                if _is_hidden(attributes, "width"):
+                    sheet.hidden.update(range(first - 1, min(sized, LAST_COLUMN)))
             elif tag == "mergeCell" and attributes and sheet.lines:
                 raise InputError(
                     f"cells {attributes['ref'][:20]} are merged: only the first one has what all of them show; "
