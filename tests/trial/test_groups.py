@@ -112,3 +112,65 @@ def test_when_the_store_fails_each_write_gets_its_own_answer(store: Store, monke
     assert [isinstance(a, DrimedError) for a in answers] == [False, True, False]
     assert trial.status().decisions == 5
     verified(trial)
+
+
+def question(user: str, actor: str | None = None, **more: object) -> Write[list[Decision]]:
+    request = AskRequest(users=[user], **more)  # type: ignore[arg-type]
+    return Write(lambda tx: asking.ask(tx, request), actor, question=(request, lambda decisions: decisions))
+
+
+def test_questions_about_different_users_are_decided_from_one_state_and_proved(store: Store) -> None:
+    trial = warm(store)
+    actors = [f"clerk {i}" for i in range(6)]
+    answers = trial.commit_all([question(f"site {i % 4}", actors[i], key=f"k{i}") for i in range(6)])
+    decisions = [a[0] for a in answers if isinstance(a, list)]
+    assert [d.user for d in decisions] == [f"site {i % 4}" for i in range(6)]
+    assert [d.actor for d in decisions] == actors
+    states = [d.state_version for d in decisions]
+    assert len(set(states)) == 2  # a user that is asked for twice needs a second state
+    assert states == [states[0]] * 4 + [states[4]] * 2
+    again = [trial.ask(d.user, key=f"k{i}") for i, d in enumerate(decisions)]
+    assert [(d.id, d.arm, d.repeated) for d in again] == [(d.id, d.arm, True) for d in decisions]
+    verified(trial)
+
+
+def test_outcomes_of_a_group_are_learned_before_its_questions(store: Store) -> None:
+    trial = warm(store)
+
+    def tell(tx: Transaction) -> list[Decision]:
+        telling.tell(tx, [Report(1, outcome(1, "old"))])
+        return []
+
+    answers = trial.commit_all([question("site 1"), Write(tell), question("site 2")])
+    with store.reading(trial.name) as ledger:
+        told = next(ledger.events(kinds=["outcome"])).seq
+    assert [a[0].state_version for a in answers if isinstance(a, list) and a] == [told, told]
+    verified(trial)
+
+
+def test_a_question_that_is_refused_spoils_no_other(store: Store) -> None:
+    trial = warm(store)
+    asks = [question("site 1"), question("nobody"), question("site 2", unavailable=["new"]), question("site 3")]
+    first, refused, without, last = trial.commit_all(asks)
+    assert isinstance(refused, InputError)
+    assert all(isinstance(a, list) and len(a) == 1 for a in (first, without, last))
+    assert trial.status().decisions == 6
+    verified(trial)
+
+
+def test_a_rule_that_ends_the_trial_is_met_as_if_each_question_came_alone(store: Store) -> None:
+    trial = warm(store, stopping={"decisions": 5})
+    answers = trial.commit_all([question(f"site {i}") for i in range(4)])
+    assert [isinstance(a, list) for a in answers] == [True, True, False, False]
+    assert isinstance(answers[2], HaltedError)
+    assert (trial.status().status, trial.status().decisions) == ("stopped", 5)
+    verified(trial)
+
+
+def test_new_users_join_with_the_questions_that_name_them(store: Store) -> None:
+    trial = warm(store, enrolment="open")
+    new, twice, odd = trial.commit_all([question("new one"), question("new one"), question(" ")])
+    assert isinstance(odd, DrimedError)
+    assert [a[0].user for a in (new, twice) if isinstance(a, list)] == ["new one"] * 2
+    assert len(trial.state().users) == 5
+    verified(trial)

@@ -59,7 +59,14 @@ health = APIRouter(tags=["health"])
 
 
 def _endpoint(
-    path: str, summary: str, tag: str = LOOKING, *, role: str = READ, tells: bool = False, **more: Any
+    path: str,
+    summary: str,
+    tag: str = LOOKING,
+    *,
+    role: str = READ,
+    tells: bool = False,
+    asks: Callable[..., records.AskRequest] | None = None,
+    **more: Any,
 ) -> Callable[[F], F]:
     """Publish a function at an address under /trials.
 
@@ -88,7 +95,8 @@ def _endpoint(
                 return answer(await service.read(trial, look))
             work = lambda tx: Reply(200, routing.encoded(function(tx, **values)), tells=tells)  # noqa: E731
             large = len(await request.body()) > AT_ONCE
-            return replied(await service.write(trial, work, author, large=large))
+            question = None if asks is None else (asks(**values), lambda d: Reply(200, routing.encoded(Decisions(d))))
+            return replied(await service.write(trial, work, author, large=large, question=question))
 
         handler: Callable[..., Any] = function
         if writes or hints.get("trial") is Trial:
@@ -114,9 +122,11 @@ def _endpoint(
     return publish
 
 
-def _deciding(path: str, summary: str, *, role: str = TELL, large: bool = False) -> Callable[[F], F]:
-    extra = {routing.LARGE: large}
-    return _endpoint(f"/{{trial}}/{path}", summary, DECIDING, role=role, tells=role == TELL, openapi_extra=extra)
+def _deciding(
+    path: str, summary: str, *, role: str = TELL, large: bool = False, asks: Callable[..., Any] | None = None
+) -> Callable[[F], F]:
+    more: dict[str, Any] = {"tells": role == TELL, "asks": asks, "openapi_extra": {routing.LARGE: large}}
+    return _endpoint(f"/{{trial}}/{path}", summary, DECIDING, role=role, **more)
 
 
 # Parameters and bodies
@@ -289,7 +299,13 @@ def open_episode(tx: Transaction, body: EpisodeBody) -> Opened:
     return Opened(asking.open_episode(tx, *known, name=body.name, date=body.date, confirm=body.confirm))
 
 
-@_deciding("ask", "Ask which arm users get", role=ASK_TELL, large=True)
+def _question(body: AskBody, key: str | None) -> records.AskRequest:
+    return records.AskRequest(
+        **{name: getattr(body, name) for name in AskBody.model_fields if name != "dry_run"}, key=key
+    )
+
+
+@_deciding("ask", "Ask which arm users get", role=ASK_TELL, large=True, asks=_question)
 def ask(tx: Transaction, body: AskBody, key: str | None) -> Decisions:
     """For some users or all of them, in one transaction and from one state.
 
@@ -298,8 +314,7 @@ def ask(tx: Transaction, body: AskBody, key: str | None) -> Decisions:
     joins in the same transaction. The Idempotency-Key is kept in the log beside the decision. A context or an attribute
     that is unlikely, or a plot that is not declared, is refused unless you `confirm` it.
     """
-    fields = {name: getattr(body, name) for name in AskBody.model_fields if name != "dry_run"}
-    return Decisions(asking.ask(tx, records.AskRequest(**fields, key=key)))
+    return Decisions(asking.ask(tx, _question(body, key)))
 
 
 @_deciding("tell", "Report outcomes", large=True)

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any, cast
 
 from fastapi.exceptions import RequestValidationError
@@ -46,6 +45,7 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 REQUESTS = Counter("drimed_requests", "Requests answered.", ["method", "route", "status"])
 LATENCY = Histogram("drimed_request_seconds", "From a request to its answer.", ["method", "route"], buckets=SECONDS)
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False, default=vars)  # of records too
 
 log = logging.getLogger("drimed.service.requests")
 
@@ -94,7 +94,7 @@ def media_of(request: Request) -> str:
 
 def encoded(data: Any) -> bytes:
     """Data or a record as JSON: equal answers are equal bytes."""
-    return to_json(data if isinstance(data, dict) else asdict(data)).encode()
+    return _WRITER.encode(data).encode()
 
 
 def answer(data: Any) -> Response:

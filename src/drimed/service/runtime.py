@@ -38,7 +38,9 @@ from sqlalchemy.exc import IntegrityError
 from starlette.requests import ClientDisconnect, HTTPConnection
 
 from drimed.errors import ConflictError, DrimedError, InputError, StoreError
-from drimed.records import LONGEST_KEY, Proof
+from drimed.policies.guards.base import FAILED as UNCOMPUTED
+from drimed.policies.guards.base import REASONS
+from drimed.records import LONGEST_KEY, AskRequest, Decision, Proof
 from drimed.reports.analysis import Analysis, analyse
 from drimed.service import auth
 from drimed.service.refusals import Refusal, refusal, unavailable
@@ -156,6 +158,9 @@ class Author:
             raise ConflictError("another request with this Idempotency-Key is running; try again") from error
 
 
+Question = tuple[AskRequest, Callable[[list[Decision]], Reply]]
+
+
 @dataclass
 class Request:
     """A write, with its author. `act` may be called more than once, and must change nothing but its transaction."""
@@ -163,7 +168,9 @@ class Request:
     act: Callable[[Transaction], Reply]
     author: Author
     large: bool = False
+    question: Question | None = None  # all that `act` does, and its answer
     states: tuple[TrialState, TrialState] | None = None  # before and after it
+    taken: Sequence[Decision] = ()  # by it, together with those of others
 
     def write(self) -> Write[Reply]:
         def act(tx: Transaction) -> Reply:
@@ -172,13 +179,18 @@ class Request:
             self.states = before, tx.state
             return reply
 
-        author = self.author
+        def taken(decisions: list[Decision]) -> Reply:
+            self.taken = decisions
+            return answer(decisions)
+
+        author, (asks, answer) = self.author, self.question or (None, lambda _: Reply(0, b""))
         return Write(
             act,
             author.actor,
             find=lambda ledger: author.find(ledger.connection),
             keep=lambda ledger, reply: author.keep(ledger.connection, reply),
             large=self.large,
+            question=None if asks is None else (asks, taken),
         )
 
     def count(self, reply: Reply) -> None:
@@ -190,6 +202,8 @@ class Request:
             DECISIONS.inc(after.counts.decisions - before.counts.decisions)
             FAILED.inc(after.counts.failures - before.counts.failures)
             OUTCOMES.inc(after.seq - before.seq if reply.tells else 0)
+        DECISIONS.inc(sum(not one.repeated for one in self.taken))
+        FAILED.inc(sum(one.reason == REASONS[UNCOMPUTED] for one in self.taken))
 
 
 def purge_answers(store: Store, hours: float, newest: int = NEWEST_ANSWERS) -> int:
@@ -443,7 +457,13 @@ class Service:
         return await self.run(lambda: self._reader.run(work, *arguments), FILES)
 
     async def write(
-        self, trial: str, act: Callable[[Transaction], Reply], author: Author, *, large: bool = False
+        self,
+        trial: str,
+        act: Callable[[Transaction], Reply],
+        author: Author,
+        *,
+        large: bool = False,
+        question: Question | None = None,
     ) -> Reply:
         """Change a trial. Requests that come while others are written wait, and are written together."""
         waiting = self._waiting.get(trial)
@@ -452,7 +472,7 @@ class Service:
             self._writers.add(writer := asyncio.create_task(self._write(trial, waiting)))
             writer.add_done_callback(self._writers.discard)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        waiting.append((Request(act, author, large), reply))
+        waiting.append((Request(act, author, large, question), reply))
         try:
             return await reply
         finally:

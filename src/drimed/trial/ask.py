@@ -51,8 +51,24 @@ class Place:
         return plot_key(self.user, self.plot)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request that was found right: what it still needs is a decision for each of its questions."""
+
+    wanted: list[str]  # places
+    decisions: dict[str, Decision]  # that stand already, by place
+    questions: list[Question]
+    actor: str
+    key: str | None
+
+
 def ask(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: Sequence[Fault] = ()) -> list[Decision]:
-    """Decide for some users or all; a user who has a decision in this episode keeps it.
+    """Decide for some users or all; a user who has a decision in this episode keeps it."""
+    return take(tx, [prepare(tx, request, one=one, doubts=doubts)])[0]
+
+
+def prepare(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: Sequence[Fault] = ()) -> Asked:
+    """Check a request, and do all of it but the decisions.
 
     A user with plots gets a decision for each of them, or for those that `plots` names. With open enrolment a new user
     joins, as `enrol` describes it. The next episode is opened with these contexts if it is asked for. `one`: the only
@@ -65,7 +81,7 @@ def ask(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: Sequ
     if request.key is not None:
         storable("key", request.key, LONGEST_KEY)
         if before := _answered(tx, request.key, users, plots, contexts):
-            return before
+            return Asked(list(before), before, [], tx.actor, request.key)
     event_checks.check_running(start)
     joined = _enrol(tx, list(enrol) if users is None else users, enrol) if enrol or start.spec.enrols else {}
     for table, at in ((users or (), "users"), (contexts, "contexts"), (plots, "plots")):
@@ -98,8 +114,7 @@ def ask(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: Sequ
     doubts += event_checks.unlikely_contexts(start, stated, new=opened) if stated else ()
     doubts += _undeclared_plots(start, new) if plots else ()
     event_checks.require_confirmation(doubts, confirm=request.confirm)
-    decisions |= _decide_and_record(tx, questions, request.key)
-    return [decisions[place.key] for place in wanted]
+    return Asked([place.key for place in wanted], decisions, questions, tx.actor, request.key)
 
 
 def preview(tx: Transaction) -> list[Decision]:
@@ -295,11 +310,11 @@ def _check_same_user(state: TrialState, name: str, user: User, at: Path) -> None
 
 def _answered(
     tx: Transaction, key: str, users: Sequence[str] | None, plots: Mapping[str, Plots], contexts: Mapping[str, Any]
-) -> list[Decision]:
-    """The first answer to this request: its own decisions, and those that stood in its episode."""
+) -> dict[str, Decision]:
+    """The first answer to this request, by place: its own decisions, and those that stood in its episode."""
     own = {_key(e): e for e in tx.ledger.of_request(key) if e.kind == kinds.DECISION}
     if not own:
-        return []
+        return {}
     state, standing = tx.state, dict[str, Event]()
     if state.spec.decisions == "one per episode":
         before = min(e.seq for e in own.values()) - 1
@@ -317,7 +332,7 @@ def _answered(
         )
     decisions = _repeated(tx, [int(whole[k].decision or 0) for k in keys])
     _check_same_contexts(state, decisions.values(), contexts)
-    return [decisions[k] for k in keys]
+    return {k: decisions[k] for k in keys}
 
 
 def _key(event: Event) -> str:
@@ -428,32 +443,37 @@ def _question(state: TrialState, place: Place, stated: Context | None, unavailab
 # Decisions
 
 
-def _decide_and_record(tx: Transaction, questions: Sequence[Question], key: str | None) -> dict[str, Decision]:
-    """Decide and record, all from one state; a guard that keeps accounts of users takes one plot of each at a time.
+def take(tx: Transaction, asked: Sequence[Asked]) -> list[list[Decision]]:
+    """Decide and record what requests still need, all from one state; no place may be wanted twice.
 
-    A dry run draws with an unknown seed and shows no arm: nothing that it shows depends on what will be drawn.
+    A guard that keeps accounts of users takes one plot of each at a time. A dry run draws with an unknown seed and
+    shows no arm: nothing that it shows depends on what will be drawn.
     """
-    decisions: dict[str, Decision] = {}
+    taken = {place: decision for one in asked for place, decision in one.decisions.items()}
     seed = secrets.randbits(62) if tx.dry_run else None
-    left = list(questions)
+    left = [(question, one) for one in asked for question in one.questions]
     if left and tx.state.spec.stopping is not None:
         look_before_deciding(tx, opens=False)
         event_checks.check_room(tx.state, len(left))
     while left:
         now = left
         if tx.state.remembers_users:
-            now = list({q.profile: q for q in reversed(left)}.values())[::-1]  # the first one of each user
-        left = [q for q in left if q not in now] if len(now) < len(left) else []
-        for event in tx.append(_drafts(tx.state, now, seed, key)):
+            now = list({q.profile: (q, one) for q, one in reversed(left)}.values())[::-1]  # the first one of each user
+        left = [pair for pair in left if pair not in now] if len(now) < len(left) else []
+        for event in tx.append(_drafts(tx.state, [q for q, _ in now], seed, [one for _, one in now])):
             decision = queries.record(tx.state, RecordedDecision(event))
-            place = plot_key(decision.user, decision.plot)
-            decisions[place] = _undrawn(decision) if tx.dry_run else decision
-    return decisions
+            taken[plot_key(decision.user, decision.plot)] = _undrawn(decision) if tx.dry_run else decision
+    return [[taken[place] for place in one.wanted] for one in asked]
 
 
-def _drafts(state: TrialState, questions: Sequence[Question], seed: int | None, key: str | None = None) -> list[Draft]:
-    bodies = enumerate(decide(state, questions, seed), state.counts.decisions + 1)
-    return [Draft(body, number, state.profiles[body.profile].user, key) for number, body in bodies]
+def _drafts(
+    state: TrialState, questions: Sequence[Question], seed: int | None, asked: Sequence[Asked] = ()
+) -> list[Draft]:
+    """Decisions as they are recorded, each for the request that asked for it."""
+    askers: list[Any] = [(one.key, one.actor) for one in asked] or [()] * len(questions)
+    bodies = zip(decide(state, questions, seed), askers, strict=True)
+    numbered = enumerate(bodies, state.counts.decisions + 1)
+    return [Draft(body, n, state.profiles[body.profile].user, *asker) for n, (body, asker) in numbered]
 
 
 def _undrawn(decision: Decision) -> Decision:

@@ -241,14 +241,17 @@ def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
         check_room(state, len(events))
     if state.episode.number < 1:
         raise ConflictError("no episode is open")
-    # Arms that were unavailable for all users of the request.
+    # Arms that were unavailable for all users of the request; with such arms it was alone.
     pairs = zip(events, bodies, strict=True)
     extra = {arm for e, b in pairs for arm in b.unavailable if arm not in state.excluded(str(e.user))}
+    alone = {(event.actor, event.request) for event in events} if extra else ()
+    if len(alone) > 1:
+        raise ConflictError("decisions without some of the arms were taken together with those of another request")
     taken: set[str] = set()
     for i, (event, body) in enumerate(zip(events, bodies, strict=True)):
         user = str(event.user)
-        if (event.time, event.actor, event.request) != (first.time, first.actor, first.request):
-            raise ConflictError("decisions that were taken together have one time, actor and request")
+        if event.time != first.time:
+            raise ConflictError("decisions that were taken together have one time")
         if event.decision != state.counts.decisions + 1 + i:
             raise ConflictError(f"it is decision {event.decision}, expected {state.counts.decisions + 1 + i}")
         check_known_users(state, [user], ("user",))

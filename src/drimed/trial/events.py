@@ -295,6 +295,7 @@ class Draft:
     decision: int | None = None  # the decision it is about
     user: str | None = None
     request: str | None = None  # the caller's idempotency key
+    actor: str | None = None  # None: that of the transaction
 
 
 def body_of(event: Event, kind: type[B]) -> B:
@@ -326,11 +327,11 @@ def parsed(event: Event) -> EventBody:
 def chain(drafts: Sequence[Draft], *, seq: int, hash: str, time: str, actor: str) -> list[Event]:
     """The drafts as the next events after number `seq`, whose hash is `hash`."""
     events = []
-    storable("actor", actor)
     for i, draft in enumerate(drafts, seq + 1):
+        storable("actor", author := draft.actor or actor)
         text = to_json(draft.body.to_json())
         storable("text", text)
-        event = Event(i, time, actor, draft.body.kind, draft.decision, draft.user, draft.request, text, "")
+        event = Event(i, time, author, draft.body.kind, draft.decision, draft.user, draft.request, text, "")
         hash = vars(event)["hash"] = hash_after(hash, event)
         vars(event)["typed"] = draft.body  # the same as reading the text again
         events.append(event)

@@ -306,27 +306,29 @@ class Ledger:
     ) -> Iterator[Event]:
         """Events with after < seq <= until, in order."""
         most = self.seq if until is None else until
-        query = self._select()
-        if kinds:
-            query = query.where(events.c.kind.in_(list(kinds)))
-        if user is not None:
-            query = query.where(events.c.user == user)
+        wanted: list[Any] = [events.c.kind.in_(list(kinds))] if kinds else []
+        wanted += [] if user is None else [events.c.user == user]
         if not self.new:  # also events behind the head, which must not be there
-            return self._pages(query, after, most, limit, newest_first=newest_first)
+            return self._pages(wanted, after, most, limit, newest_first=newest_first)
         new = [
             e for e in self.new if after < e.seq <= most and (not kinds or e.kind in kinds) and user in (None, e.user)
         ]
-        stored = self._pages(query, after, min(most, self._stored), limit, newest_first=newest_first)
+        stored = self._pages(wanted, after, min(most, self._stored), limit, newest_first=newest_first)
         return islice(chain(reversed(new), stored) if newest_first else chain(stored, new), limit)
 
     def _pages(
-        self, query: sa.Select[Any], low: int, high: int, left: int | None, *, newest_first: bool
+        self, wanted: Sequence[Any], low: int, high: int, left: int | None, *, newest_first: bool
     ) -> Iterator[Event]:
         seq, high = events.c.seq, min(high, LARGEST)
         while low < high and (left is None or left > 0):
             most = PAGE if left is None else min(PAGE, left)
-            some = query.where(seq > low, seq <= high).order_by(seq.desc() if newest_first else seq).limit(most)
-            page = [_event(*row) for row in self.connection.execute(some).all()]  # row by row takes longer
+            if high - low <= most and not wanted and not newest_first:  # as when a process catches up with others
+                found = _FOLLOWING(self.connection, {"trial": self._trial, "low": low, "high": high})
+            else:
+                some = self._select().where(*wanted, seq > low, seq <= high)
+                some = some.order_by(seq.desc() if newest_first else seq).limit(most)
+                found = self.connection.execute(some)
+            page = [_event(*row) for row in found.fetchall()]  # row by row takes longer
             yield from page
             if len(page) < most:
                 return
@@ -385,12 +387,10 @@ class Ledger:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """What the block appends, unless it fails; what led to a halt stays."""
+        """What the block appends, unless it fails."""
         count, seq, hash_, rows = len(self.new), self.seq, self.hash, dict(self.rows)
         try:
             yield
-        except errors.HaltedError:
-            raise
         except BaseException:
             del self.new[count:]
             self.seq, self.hash, self.rows = seq, hash_, rows
@@ -472,6 +472,9 @@ def _upsert(dialect: str) -> Prepared:
 
 _COLUMNS = [column for column in events.c if column.name != "trial"]  # in the order of an Event, and `packed`
 _OF_TRIAL = sa.select(*_COLUMNS).where(events.c.trial == sa.bindparam("trial"))
+_FOLLOWING = Prepared(
+    _OF_TRIAL.where(events.c.seq > sa.bindparam("low"), events.c.seq <= sa.bindparam("high")).order_by(events.c.seq)
+)
 _OF_REQUEST = Prepared(_OF_TRIAL.where(events.c.request == sa.bindparam("request")))
 _OF_DECISION = Prepared(_OF_TRIAL.where(events.c.decision == sa.bindparam("decision")))
 

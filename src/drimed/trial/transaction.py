@@ -2,7 +2,7 @@
 
 A transaction buffers its events and folds them into its state. A write flushes them under the store's lock. A dry run
 drops them. A slow decision is taken without the lock, and its events are flushed if the log still ends where it did.
-Quick ones that wait at the same time are flushed together: the disk is waited for once.
+Quick ones that wait at the same time are flushed together (`Trial.commit_all`): the disk is waited for once.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from drimed.errors import ConflictError, HaltedError, InputError, StoreError
-from drimed.records import Event, Head
+from drimed.errors import HaltedError, InputError
+from drimed.records import AskRequest, Decision, Event, Head
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.anchors import append as append_anchors
@@ -76,6 +73,7 @@ class Write(Generic[T]):
     find: Callable[[Ledger], T | None] = lambda _: None  # the answer, if it was given before
     keep: Callable[[Ledger, T], None] = lambda _, __: None  # records the answer in the same transaction
     large: bool = False  # it may take long until it is refused: that is found out without the lock
+    question: tuple[AskRequest, Callable[[list[Decision]], T]] | None = None  # all that `act` does, and its answer
 
 
 class TrialSession:
@@ -184,32 +182,6 @@ class TrialSession:
         with self.writing(write.actor) as tx:
             return self._answer(tx, write)
 
-    def commit_all(self, writes: Sequence[Write[T]]) -> list[T | Exception]:
-        """The answer or the error of each of several writes, in their order; what the others did stays durable.
-
-        While decisions are quick, all are taken in one transaction. If the store fails in it, nothing of it is there,
-        and each is written by itself.
-        """
-        if len(writes) > 1 and self.slow is False and not any(write.large for write in writes):
-            with suppress(SQLAlchemyError, StoreError, ConflictError):
-                answers = list[T | Exception]()
-                with self.writing() as tx:
-                    for write in writes:
-                        own = replace(tx, actor=write.actor or self._actor)
-                        try:
-                            with tx.ledger.all_or_nothing():
-                                answers.append(self._answer(own, write))
-                        except HaltedError as error:
-                            answers.append(error)
-                        except Exception as error:
-                            if isinstance(error, StoreError) or isinstance(error.__cause__ or error, SQLAlchemyError):
-                                raise  # the database has ended the transaction
-                            answers.append(error)
-                            continue
-                        tx.state = own.state
-                return answers
-        return [_outcome(partial(self.commit, write)) for write in writes]
-
     def _answer(self, tx: Transaction, write: Write[T]) -> T:
         """Take a decision in a transaction, unless its answer is there."""
         if (before := write.find(tx.ledger)) is not None:
@@ -242,13 +214,6 @@ class TrialSession:
         state = catch_up(start, ledger)
         self._snapshot_lost = start.seq < state.snapshot[0]
         return state
-
-
-def _outcome(work: Callable[[], T]) -> T | Exception:
-    try:
-        return work()
-    except Exception as error:
-        return error
 
 
 def _snapshot_due(before: TrialState, after: TrialState) -> bool:

@@ -7,13 +7,19 @@ the outcome is appended and made durable, and only then returned.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from drimed import records
-from drimed.errors import InputError
+from drimed.errors import ConflictError, HaltedError, InputError, StoreError
 from drimed.records import AskRequest, Context, Decision, Receipt, Report, Values
 from drimed.trial import ask as asking
 from drimed.trial import blinding, changes, queries, stopping
@@ -25,7 +31,9 @@ from drimed.trial.past import of_trial as past_of_trial
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
 from drimed.trial.state import start_of
 from drimed.trial.store import Store, checked
-from drimed.trial.transaction import Transaction, TrialSession
+from drimed.trial.transaction import QUICK, Transaction, TrialSession, Write
+
+T = TypeVar("T")
 
 
 class Trial(TrialSession):
@@ -146,6 +154,79 @@ class Trial(TrialSession):
         """
         request = AskRequest(users=users, contexts=contexts or {}, enrol=enrol or {}, plots=plots or {}, **options)
         return self.decide(lambda tx: asking.ask(tx, request), actor=actor, dry_run=dry_run)
+
+    def commit_all(self, writes: Sequence[Write[T]]) -> list[T | Exception]:
+        """The answer or the error of each of several writes that came at the same time; all is durable together.
+
+        Questions come last, and those about different users are decided from one state. If the store fails, nothing of
+        it is there, and each is written by itself; and so it is while decisions are slow.
+        """
+        if len(writes) > 1 and self.slow is False and not any(write.large for write in writes):
+            with suppress(SQLAlchemyError, StoreError, ConflictError):
+                answers = dict[int, Any]()
+                with self.writing() as tx:
+                    answers |= {i: self._beside_others(tx, w) for i, w in enumerate(writes) if w.question is None}
+                    while left := {i: w for i, w in enumerate(writes) if i not in answers}:
+                        answers |= self._decide_together(tx, left)
+                return [answers[i] for i in range(len(writes))]
+        return [_outcome(partial(self.commit, write)) for write in writes]
+
+    def _beside_others(self, tx: Transaction, write: Write[Any]) -> Any:
+        """The answer to a write, or its error, in the transaction of several."""
+        own = replace(tx, actor=write.actor or self._actor)
+        try:
+            with tx.ledger.all_or_nothing():
+                try:
+                    answer = self._answer(own, write)
+                except HaltedError as error:  # the look that led to it is recorded
+                    answer = error
+        except Exception as error:
+            if isinstance(error, StoreError) or isinstance(error.__cause__ or error, SQLAlchemyError):
+                raise  # the database has ended the transaction
+            return error
+        tx.state = own.state
+        return answer
+
+    def _decide_together(self, tx: Transaction, writes: Mapping[int, Write[Any]]) -> dict[int, Any]:
+        """Answers to the first question, and to others about other users."""
+        joint, asked, alone, users = replace(tx), dict[int, asking.Asked](), list[int](), set[object]()
+        answers = dict[int, Any]()
+        try:
+            with tx.ledger.all_or_nothing():
+                for i, write in writes.items():
+                    request, _ = write.question or (AskRequest(), None)
+                    if request.users is None or request.unavailable:
+                        alone.append(i)
+                    elif not users.isdisjoint(request.users):
+                        continue
+                    elif (one := self._prepared(joint, write, request)) is None:
+                        alone.append(i)
+                    elif users.isdisjoint(slots := {q.profile for q in one.questions}):
+                        asked[i] = one
+                        users |= {*request.users, *slots}
+                start = time.thread_time()
+                given = dict(zip(asked, asking.take(joint, list(asked.values())), strict=True))
+                self.slow = self.slow or time.thread_time() - start > QUICK * max(1, len(asked))
+        except (InputError, ConflictError):  # as if each had come by itself
+            given, alone = {}, sorted([*alone, *asked])
+        else:
+            tx.state = joint.state
+        for i, decisions in given.items():
+            if (question := writes[i].question) is not None:
+                answers[i] = answer = question[1](decisions)
+                writes[i].keep(tx.ledger, answer)
+        answers.update((i, self._beside_others(tx, writes[i])) for i in alone)
+        return answers
+
+    def _prepared(self, tx: Transaction, write: Write[T], request: AskRequest) -> asking.Asked | None:
+        """A question that only lacks its decisions; None: it is answered by itself, perhaps by a refusal."""
+        own = replace(tx, actor=write.actor or self._actor)
+        with suppress(Exception), tx.ledger.all_or_nothing():
+            if write.find(tx.ledger) is not None or not (one := asking.prepare(own, request)).questions:
+                raise ConflictError("nothing is left to decide")
+            tx.state = own.state
+            return one
+        return None
 
     def preview(self) -> list[Decision]:
         """Probabilities of the arms, now, for every user and plot, in its context of this episode or a typical one."""
@@ -324,3 +405,10 @@ class Trial(TrialSession):
         """The events, as they were recorded."""
         with self.store.reading(self.name) as ledger:
             yield from ledger.events(after=after, kinds=kinds, user=user, limit=limit, newest_first=newest_first)
+
+
+def _outcome(work: Callable[[], T]) -> T | Exception:
+    try:
+        return work()
+    except Exception as error:
+        return error

@@ -182,7 +182,8 @@ class _Replay:
                 if to_json(body_of(one, EventBody).to_json()) != one.text:
                     raise InputError("its text is not as this program writes it")
         with self._allowed(event):
-            self._check_once(state, event)
+            for one, _ in group:
+                self._check_once(state, one)
         if event.kind == kinds.DECISION:
             self._redecide(state, [one for one, _ in group])
         elif event.kind == kinds.LOOK:
