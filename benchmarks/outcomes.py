@@ -9,7 +9,7 @@ succeeds in 97 % and every other arm in 60 %. People come once each, ten at a ti
 seasons. The functions that decide are the live ones. Results are stored by blocks of trials: a run that is interrupted,
 or out of time, continues where it stopped, with the same code.
 
-Ranges are of effects on all places together (early: after 12 % of the decisions; always: ranges at all times, at eight
+Ranges are of effects on all places together (early: after 12 % of the decisions; always: ranges at all times, at all
 looks), at each place, and of the better and the harmful arm alone. The promise is broken where the expected mean of a
 decision is below the control's by more than the tolerance. Lost: the mean below that of the place's best arm.
 Shapes: S trials, G places, K arms, T looks.
@@ -42,7 +42,7 @@ from drimed.trial.events import Created, Draft, chain
 from drimed.trial.spec import User
 from drimed.trial.state import TrialState
 
-BLOCK = 20  # trials side by side
+BLOCK = 5  # trials side by side: more of them leave the cache
 TOGETHER = 10  # people who are asked for at a time
 PLACE, PLACE_ARM, SEASON, SEASON_ARM = 0.4, 0.2, 0.3, 0.2
 ARMS = (0.0, 0.6, -0.6, 0.0)
@@ -175,18 +175,19 @@ class Trials(Task[Result]):
 
     world: World
     policy: str
+    looks: int = LOOKS
 
     record_type: ClassVar[type[Record]] = Result
     block_size: ClassVar[int] = BLOCK
 
     def described(self) -> Any:
-        return [asdict(self.world), self.policy, POLICIES[self.policy], self.seeds]
+        return [asdict(self.world), self.policy, POLICIES[self.policy], self.looks, self.seeds]
 
     def run(self) -> Result:
-        return played(self.world, self.policy, self.seeds)
+        return played(self.world, self.policy, self.seeds, self.looks)
 
 
-def played(world: World, policy_name: str, seeds: Sequence[int]) -> Result:
+def played(world: World, policy_name: str, seeds: Sequence[int], looks_at: int = LOOKS) -> Result:
     """Whole trials side by side."""
     draft = Draft(Created(world.spec(policy_name).plain(), 0, np.__version__, "benchmark"))
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="outcomes")
@@ -218,7 +219,7 @@ def played(world: World, policy_name: str, seeds: Sequence[int]) -> Result:
     luck = [streams.generator(seed, "outcomes") for seed in seeds]
     expected, control = np.zeros((2, S, world.decisions))
     looks = list[Any]()
-    looked = np.linspace(int(np.ceil(EARLY * len(steps))) - 1, len(steps) - 1, LOOKS).round().astype(int)
+    looked = np.linspace(len(steps) - 1, int(np.ceil(EARLY * len(steps))) - 1, looks_at).round().astype(int)
     for number, (season, at) in enumerate(steps):
         offers = offers_to(state, [names[i] for i in at], S)
         if season > opened:
@@ -327,7 +328,7 @@ def blocks(options: argparse.Namespace) -> Iterator[tuple[str, str, Trials]]:
         seeds = tuple(range(start, min(start + BLOCK, options.first + options.trials)))
         for name in options.world:
             for policy in options.policy:
-                yield name, policy, Trials(world=WORLDS[name], policy=policy, seeds=seeds)
+                yield name, policy, Trials(world=WORLDS[name], policy=policy, looks=options.looks, seeds=seeds)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -337,6 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=120_000, help="seed of the first trial")
     parser.add_argument("--world", choices=WORLDS, nargs="*", default=list(WORLDS))
     parser.add_argument("--policy", choices=POLICIES, nargs="*", default=list(POLICIES)[:2])
+    parser.add_argument("--looks", type=int, default=LOOKS, help="of each trial; with 1 only at its end")
     parser.add_argument("--minutes", type=float, default=60.0, help="after which no further trials are begun")
     parser.add_argument("--out", type=Path, default=Path("out/bench/outcomes"))
     options = parser.parse_args(arguments)

@@ -539,11 +539,14 @@ def mean_draws(
     squares = sum(layout.by_family(r**2) for layout, r in zip(layouts, rows, strict=True))  # (..., F)
     variance = np.zeros((len(fitted.log_tau), len(away)))
     variance[:, structure.parameters.learned] = np.exp(2 * fitted.log_tau)
-    s2 = np.matmul(np.asarray(squares), (variance * away).T)[..., fitted.node]  # (..., S)
-    eta = fitted.offset + np.matmul(np.where(away[structure.common.family], 0.0, rows[0]), fitted.draws.T)
+    s2 = np.matmul(np.asarray(squares), (variance * away).T)  # (..., B)
+    eta = np.matmul(np.where(away[structure.common.family], 0.0, rows[0]), fitted.draws.T)
+    eta += fitted.offset
     if own is not None:
         Z = np.where(away[structure.own.family], 0.0, rows[1])
         eta = eta + np.einsum("...q,...sq->...s", Z, own)
     if kind == COUNT:
-        return np.exp(np.minimum(eta + 0.5 * s2, 300.0))
-    return np.asarray(expit(eta / np.sqrt(1 + AVERAGED * s2)))
+        return np.exp(np.minimum(eta + (0.5 * s2)[..., fitted.node], 300.0))
+    if s2.any():
+        eta /= np.sqrt(1 + AVERAGED * s2)[..., fitted.node]
+    return np.asarray(expit(eta))

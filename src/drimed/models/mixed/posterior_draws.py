@@ -121,7 +121,7 @@ def means(
     covariates = np.broadcast_to(rows[1], (*batch, *rows[1].shape[-3:]))
     draws = np.empty((*batch, n, DRAWS, K, M))
     plain = [m for m, kind in enumerate(kinds) if kind == NUMBER]
-    if numbers is not None:
+    if numbers is not None and plain:
         draws[..., plain] = draws_of_numbers(numbers, plain)
     place, d = structure.cluster_place, 0
     own_needed = structure.cluster not in averaged and bool(structure.own.members)

@@ -87,8 +87,9 @@ def tied(value: FloatArray, mask: BoolArray | None) -> BoolArray:
     [True, True, False]
     """
     held = value if mask is None else np.where(mask, value, -np.inf)
-    scale = np.abs(value if mask is None else np.where(mask, value, 0.0)).max(-1, keepdims=True)
-    return np.asarray(held >= held.max(-1, keepdims=True) - SAME * scale)
+    most = held.max(-1, keepdims=True)
+    least = (value if mask is None else np.where(mask, value, np.inf)).min(-1, keepdims=True)
+    return np.asarray(held >= most - SAME * np.maximum(np.abs(most), np.abs(least)))
 
 
 def shared(among: BoolArray) -> FloatArray:
