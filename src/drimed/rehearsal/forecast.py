@@ -403,7 +403,7 @@ class LinkedMetric:
         averaged = ["season"] if average_season else []
         if average_season and self.alike and self.structure.cluster != "season":
             averaged.append(self.structure.cluster)
-        own = self.own[np.searchsorted(self.clusters, keys[:, 0, self.structure.cluster_place])][:, None]
+        own = self.own[np.searchsorted(self.clusters, keys[:, 0, self.structure.cluster_place])]
         mean = generalised.mean_draws(
             self.structure, self.drawn, self.kind, keys, covariates, own=own, averaged=tuple(averaged)
         )

@@ -150,7 +150,7 @@ def test_own_effects_of_eliminated_sites_agree_with_those_of_sites_in_theta() ->
         fitted = generalised.fit(model, t)
         keys = np.zeros((SITES, ARMS, len(FACTORS)), np.intp)
         keys[..., GROUP], keys[..., ARM] = np.arange(SITES)[:, None], np.arange(ARMS)
-        own = None if cluster == "season" else generalised.own_effects(model, t, fitted)[:, None]
+        own = None if cluster == "season" else generalised.own_effects(model, t, fitted)
         none = np.zeros((SITES, ARMS, 0))
         draws = generalised.mean_draws(model, fitted, YES_NO, keys, none, own=own, averaged=("season",))
         means.append((draws.mean(-1), draws.std(-1)))

@@ -44,7 +44,9 @@ TAU_SPREAD = 0.7  # prior deviation of log tau
 ARM_SD, PLACE_SD, SEASON_SD, INTERACTION_SD = 0.6, 0.4, 0.3, 0.2
 LEAST_LOG_TAU, MOST_LOG_TAU = -5.0, 2.5
 MOST_STEP, MOST_SCORING = 2.0, 0.7  # of a Newton step in eta, and of a scoring step in log tau
-COLD, WARM, NEWTON = 6, 3, 2  # rounds of Newton steps and one scoring step
+COLD, WARM, NEWTON = 6, 3, 1  # rounds of Newton steps and one scoring step
+FEW = 1000  # outcomes: with more of them first guesses of the modes at the nodes are near enough for their curvature
+IN_CACHE = 220_000  # numbers of an array: nodes are computed in parts that are no larger
 PAIRS = 8  # antithetic pairs of nodes around the mode
 LEAST_WEIGHT, MOST_WEIGHT = -6.0, 3.0  # of a node, as a logarithm
 DRAWS = 1024
@@ -91,21 +93,32 @@ class Table:
     columns: tuple[int, int]  # P and q
 
     @cached_property
-    def parts(self) -> tuple[Assembly, Assembly, Assembly, Assembly, Assembly]:
-        """Of x' W x, z' W x and z' W z by cluster, and of x' r and z' r."""
-        (P, q), L = self.columns, self.clusters
-        own = self.cluster[:, None] * q + self.zcols  # (N, r)
+    def own_place(self) -> IntArray:
+        """Columns of all clusters together: (N, r)."""
+        return self.cluster[:, None] * self.columns[1] + self.zcols
 
-        def pairs(a: IntArray, va: FloatArray, b: IntArray, vb: FloatArray, width: int, size: int) -> Assembly:
-            return Assembly.of(a[:, :, None] * width + b[:, None, :], va[:, :, None] * vb[:, None, :], size)
+    @cached_property
+    def products(self) -> tuple[Products, Products, Products]:
+        """Of the entries of each cell: x x', z x' and z z'."""
+        (P, q), L, own = self.columns, self.clusters, self.own_place
+
+        def pairs(a: IntArray, va: FloatArray, b: IntArray, vb: FloatArray, width: int, size: int) -> Products:
+            shape = len(a), a.shape[1] * b.shape[1]
+            place, value = a[:, :, None] * width + b[:, None, :], va[:, :, None] * vb[:, None, :]
+            return Products(place.reshape(shape), value.reshape(shape), size)
 
         return (
             pairs(self.cols, self.x, self.cols, self.x, P, P * P),
             pairs(own, self.z, self.cols, self.x, P, L * q * P),
             pairs(own, self.z, self.zcols, self.z, q, L * q * q),
-            Assembly.of(self.cols, self.x, P),
-            Assembly.of(own, self.z, L * q),
         )
+
+    @cached_property
+    def parts(self) -> tuple[Assembly, ...]:
+        """Of x' W x, z' W x and z' W z by cluster, and of x' r and z' r."""
+        (P, q), L = self.columns, self.clusters
+        single = Products(self.cols, self.x, P), Products(self.own_place, self.z, L * q)
+        return tuple(Assembly.of(each) for each in (*self.products, *single))
 
     def eta(self, offset: float, theta: FloatArray, v: FloatArray) -> FloatArray:
         """Linear predictors: theta (B, P) and v (B, L, q) -> (B, N)."""
@@ -118,6 +131,14 @@ class Table:
         return np.einsum("bnr,nr->bn", v[:, self.cluster[:, None], self.zcols], self.z)
 
 
+class Products(NamedTuple):
+    """Values of the entries of each cell, and their places in a sum over cells."""
+
+    place: IntArray  # (N, entries)
+    value: FloatArray
+    size: int
+
+
 class Assembly(NamedTuple):
     """Sums over cells into places: out[place] = sum of weight[cell] value."""
 
@@ -128,18 +149,22 @@ class Assembly(NamedTuple):
     size: int
 
     @staticmethod
-    def of(place: IntArray, value: FloatArray, size: int) -> Assembly:
-        """From places and values of the entries of each cell, (N, ...) both; entries of value 0 are left out."""
-        used = np.nonzero(value)
-        places, order = np.sort(place[used]), np.argsort(place[used], kind="stable")
-        each, start = np.unique(places, return_index=True)
-        return Assembly(each, start, used[0][order], value[used][order], size)
+    def of(products: Products) -> Assembly:
+        """Entries of value 0 are left out."""
+        place, value = products.place.reshape(-1), products.value.reshape(-1)
+        used = np.flatnonzero(value)
+        used = used[np.argsort(place[used], kind="stable")]
+        place = place[used]
+        start = np.flatnonzero(np.diff(place, prepend=-1))
+        return Assembly(place[start], start, used // max(products.place.shape[1], 1), value[used], products.size)
 
     def __call__(self, weight: FloatArray) -> FloatArray:
         """(B, N) -> (B, size)."""
         out = np.zeros((len(weight), self.size))
         if len(self.place):
-            out[:, self.place] = np.add.reduceat(weight[:, self.cell] * self.value, self.start, axis=1)
+            each = np.ascontiguousarray(weight.T).take(self.cell, 0)
+            each *= self.value[:, None]
+            out[:, self.place] = np.add.reduceat(each, self.start, axis=0).T
         return out
 
 
@@ -220,8 +245,14 @@ class Solved(NamedTuple):
 
     def times(self, g: FloatArray, h: FloatArray) -> tuple[FloatArray, FloatArray]:
         """C (g, h): (B, P), (B, L, q) -> the same."""
-        t = np.matvec(self.cov, g - np.einsum("blqp,blq->bp", self.gain, h))
-        return t, np.matvec(self.own, h) - np.einsum("blqp,bp->blq", self.gain, t)
+        t = np.matvec(self.cov, g - _flat(self.gain, h))
+        return t, np.matvec(self.own, h) - np.matvec(self.gain, t[:, None])
+
+
+def _flat(gain: FloatArray, h: FloatArray) -> FloatArray:
+    """sum_l gain_l' h_l: (B, L, q, P), (B, L, q) -> (B, P)."""
+    B, L, q, P = gain.shape
+    return np.vecmat(h.reshape(B, L * q), gain.reshape(B, L * q, P))
 
 
 def _own_block(table: Table, weight: FloatArray, Dv: FloatArray) -> FloatArray:
@@ -300,35 +331,47 @@ class Problem:
         for _ in range(steps):
             m = moments(table.kind, table.eta(self.offset, theta, v))
             left, own, gain = _blocks(table, table.size * m.weight / self.phi, D, Dv)
-            residual = (table.total - table.size * m.mean) / self.phi
-            g = table.parts[3](residual) - D * theta
-            h = table.parts[4](residual).reshape(v.shape) - Dv[:, None, :] * v
-            rest = g - np.einsum("blqp,blq->bp", gain, h)
-            dt = np.linalg.solve(left, rest[..., None])[..., 0]
-            dv = np.matvec(own, h) - np.einsum("blqp,bp->blq", gain, dt)
-            far = np.abs(table.eta(0.0, dt, dv)).max(-1, initial=0.0)
-            step = np.minimum(1.0, MOST_STEP / np.maximum(far, MOST_STEP))
-            theta, v = theta + step[:, None] * dt, v + step[:, None, None] * dv
+            g, h = self._gradient(m, D, Dv, theta, v)
+            dt = np.asarray(np.linalg.solve(left, (g - _flat(gain, h))[..., None])[..., 0], np.float64)
+            dv = np.matvec(own, h) - np.matvec(gain, dt[:, None])
+            theta, v = self._stepped(theta, v, dt, dv)
         return theta, v
 
+    def _gradient(
+        self, m: Moments, D: FloatArray, Dv: FloatArray, theta: FloatArray, v: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Of the log posterior by theta and v."""
+        residual = (self.table.total - self.table.size * m.mean) / self.phi
+        g, h = self.table.parts[3](residual), self.table.parts[4](residual).reshape(v.shape)
+        return g - D * theta, h - Dv[:, None, :] * v
+
+    def _stepped(
+        self, theta: FloatArray, v: FloatArray, dt: FloatArray, dv: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """A step, shortened where some linear predictor would change by much."""
+        far = np.abs(self.table.eta(0.0, dt, dv)).max(-1, initial=0.0)
+        step = np.minimum(1.0, MOST_STEP / np.maximum(far, MOST_STEP))
+        return theta + step[:, None] * dt, v + step[:, None, None] * dv
+
     def laplace(self, log_tau: FloatArray, theta: FloatArray, v: FloatArray) -> Laplace:
-        """The normal approximation around a mode."""
+        """The normal approximation around a mode, after a last step towards it with the curvature before the step."""
         table, phi, D, Dv = self.table, self.phi, *self.precisions(log_tau)
-        eta = table.eta(self.offset, theta, v)
-        m = moments(table.kind, eta)
+        m = moments(table.kind, table.eta(self.offset, theta, v))
         weight = table.size * m.weight / phi
         solved = _solve(table, weight, D, Dv)
         lev = self._leverage(solved)
+        theta, v = self._stepped(theta, v, *solved.times(*self._gradient(m, D, Dv, theta, v)))
+        eta = table.eta(self.offset, theta, v)
+        m = moments(table.kind, eta)
         push = -0.5 * lev * table.size * m.bend / phi
         delta = solved.times(table.parts[3](push), table.parts[4](push).reshape(v.shape))
         fit = ((table.total * eta - table.size * m.potential) / phi).sum(-1)
         prior = 0.5 * (np.log(D).sum(-1) + table.clusters * np.log(Dv).sum(-1))
         prior -= 0.5 * ((D * theta**2).sum(-1) + (Dv[:, None, :] * v**2).sum((-2, -1)))
+        log_det = solved.log_det + (lev * (table.size * m.weight / phi - weight)).sum(-1)
         squares = table.squares - 2 * table.total * m.mean + table.size * m.mean**2
         pearson = (squares / np.maximum(m.weight, 1e-9)).sum(-1)
-        return Laplace(
-            theta, v, delta, solved, fit + prior - 0.5 * solved.log_det, (weight * lev).sum(-1), pearson
-        )  # fmt: skip
+        return Laplace(theta, v, delta, solved, fit + prior - 0.5 * log_det, (weight * lev).sum(-1), pearson)
 
     def score(self, log_tau: FloatArray, fit: Laplace) -> tuple[FloatArray, FloatArray]:
         """Gradient and information of the log marginal likelihood times prior, at one node: (F,), (F, F)."""
@@ -350,11 +393,10 @@ class Problem:
         side = F.T @ side.reshape(P, L, q).sum(1) @ G
         information += side + side.T
         scaled = zroot[:, None] * gain  # (L, q, P)
-        T = np.zeros((len(self.learned), P, P))
-        for i in np.flatnonzero(G.any(0)):
-            some = scaled[:, G[:, i] > 0].reshape(-1, P)
-            T[i] = some.T @ some @ cov
-        information += np.tensordot(T, np.swapaxes(T, -1, -2), ((1, 2), (1, 2)))
+        some = np.flatnonzero(G.any(0))
+        parts = [scaled[:, G[:, i] > 0].reshape(-1, P) for i in some]
+        T = [part.T @ part @ cov for part in parts]
+        information[np.ix_(some, some)] += [[(a * b.T).sum() for a in T] for b in T]
         both = zroot[:, None] * zroot
         inner = (np.eye(q) - both * within) ** 2 - (both * (within - own)) ** 2
         information += G.T @ inner.sum(0) @ G
@@ -372,14 +414,16 @@ class Problem:
         """a' C a of each cell's row a = (x, z): (B, N)."""
         t, (P, q) = self.table, self.table.columns
         B, L = len(solved.cov), t.clusters
-        xx = np.vecdot(np.matvec(solved.cov[:, t.cols[:, :, None], t.cols[:, None, :]], t.x), t.x)
-        flat = solved.gain.reshape(B, L * q, P)
-        through = np.matmul(flat, solved.cov)  # (B, L q, P)
-        at = t.cluster[:, None] * q + t.zcols
-        zx = np.vecdot(np.matvec(through[:, at[:, :, None], t.cols[:, None, :]], t.x), t.z)
-        within = solved.own + np.matmul(through.reshape(B, L, q, P), np.swapaxes(solved.gain, -1, -2))
-        at_own = within[:, t.cluster[:, None, None], t.zcols[:, :, None], t.zcols[:, None, :]]
-        return xx - 2 * zx + np.vecdot(np.matvec(at_own, t.z), t.z)
+        cov, own, gain = (part.astype(np.float32) for part in solved[:3])  # a few digits of a leverage are enough
+        through = np.matmul(gain.reshape(B, L * q, P), cov)  # (B, L q, P)
+        within = own + np.matmul(through.reshape(B, L, q, P), np.swapaxes(gain, -1, -2))
+        parts = (1, cov), (-2, through), (1, within)
+        return np.asarray(
+            sum(
+                times * np.vecdot(part.reshape(B, -1).take(each.place, 1), each.value)
+                for (times, part), each in zip(parts, t.products, strict=True)
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,19 +461,26 @@ def fit(structure: Structure, table: Table, warm: Generalised | None = None) -> 
     _, information = problem.score(log_tau, laplace)
     z = standard_nodes(len(problem.learned))
     nodes = np.clip(log_tau + z @ np.linalg.cholesky(np.linalg.inv(information)).T, LEAST_LOG_TAU, MOST_LOG_TAU)
-    thetas, vs = _moved(problem, laplace, log_tau, nodes)
-    thetas, vs = problem.newton(nodes, thetas, vs, 1)
-    all_nodes = problem.laplace(nodes, thetas, vs)
-    log_weight = all_nodes.log_marginal + problem.log_prior(nodes) + 0.5 * (z**2).sum(-1)
+    starts = _moved(problem, laplace, log_tau, nodes)
+    log_weight = problem.log_prior(nodes) + 0.5 * (z**2).sum(-1)
+    modes, means = np.empty((2, len(nodes), P))
+    roots = np.empty((len(nodes), P, P))
+    size = max(1, IN_CACHE // (P * (P + L * q)))
+    for some in (slice(first, first + size) for first in range(0, len(nodes), size)):
+        theta, v = (start[some] for start in starts)
+        if table.count < FEW:
+            theta, v = problem.newton(nodes[some], theta, v, 1)
+        at = problem.laplace(nodes[some], theta, v)
+        log_weight[some] += at.log_marginal
+        modes[some], means[some] = at.theta, at.theta + at.delta[0]
+        roots[some] = np.linalg.cholesky(at.solved.cov)
     weight = np.exp(np.clip(log_weight - log_weight[0], LEAST_WEIGHT, MOST_WEIGHT))
     node = _allocate(weight, table.metric)
     normal = standard_draws(P, "theta", table.metric)
     draws = np.empty((DRAWS, P))
-    mean = all_nodes.theta + all_nodes.delta[0]
-    for b in range(len(nodes)):
-        root = np.linalg.cholesky(all_nodes.solved.cov[b])
-        draws[node == b] = mean[b] + normal[node == b] @ root.T
-    return Generalised(nodes, all_nodes.theta, draws, node, problem.offset, problem.phi)
+    for b, (mean, root) in enumerate(zip(means, roots, strict=True)):
+        draws[node == b] = mean + normal[node == b] @ root.T
+    return Generalised(nodes, modes, draws, node, problem.offset, problem.phi)
 
 
 def _phi(table: Table, fit: Laplace) -> float:
@@ -501,12 +552,12 @@ def own_effects(structure: Structure, table: Table, fitted: Generalised) -> Floa
     B, q, L = len(fitted.log_tau), table.columns[1], table.clusters
     _, Dv = problem.precisions(fitted.log_tau)
     v, known = np.zeros((1, L, q)), fitted.offset + table.common(fitted.mode)  # theta has all outcomes in it already
-    for step in range(COLD + NEWTON + 1):  # to the mode at the first node, and from there at all of them
+    for step in range(COLD + NEWTON + 2):  # to the mode at the first node, and from there at all of them
         some = slice(1 if step < COLD else B)
         v = np.repeat(v, B, 0) if step == COLD else v
         m = moments(table.kind, known[some] + table.own(v))
         residual, weight = (table.total - table.size * m.mean) / problem.phi, table.size * m.weight / problem.phi
-        if step < COLD + NEWTON:
+        if step < COLD + NEWTON + 1:
             h = table.parts[4](residual).reshape(v.shape) - Dv[some, None, :] * v
             towards = np.linalg.solve(_own_block(table, weight, Dv[some]), h[..., None])[..., 0]
             v = v + np.clip(towards, -MOST_STEP, MOST_STEP)
@@ -528,10 +579,10 @@ def mean_draws(
     structure: Structure, fitted: Generalised, kind: str, keys: IntArray, covariates: FloatArray, *,
     own: FloatArray | None, averaged: tuple[str, ...],
 ) -> FloatArray:  # fmt: skip
-    """Draws of mean outcomes for rows with these factors and standardised covariates: (..., F), (..., c) -> (..., S).
+    """Draws of mean outcomes for arms with these factors (n, K, F) and standardised covariates (n, K, c): (n, K, S).
 
     Families that vary with one of the factors `averaged` are averaged over: seasons, and own effects of units where
-    the promise is to units alike. `own` has draws of the other own effects: (..., S, q).
+    the promise is to units alike. `own` has draws of the other own effects: (n, S, q).
     """
     layouts = structure.common, structure.own
     rows = [layout.rows(keys, covariates) for layout in layouts]
@@ -544,7 +595,7 @@ def mean_draws(
     eta += fitted.offset
     if own is not None:
         Z = np.where(away[structure.own.family], 0.0, rows[1])
-        eta = eta + np.einsum("...q,...sq->...s", Z, own)
+        eta += np.matmul(Z, np.swapaxes(own, -1, -2))
     if kind == COUNT:
         return np.exp(np.minimum(eta + (0.5 * s2)[..., fitted.node], 300.0))
     if s2.any():

@@ -136,7 +136,7 @@ def means(
                 labels, which = np.unique(keys[member][:, 0, place], return_inverse=True)
                 table = table_of_clusters(structure, own_cells, own_scale, m, kind, sizes.get(m), labels)
                 own = _own_effects(drawn, (*member, d), structure, table, labels, fitted)
-                own = own[which.reshape(-1)][:, None]  # (n, 1, S, q)
+                own = own[which.reshape(-1)]  # (n, S, q)
             z = own_scale.standardise(covariates[member])
             mean = generalised.mean_draws(structure, fitted, kind, keys[member], z, own=own, averaged=averaged)
             mean = mean if kind != SCORE else low + (high - low) * mean
