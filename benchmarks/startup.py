@@ -1,18 +1,24 @@
-"""Start of the command, beside `python -c pass`: help, and verbs that need no arrays.
+"""Start of the command, beside `python -c pass`: help, and verbs that need no arrays; the first use of all.
 
-A process that loads everything, as every verb would without lazy imports, is the yardstick.
+A process that loads everything, as every verb would without lazy imports, is the yardstick. The first use begins
+without compiled code and is told in time by the clock, because a second process helps: only a quiet machine tells it.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
+import tempfile
 from functools import partial
+from pathlib import Path
 
-from benchmarks.measure import Part, Size, compared
+from benchmarks.measure import Part, Row, Size, Spread, clock_seconds, compared
+from drimed.trial import template
 
 LARGEST_SHARE = 1 / 3  # of the time that it takes to load everything
+FIRST_ANSWER, FIRST_REHEARSAL = 10, 60  # seconds
 VERBS = ("--help", "--version", "policies", "trial --help", "trial template", "token --help", "serve --help")
 LOAD_ALL = (
     "from drimed.cli.main import VERBS, load; [load(verb) for verb in VERBS]; "
@@ -29,7 +35,25 @@ def run(size: Size) -> Part:
     part = Part("Starting the command", "ms", "Ratio: to the time that it takes to load everything.")
     for name, row in rows.items():
         part.rows.append(row if name not in VERBS else row.with_goal(at_most=LARGEST_SHARE))
+    if size == "full":
+        asking = ("init maize.toml", "ask maize-nitrogen --user north --context rain=410")
+        for name, commands, limit in (
+            ("the first answer, init and ask", asking, FIRST_ANSWER),
+            ("the first rehearsal's page", ("rehearse maize.toml",), FIRST_REHEARSAL),
+        ):
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # the second process goes on
+                took = 1000 * clock_seconds(partial(_first_use, folder, commands))
+            part.rows.append(Row(name, Spread.of([took]), at_most=1000 * limit))
     return part
+
+
+def _first_use(folder: str, commands: tuple[str, ...]) -> None:
+    """Commands of `drimed trial` in an empty folder, where nothing was compiled."""
+    (Path(folder) / "maize.toml").write_text(template(), encoding="utf-8")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(Path(folder) / "compiled")}
+    for words in commands:
+        command = [sys.executable, "-m", "drimed.cli.main", "trial", *words.split()]
+        subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=True)
 
 
 def _seconds(*words: str) -> float:

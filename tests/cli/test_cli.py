@@ -126,14 +126,21 @@ def test_an_interrupted_run_continues_where_it_stopped(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "results.json").read_text())["main"]["gradual"]["oful"]["seeds"] == 8
 
 
-def test_compiling_for_the_first_time_is_told_in_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compiling_for_the_first_time_is_told_in_one_line_on_stderr_and_shared_with_another_process_for_a_trial(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: started.append(words))
     before = compiled.log.handlers[:], compiled.log.level
     try:
         main._tell_of_compiling()
         main._tell_of_compiling()
-        compiled.log.info(compiled.COLD)
+        for verb in ("bench", "trial"):
+            monkeypatch.setattr(sys, "argv", ["drimed", verb])
+            compiled.log.info(compiled.COLD)
     finally:
         compiled.log.handlers[:] = before[0]
         compiled.log.setLevel(before[1])
     out, err = capsys.readouterr()
-    assert (out, err) == ("", compiled.COLD + "\n")
+    assert (out, err) == ("", 2 * (compiled.COLD + "\n"))
+    assert [words[1:] for words in started] == [["-m", "drimed.cli.main", "warm"]]

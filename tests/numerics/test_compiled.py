@@ -117,6 +117,27 @@ def test_compiling_is_told_once_and_loading_what_was_compiled_is_not(
     assert told() == []
 
 
+def test_a_process_that_waits_for_another_one_that_compiles_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    caplog.set_level(logging.INFO, kernels.__name__)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "adding_up.py").write_text(BODY, encoding="utf-8")
+    made = total_of(import_module("adding_up").body)
+    assert float(made(np.ones(2))) == 2.0  # now it is in the cache, and nothing else tells of it
+    said = threading.Event()
+    monkeypatch.setattr(kernels, "_SAID", said)
+    caplog.clear()
+    waiting = threading.Thread(target=total_of(import_module("adding_up").body).prepare)
+    with (tmp_path / "adding_up.py").open("rb") as other:  # an open file of its own: like another process
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting.start()
+        assert said.wait(60)
+    waiting.join()
+    assert [record.message for record in caplog.records] == [kernels.COLD]
+
+
 def test_without_a_place_for_its_cache_it_is_told_that_every_process_compiles(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

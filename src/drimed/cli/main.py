@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from drimed.errors import DrimedError, MissingExtraError
+from drimed.numerics.compiled import COLD, log
 
 
 class Verb(NamedTuple):
@@ -83,12 +84,26 @@ def version(show: bool = typer.Option(False, "--version", help="Show the version
         raise typer.Exit
 
 
-def _tell_of_compiling() -> None:
-    """One line on stderr while the numerical code is compiled for the first time, to explain what takes so long."""
-    from drimed.numerics.compiled import log
+class _Compiling(logging.StreamHandler[Any]):
+    """One line on stderr while the numerical code is compiled for the first time, to explain what takes so long.
 
+    A trial needs all of that code sooner or later: another process begins with its largest part.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if record.msg == COLD and sys.argv[1:2] == ["trial"]:
+            import subprocess  # here, because most commands do not need it
+
+            self.beside = subprocess.Popen(
+                [sys.executable, "-m", "drimed.cli.main", "warm"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+
+
+def _tell_of_compiling() -> None:
     if not log.handlers:
-        log.addHandler(logging.StreamHandler())
+        log.addHandler(_Compiling())
         log.setLevel(logging.INFO)
 
 

@@ -5,8 +5,8 @@ result is cached on disk). Each member of a batch is computed alone, in the same
 not depend on its neighbours or on the size of the batch. Kernels share steps through helpers: plain functions that are
 compiled into every kernel that calls them.
 
-Compiling all that a trial needs takes about half a minute, once for each installation. It is logged when it begins (a
-kernel that is in the cache is loaded, and nothing is logged).
+Compiling all that a trial needs takes some 20 s of a processor, once for each installation. It is logged when it begins
+(a kernel that is in the cache is loaded, and nothing is logged).
 What is slow to compile is what Numba has to write first: an expression on whole arrays takes more than a second, and
 np.linalg, `sum`, `max` or `copy` of an array 0.1 to 0.4 s, where a loop takes a few milliseconds.
 """
@@ -16,8 +16,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
@@ -28,6 +30,10 @@ UNCACHED = (
     "place to keep it: set NUMBA_CACHE_DIR to a folder that can be written to."
 )
 SHORT = 250  # bytes of code: such a helper is inlined wherever it is called; of longer ones the compiler decides
+# Of Numba's levels of optimisation, helpers and bodies gain nothing from 3. The loop over members holds a copy of the
+# optimised body, and only around a short one is it worth optimising anew.
+BODY_LEVEL, LOOP_LEVEL = "2", "0"
+BRIEF = 20  # tenths of a second that a process waits for another without saying so
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 log = logging.getLogger(__name__)
@@ -46,19 +52,24 @@ class Kernel:
         self.__doc__ = body.__doc__
 
     def __call__(self, *arrays: Any) -> Any:
+        return (self._compiled or self.prepare())(*arrays)
+
+    def prepare(self) -> Callable[..., Any]:
+        """Compile it, or load it from the cache."""
         if self._compiled is None:
             self._compiled = self._compile()
-        return self._compiled(*arrays)
+        return self._compiled
 
     def _compile(self) -> Callable[..., Any]:
-        import numba  # here, because it takes half a second that most commands do not need
+        from numba.np import ufunc  # here, because it takes half a second that most commands do not need
 
         def build(cache: bool) -> Callable[..., Any]:
-            guvectorize: Any = numba.guvectorize
-            compiled = guvectorize(
-                [self._types], self._layout, nopython=True, cache=cache, writable_args=self._in_place
-            )(body)
-            return compiled.ufunc  # the NumPy ufunc without Numba's wrapper
+            vectorize: Any = ufunc.GUVectorize
+            made = vectorize(body, self._layout, nopython=True, cache=cache, writable_args=self._in_place)
+            with _optimised(BODY_LEVEL):
+                made.add(self._types)
+            with _optimised(BODY_LEVEL if len(body.__code__.co_code) < SHORT else LOOP_LEVEL):
+                return cast(Callable[..., Any], made.build_ufunc().ufunc)  # NumPy's, without Numba's around it
 
         with _one_at_a_time(self._body.__code__.co_filename):
             if self._compiled is not None:  # by another thread, while this one waited
@@ -92,6 +103,27 @@ def helper(body: Function) -> Function:
 
 
 @contextlib.contextmanager
+def _optimised(level: str) -> Iterator[None]:
+    """Numba's level of optimisation, in this block alone."""
+    from numba.core import config
+
+    settings: Any = config
+    before = settings.OPT
+    settings.OPT = type(before)(level)
+    try:
+        yield
+    finally:
+        settings.OPT = before
+
+
+def _tell(message: str) -> None:
+    """Log this, once in a process."""
+    if not _SAID.is_set():
+        _SAID.set()
+        log.info(message)
+
+
+@contextlib.contextmanager
 def _telling(message: str) -> Iterator[None]:
     """Log this as soon as Numba compiles something, once in a process; what it loads from its cache passes no pass."""
     if _SAID.is_set():
@@ -101,9 +133,7 @@ def _telling(message: str) -> Iterator[None]:
 
     class Compiles(event.Listener):
         def on_start(self, _: Any) -> None:
-            if not _SAID.is_set():
-                _SAID.set()
-                log.info(message)
+            _tell(message)
 
         def on_end(self, _: Any) -> None:
             pass
@@ -128,10 +158,19 @@ def _with_helpers(body: Any, files: set[str]) -> Any:
             if _HELPERS[plain] is None:
                 short = len(plain.__code__.co_code) < SHORT
                 decorate = njit(error_model="numpy", forceinline=short, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-                _HELPERS[plain] = decorate(_with_helpers(plain, own)), own
+                compiled = decorate(_with_helpers(plain, own))
+                compiled.get_call_template = partial(_of_any_number, compiled.get_call_template)
+                _HELPERS[plain] = compiled, own
             scope[called], more = _HELPERS[plain]
             files |= more
     return FunctionType(body.__code__, scope, name)
+
+
+def _of_any_number(template: Callable[..., Any], args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+    """A helper's call: a constant argument is a number like any other, or the helper would be compiled anew for it."""
+    from numba.core import types
+
+    return template(tuple(map(types.unliteral, args)), kws)
 
 
 @contextlib.contextmanager
@@ -147,7 +186,15 @@ def _one_at_a_time(source: str) -> Iterator[None]:
             import fcntl
 
             file = held.enter_context(Path(source).open("rb"))
-            fcntl.flock(file, fcntl.LOCK_EX)
+            for _ in range(BRIEF):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.1)
+            else:  # another process does not just load them: it compiles
+                _tell(COLD)
+                fcntl.flock(file, fcntl.LOCK_EX)
         except (ImportError, OSError):
             pass  # no such locks here: do not start several processes before the first has compiled
         yield

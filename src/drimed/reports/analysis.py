@@ -11,6 +11,7 @@ import numpy as np
 
 from drimed.errors import DrimedError
 from drimed.formatting import counted, marked, percent, short
+from drimed.models.mixed.likelihood_kernels import evaluate
 from drimed.numerics.arrays import BoolArray, computing
 from drimed.records import PENDING, Decision, Effect, Event, Look, Opening, Report, Search, Status
 from drimed.reports import effects as estimation
@@ -306,6 +307,7 @@ def _describe_rule(name: str, rule: StoppingRule) -> str:
 
 def prepare() -> None:
     """Compile or load the numerical code by playing and analysing a small trial of each model in memory."""
+    evaluate.prepare()  # the largest first: other processes can compile the others meanwhile
     for kind in ("field", "paper", "people"):
         trial = Trial.create(SMALL | {"model": {"kind": kind}}, MemoryStore())
         for season in (1, 2, 3):
