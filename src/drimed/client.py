@@ -13,7 +13,9 @@ import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -28,12 +30,13 @@ try:
 except ModuleNotFoundError as error:
     raise errors.MissingExtraError(str(error.name), "client") from error
 
-__all__ = ["AccessError", "AsyncClient", "Client", "ServiceError"]
+__all__ = ["AccessError", "AsyncClient", "Client", "ServiceError", "Visit"]
 
 T = TypeVar("T")
 
 ATTEMPTS = 8  # the last after some fifteen seconds of waiting: a worker that died is replaced by then
 TIMEOUT = 60.0  # seconds
+WAITING = 64  # requests of a client at a time that a caller waits for with a time limit
 ADDRESS = "http://127.0.0.1:8000"
 AGAIN = (429, 502, 503, 504)  # answers after which the same request is worth another try
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds
@@ -60,6 +63,7 @@ class Client:
     ) -> None:
         self._http = self._kind(base_url=address, headers=_bearer(token), timeout=timeout, transport=transport)
         self._attempts, self._sleep = attempts, sleep
+        self._threads = ThreadPoolExecutor(WAITING, "drimed-visit")  # started when they are needed
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +72,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Finish recording visits that could not wait, and close the connections."""
+        self._threads.shutdown()
         self._http.close()
 
     def create(self, spec: Mapping[str, Any] | str, key: str | None = None) -> Status:
@@ -105,6 +110,30 @@ class Client:
         request = records.AskRequest(users=[users] if isinstance(users, str) else users, **fields)
         decisions = _several(Decision.read, "decisions")
         return self._post(decisions, trial, "ask", **vars(request), dry_run=dry_run)
+
+    def give_control(self, trial: str, user: str, arm: str, *, reason: str, **fields: Any) -> Decision:
+        """Record that a user got its control without a draw: context, attributes, dry_run, key.
+
+        `key` is that of the request to `ask` that had no answer in time.
+        """
+        body = {"user": user, "arm": arm, "reason": reason, "ask_key": fields.pop("key", None)}
+        sent = {"json": _plain(_given(**body, **fields)), "headers": _key(None)}
+        return self._send(_of_data(Decision.read), "POST", _address(trial, "undrawn"), **sent)
+
+    def ask_within(
+        self, seconds: float, trial: str, user: str, *, control: str, key: str | None = None, **known: Any
+    ) -> Visit:
+        """Ask for one user; without an answer in so many seconds it gets the control, and that is recorded.
+
+        `known` are its context and the attributes of a new user. Returns at once then: the rest is done in a thread.
+        """
+        key, (request, late) = _key(key)["Idempotency-Key"], _visit(user, control, seconds, known)
+        asked = self._threads.submit(lambda: self.ask(trial, **request, key=key)[0])
+        try:
+            return Visit(asked.result(seconds).arm, asked)
+        except TimeoutError:
+            asked.cancel()  # if it has not begun
+            return Visit(control, self._threads.submit(lambda: self.give_control(trial, **late, key=key)), late=True)
 
     def tell(
         self, trial: str, decision: int, outcome: Values, *, control: Values | None = None, **options: Any
@@ -295,6 +324,7 @@ class AsyncClient:
 
     def __init__(self, address: str = ADDRESS, **settings: Any) -> None:
         self._client = _Awaited(address, **{"sleep": asyncio.sleep} | settings)
+        self._late = set[asyncio.Task[Decision]]()
 
     async def __aenter__(self) -> Self:
         return self
@@ -303,8 +333,24 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Finish recording visits that could not wait, and close the connections."""
+        await asyncio.gather(*self._late, return_exceptions=True)
         await self._client._http.aclose()
+
+    async def ask_within(
+        self, seconds: float, trial: str, user: str, *, control: str, key: str | None = None, **known: Any
+    ) -> Visit:
+        """Ask for one user; without an answer in so many seconds it gets the control, and that is recorded."""
+        key, (request, late) = _key(key)["Idempotency-Key"], _visit(user, control, seconds, known)
+        asked = asyncio.create_task(_first(self.ask(trial, **request, key=key)))
+        await asyncio.wait([asked], timeout=seconds)
+        if asked.done():
+            return Visit(asked.result().arm, asked)
+        asked.cancel()
+        recording = asyncio.create_task(_first(self.give_control(trial, **late, key=key)))
+        self._late.add(recording)
+        recording.add_done_callback(self._late.discard)
+        return Visit(control, recording, late=True)
 
     async def log(self, trial: str, *, page: int = 500, **search: Any) -> AsyncIterator[Event]:
         """The events, fetched page by page: of some `kinds`, of a `user`, `newest_first`."""
@@ -339,6 +385,31 @@ class _Awaited(Client):
 
 
 # Requests
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What to give a user now."""
+
+    arm: str
+    decision: Any  # its record, as a future or (asyncio) a task: outcomes are told with its number
+    late: bool = False  # no answer came in time: it is the control, which was not drawn
+
+
+def _visit(user: str, control: str, seconds: float, known: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The request, and the record that it was not answered in time."""
+    request: dict[str, Any] = {"users": [user], "contexts": {}, "enrol": {}}
+    if known.get("context"):
+        request["contexts"] = {user: known["context"]}
+    if known.get("attributes"):
+        request["enrol"] = {user: {"attributes": known["attributes"]}}
+    return request, {"user": user, "arm": control, "reason": f"no answer within {1000 * seconds:g} ms", **known}
+
+
+async def _first(answer: Awaitable[Any]) -> Decision:
+    given = await answer
+    decision: Decision = given[0] if isinstance(given, list) else given
+    return decision
 
 
 def _address(trial: str, path: str) -> str:

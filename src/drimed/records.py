@@ -152,6 +152,7 @@ class Decision(Record):
     reward: float | None = None  # None while a metric that counts is not there
     amendments: int = 0
     code: str | None = None  # of the arm, where the trial has codes
+    drawn: bool = True  # False: the control was given without a draw, because the caller could not wait
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Decision:

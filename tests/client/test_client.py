@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from drimed.errors import (
     UnconfirmedError,
     UnknownNameError,
 )
-from drimed.records import Report
+from drimed.records import Decision, Report
 from drimed.service.settings import Settings
 from drimed.trial import template
 from tests.service.serving import served
@@ -109,6 +110,67 @@ def test_the_same_with_asyncio(address: str, tmp_path: Path) -> None:
 
     asyncio.run(season())
     assert [row["decision"] for row in json.loads((tmp_path / "out.json").read_text())] == [1, 2]
+
+
+class Slow(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """An answer to `ask` takes longer than the caller may wait."""
+
+    def __init__(self) -> None:
+        self.one, self.other = httpx.HTTPTransport(), httpx.AsyncHTTPTransport()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = self.one.handle_request(request)
+        if request.url.path.endswith("/ask"):
+            answer.read()
+            time.sleep(0.5)
+        return answer
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await self.other.handle_async_request(request)
+        if request.url.path.endswith("/ask"):
+            await answer.aread()
+            await asyncio.sleep(0.5)
+        return answer
+
+    def close(self) -> None:
+        self.one.close()
+
+    async def aclose(self) -> None:
+        await self.other.aclose()
+
+
+def test_a_caller_that_cannot_wait_gives_the_control_and_that_is_recorded(address: str) -> None:
+    visiting = {"name": "visits", "decisions": "any number"}
+    with Client(address) as client, Client(address, transport=Slow()) as slow:
+        client.create(SMALL | visiting)
+        quick = client.ask_within(30.0, "visits", "north", control="old")
+        assert (quick.late, quick.arm) == (False, quick.decision.result().arm)
+        late = slow.ask_within(0.05, "visits", "south", control="old")
+        assert (late.late, late.arm) == (True, "old")
+    check_late(address, late.decision.result())
+
+
+def test_a_task_that_cannot_wait_gives_the_control_and_that_is_recorded(address: str) -> None:
+    async def visit() -> Decision:
+        async with AsyncClient(address, transport=Slow()) as slow:
+            await slow.create(SMALL | {"name": "late-tasks", "decisions": "any number"})
+            quick = await slow.ask_within(30.0, "late-tasks", "north", control="old")
+            assert (quick.late, quick.arm) == (False, (await quick.decision).arm)
+            late = await slow.ask_within(0.05, "late-tasks", "south", control="old")
+            assert (late.late, late.arm) == (True, "old")
+        given: Decision = late.decision.result()  # closing has waited for it
+        return given
+
+    check_late(address, asyncio.run(visit()), "late-tasks")
+
+
+def check_late(address: str, given: Decision, trial: str = "visits") -> None:
+    assert (given.arm, given.drawn, given.propensity, given.reason) == ("old", False, None, "no answer within 50 ms")
+    with Client(address) as client:
+        counts = client.status(trial)
+        assert counts.decisions - counts.missing == 2  # an answer that came too late is marked as missing
+        assert client.tell(trial, given.id, {"yield": 5.0}).state == "complete"
+        assert client.verify(trial).ok
 
 
 def test_refusals_are_drimeds_own_errors(address: str, tmp_path: Path) -> None:

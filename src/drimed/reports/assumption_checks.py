@@ -72,8 +72,8 @@ def check(data: Dataset, model: FittedModel | None) -> Checks:
             mean = mean_drift.mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
         design = rows.X / rows.sd[..., None]
         residual_checks = estimates.check_trial_residuals(data, rows.at, rows.y / rows.sd, design=design)
-    done = np.flatnonzero(~np.isnan(data.reward))
-    if len(done) and not np.isnan(data.propensity[done]).any():
+    done = np.flatnonzero(~np.isnan(data.reward) & ~np.isnan(data.propensity))
+    if len(done):
         propensities = calibration_p_value(data.arm[done], data.probabilities[done])
     checks = Checks(mean, propensities, residual_checks, [])
     why = estimates.serious_fault(residual_checks)

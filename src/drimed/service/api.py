@@ -197,6 +197,19 @@ class AskBody(ConfirmBody):
     date: SeasonDate | None = Field(None, description="When a season that is opened begins.")
 
 
+class UndrawnBody(DryRunBody):
+    """A user who got the control, because its caller could not wait."""
+
+    user: Label
+    arm: Label = Field(description="The control that was given.")
+    reason: Reason
+    context: Context | None = None
+    attributes: dict[Label, Value] | None = Field(None, description="Of a new user.")
+    ask_key: Annotated[str, Field(min_length=1, max_length=records.LONGEST_KEY)] | None = Field(
+        None, description="The Idempotency-Key of the request to `ask` that had no answer in time."
+    )
+
+
 class OutcomeBody(ConfirmBody):
     """The outcome of one decision. Metrics that are still to come may be left out."""
 
@@ -315,6 +328,22 @@ def ask(tx: Transaction, body: AskBody, key: str | None) -> Decisions:
     that is unlikely, or a plot that is not declared, is refused unless you `confirm` it.
     """
     return Decisions(asking.ask(tx, _question(body, key)))
+
+
+@_deciding("undrawn", "Record that nobody could wait", role=ASK_TELL)
+def give_control(tx: Transaction, caller: Caller, body: UndrawnBody) -> Decision:
+    """The user got its control without a draw, because no answer to `ask` came in time.
+
+    With the key of that request, `ask_key`, one answer stands: a decision that was taken but came too late is marked as
+    missing, and a request that comes late gets this decision. Estimates from propensities leave it out.
+    """
+    request = records.AskRequest(
+        users=[body.user],
+        contexts={} if body.context is None else {body.user: body.context},
+        enrol={body.user: {"attributes": body.attributes}} if body.attributes else {},
+        key=None if body.ask_key is None else Author(caller.actor, body.ask_key).request,
+    )
+    return asking.give_control(tx, request, body.arm, body.reason)
 
 
 @_deciding("tell", "Report outcomes", large=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -16,8 +16,8 @@ from drimed.errors import BatchError, ConflictError, InputError, NumericalError,
 from drimed.models.offer import Floor, Offer
 from drimed.numerics.arrays import SUM_TOLERANCE, UNCOMPUTED, FloatArray, computing
 from drimed.numerics.probability import sample
-from drimed.policies.guards.base import FAILED, REASONS, Draw
-from drimed.records import LONGEST_KEY, AskRequest, Context, Decision, Event, Fault, Path, Plots
+from drimed.policies.guards.base import FAILED, REASONS, UNCHANGED, Draw
+from drimed.records import LONGEST_KEY, PENDING, AskRequest, Context, Decision, Event, Fault, Path, Plots
 from drimed.trial import event_checks, queries, seasons
 from drimed.trial import events as kinds
 from drimed.trial.events import Decided, Draft, EpisodeOpened, UserAdded, body_of, chain, storable
@@ -35,6 +35,7 @@ CHANGED_BY = {"preference": "prefer", "control": "control"}  # field of a user -
 log = logging.getLogger(__name__)
 Definition = User | Mapping[str, Any]
 T = TypeVar("T")
+Decide = Callable[[TrialState, Sequence[Question], int | None], list[Decided]]
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,35 @@ def prepare(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: 
     doubts += _undeclared_plots(start, new) if plots else ()
     event_checks.require_confirmation(doubts, confirm=request.confirm)
     return Asked([place.key for place in wanted], decisions, questions, tx.actor, request.key)
+
+
+def give_control(tx: Transaction, request: AskRequest, arm: str, reason: str) -> Decision:
+    """Record that one user got a control without a draw, since the caller could not wait for the answer to a request.
+
+    If the answer was there after all, it came too late: that decision is marked as missing. No estimate from
+    propensities uses the decision that is recorded instead; the model learns from its outcome as from any other.
+    """
+    event_checks.need_reason(reason)
+    earlier = [] if request.key is None else [e for e in tx.ledger.of_request(request.key) if e.kind == kinds.DECISION]
+    for late in recorded_decisions(tx.ledger, tx.state, [int(e.decision or 0) for e in earlier]):
+        if not late.body.drawn:
+            return queries.record(tx.state, late, repeated=True)
+        if late.state == PENDING:
+            missing = kinds.OutcomeMissing(f"its answer came too late: {reason}", None)
+            tx.append([Draft(missing, late.decision, late.event.user)], {late.decision: late})
+    asked = prepare(tx, replace(request, key=None) if earlier else request, one=True)
+    if not asked.questions:
+        (standing,) = asked.decisions.values()
+        fix = f"tell what was given with the outcome of decision {standing.id}"
+        raise ConflictError(f"user {standing.user!r} has a decision in this season already: {fix}", ("user",))
+
+    def given(state: TrialState, questions: Sequence[Question], _: int | None) -> list[Decided]:
+        action = np.full(len(questions), state.problem.arm(arm, ("arm",)))
+        p = (action[:, None] == np.arange(state.problem.shape.K)).astype(np.float64)
+        draw = Draw(action, p, np.full(len(questions), UNCHANGED), exact=False)
+        return [replace(one, reason=reason, drawn=False) for one in _bodies(state, questions, draw, None, None)]
+
+    return take(tx, [asked], given)[0][0]
 
 
 def preview(tx: Transaction) -> list[Decision]:
@@ -443,7 +473,7 @@ def _question(state: TrialState, place: Place, stated: Context | None, unavailab
 # Decisions
 
 
-def take(tx: Transaction, asked: Sequence[Asked]) -> list[list[Decision]]:
+def take(tx: Transaction, asked: Sequence[Asked], by: Decide | None = None) -> list[list[Decision]]:
     """Decide and record what requests still need, all from one state; no place may be wanted twice.
 
     A guard that keeps accounts of users takes one plot of each at a time. A dry run draws with an unknown seed and
@@ -460,18 +490,22 @@ def take(tx: Transaction, asked: Sequence[Asked]) -> list[list[Decision]]:
         if tx.state.remembers_users:
             now = list({q.profile: (q, one) for q, one in reversed(left)}.values())[::-1]  # the first one of each user
         left = [pair for pair in left if pair not in now] if len(now) < len(left) else []
-        for event in tx.append(_drafts(tx.state, [q for q, _ in now], seed, [one for _, one in now])):
+        for event in tx.append(_drafts(tx.state, [q for q, _ in now], seed, [one for _, one in now], by)):
             decision = queries.record(tx.state, RecordedDecision(event))
             taken[plot_key(decision.user, decision.plot)] = _undrawn(decision) if tx.dry_run else decision
     return [[taken[place] for place in one.wanted] for one in asked]
 
 
 def _drafts(
-    state: TrialState, questions: Sequence[Question], seed: int | None, asked: Sequence[Asked] = ()
+    state: TrialState,
+    questions: Sequence[Question],
+    seed: int | None,
+    asked: Sequence[Asked] = (),
+    by: Decide | None = None,
 ) -> list[Draft]:
     """Decisions as they are recorded, each for the request that asked for it."""
     askers: list[Any] = [(one.key, one.actor) for one in asked] or [()] * len(questions)
-    bodies = zip(decide(state, questions, seed), askers, strict=True)
+    bodies = zip((by or decide)(state, questions, seed), askers, strict=True)
     numbered = enumerate(bodies, state.counts.decisions + 1)
     return [Draft(body, n, state.profiles[body.profile].user, *asker) for n, (body, asker) in numbered]
 

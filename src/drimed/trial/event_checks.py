@@ -8,6 +8,7 @@ they are recorded, never in a replay.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from drimed.trial import events as kinds
 from drimed.trial import spec_faults
 from drimed.trial.events import BODIES, Decided, EventBody, Told, Values, body_of, to_json
 from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash
-from drimed.trial.problem import below_key, keys_of, number, plot_key
+from drimed.trial.problem import Profile, below_key, keys_of, number, plot_key
 from drimed.trial.seasons import Season, check_season
 from drimed.trial.spec import LARGEST, Arm, ArmNoise, Attribute, ContextField, Metric, Part, Stopping, User
 from drimed.trial.spec_faults import stopping_faults
@@ -276,6 +277,20 @@ def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
         if mask is not None and not mask[arm]:
             raise ConflictError(f"arm {body.arm!r} is not available to user {user!r}")
         _check_context(state, body.context)
+        if not body.drawn:
+            _check_undrawn(state, profile, body)
+
+
+def _check_undrawn(state: TrialState, profile: Profile, body: Decided) -> None:
+    """Without a draw only a control is given, and nothing says that it had a chance."""
+    arms = state.problem.arms
+    if not profile.control[state.problem.arm(body.arm, ("arm",))] > 0:
+        control = " or ".join(arm for arm, share in zip(arms, profile.control, strict=False) if share)
+        text = f"{body.arm!r} is not the control of user {profile.user!r}, and only that may be given without a draw"
+        raise InputError(f"{text}: {control}", ("arm",))
+    nothing: dict[str, Any] = dict.fromkeys(("propensity", "share", "certified", "estimate", "half", "floor"))
+    if body != replace(body, probabilities=[float(one == body.arm) for one in arms], **nothing):
+        raise ConflictError("a decision without a draw has a chance or an estimate")
 
 
 def _check_context(state: TrialState, values: list[float] | None) -> None:

@@ -140,6 +140,7 @@ class Decided(EventBody, kind=DECISION, user=True, decision=True):
     block: Text | None = None
     floor: list[float] | None = None  # of the control and of every arm
     unmeasured: list[str] | None = None  # metrics that are not measured for this user
+    drawn: bool = True  # False: the control was given without a draw, because the caller could not wait
 
 
 @dataclass(frozen=True)

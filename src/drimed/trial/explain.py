@@ -51,6 +51,8 @@ def explain_decision(
     estimated = _estimated(decision, confidence, unit, unknown, allowed)
     chance, chances = decision.propensity, decision.probabilities
     likeliest = max(chances, key=lambda arm: chances[arm], default="")
+    if not decision.drawn:
+        return [f"Nothing was drawn: the caller could not wait, and gave {decision.arm} ({decision.reason})."]
     if chance is None:
         drawn = "The probabilities of this policy have no closed form, so its chance is not known."
     elif chance == 1:

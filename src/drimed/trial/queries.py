@@ -25,7 +25,16 @@ from drimed.trial.store import Ledger
 PAGE = 25
 STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
 COUNTS = ("decisions", "pending", "partial", "complete", "missing", "amendments", "failures")
-RECORDED = ("episode", "arm", "propensity", "share", "unavailable", "plot", "block")  # of a decision, as callers get it
+RECORDED = (
+    "episode",
+    "arm",
+    "propensity",
+    "share",
+    "unavailable",
+    "plot",
+    "block",
+    "drawn",
+)  # of a decision, as callers get it
 
 
 def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = False) -> Decision:

@@ -546,7 +546,7 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
     placed, learned, counts = state.with_blocks(bodies), state.learned, state.counts
     if bodies[0].reason == REASONS[FAILED]:  # the model could not be computed: it learns nothing from this
         counts = replace(counts, failures=counts.failures + len(events))
-    else:
+    elif bodies[0].drawn:  # else no account of draws has it; its outcome is learned as any other
         draw = Draw(
             np.array([problem.arm(b.arm) for b in bodies]),
             # With room for arms that came later.

@@ -155,6 +155,22 @@ class Trial(TrialSession):
         request = AskRequest(users=users, contexts=contexts or {}, enrol=enrol or {}, plots=plots or {}, **options)
         return self.decide(lambda tx: asking.ask(tx, request), actor=actor, dry_run=dry_run)
 
+    def give_control(
+        self,
+        user: str,
+        arm: str,
+        *,
+        reason: str,
+        context: Context | None = None,
+        attributes: Mapping[str, float | str] | None = None,
+        key: str | None = None,
+        actor: str | None = None,
+    ) -> Decision:
+        """Record that a user got its control without a draw, because nobody could wait for `ask` with this key."""
+        enrol = {user: {"attributes": attributes}} if attributes else {}
+        request = AskRequest(users=[user], contexts={user: context} if context else {}, enrol=enrol, key=key)
+        return self.decide(lambda tx: asking.give_control(tx, request, arm, reason), actor=actor)
+
     def commit_all(self, writes: Sequence[Write[T]]) -> list[T | Exception]:
         """The answer or the error of each of several writes that came at the same time; all is durable together.
 
