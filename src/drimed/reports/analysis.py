@@ -91,6 +91,13 @@ class Analysis:
         users = self.data.state.users
         return [x for x in self.effects if x.who in users and x.on == REWARD and x.source == estimation.MODEL]
 
+    @cached_property
+    def own_rows(self) -> dict[str, int]:
+        """Users with rows of their own in tables, and their decisions: people who came once may never return."""
+        users, people = self.data.state.users, self.data.state.spec.kind == "people"
+        asked = zip(users, np.bincount(self.data.user, minlength=len(users)).tolist(), strict=True)
+        return {user: n for user, n in asked if n > 1 or not people}
+
     @property
     def promise(self) -> str:
         """The name of the long ranges: only the paper's model guarantees them."""
@@ -187,7 +194,7 @@ def _forecast(state: TrialState, last: Event | None) -> str:
     if state.status == "stopped":
         return ""
     if last is None:
-        return f"How much longer will it take? `drimed trial rehearse {state.spec.name}` makes a forecast."
+        return f"Not known yet: `drimed trial rehearse {state.spec.name}` makes a forecast."
     body = body_of(last, Foreseen)
     made = f"forecast from {calendar(state).said(body.episode)} with {counted(body.trials, 'rehearsal')}"
     return f"{body.text.removesuffix('.')} ({made})."

@@ -89,7 +89,7 @@ class Benefit:
             return "the agreed limit was kept by the estimate, but not certainly"
         return "by the estimate the agreed limit was not kept, but not certainly"
 
-    def describe(self, unit: str, *, users: str, largest: float, withdrawn: bool) -> list[str]:
+    def describe(self, unit: str, *, users: str, largest: float, withdrawn: bool, named: bool = True) -> list[str]:
         """Sentences on losers and the worst case.
 
         `users` is the word for them, `largest` the largest effect of an arm that can be given; `withdrawn`: the model
@@ -97,7 +97,7 @@ class Benefit:
         """
         if not self.users:
             return []
-        text = [self._losers(unit, users, withdrawn)]
+        text = [self._losers(unit, users, withdrawn, named)]
         low, limit = float(self.gain_low[-1]), float(self.allowed[-1])
         if not withdrawn and -ENDLESS < low < 0:
             even, side = ("Even the worst case", "above") if low >= limit else ("The worst case", "below")
@@ -111,7 +111,7 @@ class Benefit:
             )
         return text
 
-    def _losers(self, unit: str, users: str, withdrawn: bool) -> str:
+    def _losers(self, unit: str, users: str, withdrawn: bool, named: bool) -> str:
         lost = sorted((x for x in self.users if x.gain < ROUND_OFF * x.allowed), key=lambda x: x.gain)
         if not lost:
             return f"None of {len(self.users):,} {users} is estimated to have earned less than under the control."
@@ -121,8 +121,9 @@ class Benefit:
         if withdrawn:
             certainly = "without a guarantee, because the model is wrong"
         some = f"{len(lost):,} of {len(self.users):,} {users} {'is' if len(lost) == 1 else 'are'}"
-        less = "estimated to have earned less than under the control, all their decisions together"
-        return f"{some} {less}: {names}; {certainly}."
+        less = "estimated to have earned less than under the control"
+        names = f", all their decisions together: {names}" * named
+        return f"{some} {less}{names}; {certainly}."
 
 
 def benefit(data: Dataset, fit: Inference) -> Benefit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -38,7 +38,8 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {  # template -> title, and vari
     "overview": ("Overview", ()),
     "effects": ("Effects", ()),
     "over-time": ("Effects over time", ("over_time",)),
-    "best": ("Best arms", ("recommendations",)),
+    "outcomes": ("Outcomes by arm", ("outcomes",)),
+    "best": ("Best arms", ("recommendations", "best_by_kind")),
     "covariates": ("Doses and covariates", ("doses", "covariates")),
     "variation": ("What varies", ("varies", "levels")),
     "stopping": ("Stopping", ("stopping",)),
@@ -62,7 +63,8 @@ class PageView:
 
 def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
     """The variables of the template `analysis.html`, and the names of its pages that have something to show."""
-    state, some, words, unit = a.data.state, set(view.users), wording.words_of(a), wording.units(a.data.state)
+    state, words, unit = a.data.state, wording.words_of(a), wording.units(a.data.state)
+    some, alike = a.own_rows.keys() & set(view.users), wording.people_alike(a)
     charts = {
         "effects": [_effects(a, words, view.who, on, i) for i, on in enumerate(view.on)],
         "over_time": [draw.over_time(a, on, unit[on]) for on in view.on[:1]],
@@ -93,10 +95,12 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
         "outcomes": wording.outcomes_by_arm(a),
         "level": _level(a),
-        "by_site": _by_site(a, words, view.users),
+        "by_site": _by_site(a, words, some),
         "undecided": wording.undecided(a, words),
         "set_aside": wording.set_aside(a),
         "recommendations": [r for r in a.recommendations if r.user in some] if a.has_estimates() else [],
+        "best_by_kind": wording.best_by_kind(a) if a.has_estimates() else None,
+        "better_than_control": partial(wording.better_than_control, a),
         "nothing_yet": wording.NOTHING_YET if all(r.alone for r in a.recommendations) else "",
         "covariates": draw.covariates(a, unit[REWARD], words),
         "doses": draw.doses(a, unit[REWARD], words),
@@ -104,11 +108,13 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "worse_off": [x for x in a.benefit.users if x.user in some] if len(state.users) > 1 else [],
         "worse_off_text": wording.describe_benefit(a, words),
         "allocation": draw.by_arm(a),
-        "by_user": wording.arms_by_user(a, view.users),
+        "by_user": wording.arms_by_user(a, [user for user in view.users if user in some]),
         "foreseen": view.foreseen,
         "stopping": a.stopping,
         "exact": any(x.source == EXACT for x in a.effects),
-        "upcoming": wording.upcoming([d for d in a.next if d.user in some], state.problem.arms, calendar(state).word),
+        "upcoming": wording.upcoming(
+            [d for d in a.next if d.user in some or d.user in alike], state.problem.arms, calendar(state).word, alike
+        ),
         "stopping_charts": [] if a.stopping is None else draw.rule_charts(a.stopping),
     }
     pages = {page: title for page, (title, needs) in PAGES.items() if not needs or any(map(context.get, needs))}
@@ -134,14 +140,14 @@ def report(a: Analysis) -> str:
     state = a.data.state
     who = GROUPED if 1 < len(groups(state)) <= MOST_ROWS // len(state.problem.arms) else EVERYBODY
     measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
-    view = PageView(who, measures, list(state.users)[:MOST_USERS])
+    view = PageView(who, measures, list(a.own_rows)[:MOST_USERS])
     page = {
         "s": a.status,
         "live": False,
         "style": style(),
         "written": datetime.now(UTC).isoformat(),
         "version": version("drimed"),
-        "left_out": max(0, len(state.users) - MOST_USERS),
+        "left_out": max(0, len(a.own_rows) - MOST_USERS),
     }
     return environment().get_template("report.html").render(page | page_context(a, view))
 
@@ -219,11 +225,10 @@ def _effects(a: Analysis, words: Words, who: str, on: str, place: int) -> Chart 
     return _forest(a, words, f"effects-chart-{place + 1}" if place else "effects-chart", shown, on, who, who == GROUPED)
 
 
-def _by_site(a: Analysis, words: Words, users: Sequence[str]) -> Chart | None:
+def _by_site(a: Analysis, words: Words, some: Collection[str]) -> Chart | None:
     """The effects on the reward for each user, where they are not too many."""
-    some = set(users)
     own = [x for x in a.own_effects if x.who in some and x.is_known and not x.is_control]
-    if a.variation is None or len(users) < 2 or len(own) > MOST_ROWS:
+    if a.variation is None or len(some) < 2 or len(own) > MOST_ROWS:
         return None
     return _forest(a, words, "site-effects-chart", own, REWARD, f"each {words.user}", True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -17,7 +17,7 @@ from drimed.numerics.arrays import FloatArray
 from drimed.records import Decision, Effect
 from drimed.reports import effects as estimation
 from drimed.reports.analysis import Analysis
-from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, SEASON, EvidenceSource
+from drimed.reports.effects import EVERYBODY, LIKELY, MODEL, SEASON, EvidenceSource, Recommendation
 from drimed.reports.svg import Table
 from drimed.trial import estimates
 from drimed.trial.estimates import REWARD
@@ -171,7 +171,9 @@ def _advice(a: Analysis, words: Words) -> list[str]:
     others = ": no arm is known to be the best yet" if open_ == n else " for the others"
     text = []
     for arm, users in sorted(best.items(), key=lambda one: -len(one[1])):
-        whom = f"{len(users):,} of {n:,} {words.users} ({listed(users, MOST_NAMED)})" if n > 1 else users[0]
+        few = len(users) < n and len(users) <= MOST_NAMED and a.own_rows.keys() >= {*users}
+        some = f"{len(users):,} of {n:,} {words.users}" if len(users) < n else f"all {n:,} {words.users}"
+        whom = users[0] if n == 1 else some + f" ({listed(users, MOST_NAMED)})" * few
         text.append(f"Best for {whom}: {a.label(arm)}.")
     return [*text, f"Go on asking and telling{others}."] if open_ and a.status.status == "running" else text
 
@@ -265,7 +267,8 @@ def _best_arm(a: Analysis, words: Words, x: Effect) -> str:
     more, likely = _difference(a, x)
     clear = bool(x.certain or x.likely)
     earns = "earns" if clear else "is estimated to earn"
-    but = "" if clear else ", which is still open" if x.confirmed else ", which another season must confirm"
+    chance = "which may be chance among so many comparisons" if x.by_chance else "which is still open"
+    but = "" if clear else f", {chance if x.confirmed else 'which another season must confirm'}"
     if x.seasons is not None:
         likely += f"; compared in {counted(x.seasons, 'season')}"
     elif words.seasons is not None:
@@ -325,8 +328,8 @@ def _better(a: Analysis, words: Words) -> list[str]:
         if x.unconfirmed and x.arm not in retired and not x.is_control:
             waiting.setdefault(x.unconfirmed, {})[x.arm] = None
     text += [f"Not judged yet: {listed(list(arms), MOST_NAMED)} ({why})." for why, arms in waiting.items()]
-    single = f"any {words.user} by itself" if count > 1 and a.variation is not None else f"any {words.user}"
-    text = text or [f"No arm is likely to be better than the control for {single} so far."]
+    single = f" for a single {words.user}" if count > 1 and a.variation is not None and a.own_rows else ""
+    text = text or [f"No arm is shown to be better than the control{single} yet."]
     chance = [x for x in own if x.by_chance and x.estimate > 0]
     if chance:
         names, n = listed(sorted({a.label(x.arm) for x in chance}), MOST_NAMED), len({x.who for x in chance})
@@ -344,12 +347,11 @@ def _gain(a: Analysis, words: Words) -> str:
         return "Only the control was given, so nothing was gained or lost against it."
     noun = "plot" if words.plots else "person" if words.people and a.status.decisions == words.count else "decision"
     more = f"{amount(abs(gain), a.data.state.spec.reward.unit)} {'more' if gain >= 0 else 'less'}"
-    could = "" if a.checks.withdrawn else f" (could be {_signed(low)} to {_signed(high)}); {a.benefit.verdict}"
-    return f"On average a {noun} earned about {more} than under the control{could}."
-
-
-def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{short(value)}"
+    what, ends = f"On average a {noun} earned about {more}", [f"{'+' * (v > 0)}{short(v)}" for v in (low, high)]
+    if is_rate(a, REWARD):
+        what, ends = f"The arms given brought about {_in_100(gain)} in 100", list(map(_in_100, (low, high)))
+    could = "" if a.checks.withdrawn else f" (could be {' to '.join(ends)}); {a.benefit.verdict}"
+    return f"{what} than under the control{could}."
 
 
 def standing(a: Analysis, words: Words) -> list[str]:
@@ -383,7 +385,8 @@ def describe_benefit(a: Analysis, words: Words) -> list[str]:
         return []
     effects = [abs(x.estimate) for x in a.own_effects if x.arm in a.given and x.available]
     unit, withdrawn = a.data.state.spec.reward.unit, a.checks.withdrawn is not None
-    return a.benefit.describe(unit, users=words.users, largest=max(effects, default=0.0), withdrawn=withdrawn)
+    largest, named = max(effects, default=0.0), bool(a.own_rows)
+    return a.benefit.describe(unit, users=words.users, largest=largest, withdrawn=withdrawn, named=named)
 
 
 def undecided(a: Analysis, words: Words) -> str | None:
@@ -396,11 +399,54 @@ def undecided(a: Analysis, words: Words) -> str | None:
         least += " and is known from more than one season"
     if not waiting:
         return f"No {words.user} is undecided: for each one arm has {least}."
-    rivals = [f"{r.user}: {r.effect.arm} or {'an arm without outcomes' if r.alone else r.runner_up}" for r in waiting]
-    more = f"; and {len(waiting) - MOST_NAMED:,} more" if len(waiting) > MOST_NAMED else ""
+    named = [r for r in waiting if r.user in a.own_rows]
+    rivals = [f"{r.user}: {r.effect.arm} or {'an arm without outcomes' if r.alone else r.runner_up}" for r in named]
+    more = f"; and {len(named) - MOST_NAMED:,} more" if len(named) > MOST_NAMED else ""
+    which = f" ({'; '.join(rivals[:MOST_NAMED])}{more})" if named else ""
     some = f"{len(waiting):,} of {n:,} {words.users} {'is' if len(waiting) == 1 else 'are'} undecided"
     some = some if n > 1 else f"This {words.user} is undecided"
-    return f"{some}: no arm has {least} ({'; '.join(rivals[:MOST_NAMED])}{more})."
+    return f"{some}: no arm has {least}{which}."
+
+
+def better_than_control(a: Analysis, r: Recommendation) -> str:
+    """How sure it is that a user's best arm is better than the control."""
+    x = r.effect
+    if x.arm == r.control:
+        return "it is the control"
+    if a.checks.withdrawn or (a.variation is not None and x.arm not in a.given):
+        return "not judged"
+    return x.unconfirmed or ("certainly" if x.certain > 0 else "likely" if x.likely > 0 else x.why_open or "open")
+
+
+def best_by_kind(a: Analysis) -> Table | None:
+    """The best arms of people who may never return, by what they are."""
+    whom, kinds = defaultdict[tuple[str, str], list[Recommendation]](list), people_alike(a)
+    for r in a.recommendations:
+        if r.user in kinds:
+            whom[kinds[r.user], r.effect.arm].append(r)
+    rows = []
+    for (kind, arm), some in sorted(whom.items(), key=lambda one: -len(one[1]))[:MOST_LISTED]:
+        sure = Counter(better_than_control(a, r) for r in some)
+        better = ", ".join(text + f" for {n:,}" * (len(sure) > 1) for text, n in sure.most_common())
+        chances = dict.fromkeys(percent(p) for p in (min(r.p_best for r in some), max(r.p_best for r in some)))
+        rows.append([_people(kind, len(some)), arm, " to ".join(chances), better])
+    columns = ["people", "best so far", "chance of being best", "better than the control?"]
+    return Table("The best arms so far of people alike", columns, rows) if rows else None
+
+
+def people_alike(a: Analysis) -> dict[str, str]:
+    """People without rows of their own, and what they are: their group, and attributes that are categories."""
+    kinds = {}
+    for user in a.data.state.users:
+        if user not in a.own_rows:
+            profile = a.data.state.profile(user)
+            levels = (v for v in (profile.definition.attributes or {}).values() if isinstance(v, str))
+            kinds[user] = ", ".join(filter(None, [profile.group, *levels]))
+    return kinds
+
+
+def _people(kind: str, n: int) -> str:
+    return f"{n:,} {'person' if n == 1 else 'people'}" + f" ({kind})" * bool(kind)
 
 
 def set_aside(a: Analysis) -> list[str]:
@@ -479,7 +525,7 @@ def _recorded(a: Analysis, m: int, arm: str) -> str:
         return "none"
     if metric.kind == "yes/no" and metric.of is None:
         return f"{int(y.sum()):,} of {len(y):,} ({percent(float(y.mean()))})"
-    return f"{_number_of(metric)(float(y.mean()))} in {counted(len(y), 'outcome')}"
+    return f"{_number_of(metric)(float(y.mean()))} (n = {len(y):,})"
 
 
 def _estimated(metric: Metric, own: FloatArray, control: FloatArray) -> list[str]:
@@ -509,17 +555,22 @@ def _in_words(text: Callable[[float], str], middle: float, draws: FloatArray, un
     return f"{text(middle)}{unit} ({text(low)} to {text(high)})"
 
 
-def upcoming(decisions: Sequence[Decision], arms: Sequence[str], word: str) -> Table:
-    """The next decisions: the arms that anybody may get, and identical decisions of a user's plots in one row."""
+def upcoming(decisions: Sequence[Decision], arms: Sequence[str], word: str, kinds: Mapping[str, str]) -> Table:
+    """The next decisions: the arms that anybody may get; identical ones of a user's plots, or of a kind, in one row."""
     shown = [arm for arm in arms if any(d.probabilities.get(arm, 1.0) >= LEAST_SHARE for d in decisions)]
-    rows = []
-    for _, run in groupby(decisions, lambda d: (d.user, d.probabilities, d.reason)):
+    own, rows = [d for d in decisions if d.user not in kinds], []
+
+    def cells(d: Decision) -> list[str]:
+        p, unknown = d.probabilities, "not known before the draw"
+        return [*(percent(p.get(arm, 0.0)) if p else unknown for arm in shown), d.reason]
+
+    for _, run in groupby(own, lambda d: (d.user, d.probabilities, d.reason)):
         first, *more = run
         plots = [d.plot for d in (first, *more) if d.plot is not None]
         where = f", {counted(len(plots), 'plot')} alike" if len(plots) > 1 else f", plot {plots[0]}" if plots else ""
-        p, unknown = first.probabilities, "not known before the draw"
-        cells = [percent(p.get(arm, 0.0)) if p else unknown for arm in shown]
-        rows.append([first.user + where, *cells, first.reason])
+        rows.append([first.user + where, *cells(first)])
+    of_kinds = Counter((kinds[d.user], *cells(d)) for d in decisions if d.user in kinds)
+    rows += [[_people(kind, n), *row] for (kind, *row), n in of_kinds.most_common(MOST_LISTED)]
     caption = (
         f"If every user were asked now, in its context of this {word} or a typical one. This is a preview: nothing was "
         "decided, and no arm was drawn. A number is the probability of a draw, not of being the best."

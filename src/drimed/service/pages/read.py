@@ -38,7 +38,7 @@ from drimed.trial.store import Ledger
 
 TRIALS = 30  # on a page of all trials
 USERS = 20  # on a page of the overview's tables
-PLAN_USERS = 100  # on a page of the plan
+PLAN_USERS = 10  # on a page of the plan
 PROMISED_TO = {
     "alike": "It is a promise to users alike: those with the same attributes, group and history.",
     "each": "It is a promise to each user, about the user's own effects.",
@@ -156,7 +156,7 @@ async def results(visit: Visit, page: str = "") -> Response:
 def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
     state = analysis.data.state
     users, named = list(state.users), [g for g in groups(state) if g != EVERYBODY]
-    tabled, at, pages = visit.part(users, USERS, "users")
+    tabled, at, pages = visit.part(list(analysis.own_rows), USERS, "users")
     who, on = visit.query("who") or EVERYBODY, visit.query("on") or REWARD
     if who not in (EVERYBODY, findings.GROUPED, *named) and who not in state.users:
         who = EVERYBODY
@@ -170,7 +170,7 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
         "choice": {"who": who, "on": on, "groups": named, "users": listed, "measures": measures},
         "users_page": at,
         "users_pages": pages,
-        "users_total": len(users),
+        "users_total": len(analysis.own_rows),
     }
 
 
