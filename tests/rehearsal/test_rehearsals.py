@@ -146,7 +146,7 @@ def test_the_page_and_the_numbers_beside_it(tmp_path: Path) -> None:
     results = Results(wanted, wanted.run(None, jobs=1))
     page = write(results, tmp_path / "out").read_text(encoding="utf-8")
     assert "<script>" not in page
-    for title in ("Power against seasons", "Regret and power, by design", "Allocation over time", "Harm by user"):
+    for title in ("Power against seasons", "Lost and found, by design", "Allocation over time", "Harm by user"):
         assert title in page
     numbers = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert numbers["rehearsal"] == wanted.hash()

@@ -12,7 +12,7 @@ import pytest
 from drimed.formatting import short
 from drimed.records import Report
 from drimed.reports.analysis import Analysis, analyse
-from drimed.reports.assumption_checks import RATE, Checks, agreement, check, describe_checks
+from drimed.reports.assumption_checks import RATE, Checks, agreement, check, describe_checks, unusual
 from drimed.reports.page import report
 from drimed.trial.dataset import load_dataset
 from drimed.trial.estimates import EXACT, PROPENSITIES, value_range
@@ -185,6 +185,20 @@ def test_ranges_with_nothing_in_common_are_an_alarm_with_advice() -> None:
     assert agreement(a.data, a.fit, [near if x is true else x for x in a.effects]).disagreements == []
 
 
+def test_mistyped_outcomes_are_alarms_in_their_first_season() -> None:
+    trial = grown(FIELD, 1)
+    assert unusual(analyse(trial).data) == []
+    for wrong in (1, 2):
+        trial.amend(wrong, {"yield": 800.0}, reason="a slip", confirm=True)
+    a = analyse(trial)
+    alarm = next(
+        x for x in a.checks.alarms if x.what.startswith("unusual outcomes were recorded: decision 1: yield 800")
+    )
+    assert "; decision 2: yield 800 is far from the 9 values" in alarm.what
+    assert "outlier" not in " ".join(x.what for x in a.checks.alarms), "said once"
+    assert alarm.what in report(a)
+
+
 def test_exact_ranges_come_where_the_file_bounds_the_reward() -> None:
     a = coins()
     assert value_range(a.data) == (0.0, 1.0)
@@ -196,7 +210,7 @@ def test_exact_ranges_come_where_the_file_bounds_the_reward() -> None:
 def test_scarce_arms_are_named_with_the_use_of_a_floor() -> None:
     a = coins("control", 40)
     assert a.agreement.scarce == ["new", "other"]
-    said = "Without the model nothing can be concluded yet about new and other: 10 plays in expectation are needed"
+    said = "new and other were given too rarely beside the control for a check without a model."
     assert a.agreement.missing.startswith(said)
     assert a.agreement.missing in report(a)
     assert "cannot be compared" in a.agreement.describe()

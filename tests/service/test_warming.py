@@ -61,6 +61,8 @@ def test_the_service_answers_from_the_start_and_is_ready_when_it_is_warm(
         assert running.http.get("/healthz").status_code == 200
         refused = running.http.get("/readyz")
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        page = running.http.get("/trials/busy")
+        assert (page.status_code, "data-reload" in page.text, "being compiled" in page.text) == (503, True, True)
         go_on.set()
         assert made.state.service.warm.wait(60)
         assert running.http.get("/readyz").json() == {"status": "ready"}

@@ -76,9 +76,9 @@ class Results:
         """A table of the trial's most important numbers by scenario."""
         claim = self.own[self.plan.main].first_claim
         columns = {
-            "power": f"power, {claim}", "false": f"false claims, {claim}", "control": "share of control",
-            "harmed": numbers.HARMED_USERS,
-            in_unit("regret", self.plan.spec.reward.unit): "regret against the best arm",
+            "found it": f"power, {claim}", "wrong claim": f"false claims, {claim}",
+            "stayed with the control": "share of control", "harmed": numbers.HARMED_USERS,
+            in_unit("lost against the best", self.plan.spec.reward.unit): "regret against the best arm",
         }  # fmt: skip
         return [
             {"scenario": name} | {column: _text(self.measured[name, OWN][k]) for column, k in columns.items()}
@@ -269,7 +269,7 @@ def _seasons_chart(
 
 
 def _designs_chart(measured: Mapping[str, numbers.Measures], record: numbers.Record, unit: str) -> Chart | None:
-    """The regret of each design, with its power beside it."""
+    """What each design loses, with how often it finds a better arm beside it."""
     rows, marks = [], []
     for name, m in measured.items():
         power, cost = m.get(f"power, {record.first_claim}"), m["regret against the best arm"]
@@ -278,14 +278,14 @@ def _designs_chart(measured: Mapping[str, numbers.Measures], record: numbers.Rec
             rows.append([name, power.text(), cost.text()])
     if len(marks) < 2:
         return None
-    regret = in_unit("regret of a decision", unit)
+    lost = in_unit("lost against the best, in a decision", unit)
     text = (
         "Designs in the same simulated worlds, with two standard errors of the simulation: those further left cost "
-        "users less; the percentage is the power, the chance to find a better arm."
+        "users less; the percentage is the chance to find a better arm."
     )
     ends = svg.spread([0.0, *(x for row in marks for x in row.thick or ())])
-    table = Table("Designs", ["design", "power", regret], rows)
-    return Chart("designs-chart", "Regret and power, by design", text, svg.ranges(marks, ends, regret), table)
+    table = Table("Designs", ["design", "found it", lost], rows)
+    return Chart("designs-chart", "Lost and found, by design", text, svg.ranges(marks, ends, lost), table)
 
 
 def _harm_chart(record: numbers.Record, users: Sequence[str], scenario: str, unit: str) -> Chart:

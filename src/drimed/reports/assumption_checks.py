@@ -19,8 +19,8 @@ import numpy as np
 from drimed.errors import InputError, NumericalError
 from drimed.evaluation import mean_drift
 from drimed.evaluation.mean_drift import MeanDrift
-from drimed.evaluation.propensity_effects import PLAYS, calibration_p_value
-from drimed.evaluation.residual_checks import FEWEST, Check
+from drimed.evaluation.propensity_effects import calibration_p_value
+from drimed.evaluation.residual_checks import FEWEST, OUTLIER, Check
 from drimed.formatting import amount, counted, listed, short
 from drimed.models import linear_regression, noise_estimation
 from drimed.models.mixed.effects import FittedModel
@@ -31,13 +31,15 @@ from drimed.reports import effects as estimation
 from drimed.trial import estimates, queries
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import ALPHA, PROPENSITIES, REWARD, PropensityLog
+from drimed.trial.event_checks import why_unlikely_outcome
 from drimed.trial.seasons import calendar
-from drimed.trial.state import TrialState
+from drimed.trial.state import Spread, TrialState
 from drimed.trial.trial import Trial
 
 FEWEST_EPISODES = 3
 MOST_NAMED = 8  # arms in one sentence
 CHUNK = 2000  # outcomes that are weighed at a time
+MOST_UNUSUAL = 3  # values of a metric that may all be mistyped, so that none of them says what is usual
 RATE = 0.01  # of false alarms about model and propensities, over all looks, arms and estimation.groups together
 
 FLOORS = "Floors give them where the guard allows it ([floors] control = 0.05, arms = 0.05)."
@@ -166,16 +168,37 @@ def _whitened(data: Dataset, model: NoiseModel | None, some: IntArray) -> tuple[
 
 
 def _alarms(data: Dataset, checks: Checks) -> list[Alarm]:
-    alarms = queries.alarms(data.state)
+    alarms, odd = queries.alarms(data.state), unusual(data)
+    if odd:
+        advice = "check whether they were typed and measured correctly, and amend them if not: they widen every range"
+        alarms.append(Alarm(f"unusual outcomes were recorded: {listed(odd, MOST_NAMED, '; ')}", None, advice))
     if checks.mean is not None and int(checks.mean.alarm) >= 0:
         advice = "ranges assume that they do not: look at recent seasons alone, and consider a discount"
         alarms.append(Alarm("the effects themselves have moved", int(checks.mean.alarm) + 1, advice))
-    alarms += [Alarm(c.found, None, c.advice) for c in checks.residual_checks if c.alarm]
+    found = [c for c in checks.residual_checks if c.alarm and not (odd and c.name == OUTLIER)]
+    alarms += [Alarm(c.found, None, c.advice) for c in found]
     if checks.calibration is not None and checks.calibration < ALPHA:
         what = "arms were not given as often as their logged probabilities say"
         advice = "do not trust results from propensities; were decisions left out that were not followed?"
         alarms.append(Alarm(what, None, advice))
     return alarms
+
+
+def unusual(data: Dataset) -> list[str]:
+    """Recorded outcomes that are asked about before they are recorded, by all others; of each metric a few."""
+    texts = []
+    for m, (name, metric) in enumerate(data.state.spec.metrics.items()):
+        at = np.flatnonzero(data.observed[:, m])
+        if metric.kind not in ("number", "count") or metric.of is not None or not len(at):
+            continue
+        y = data.vector[at, m] + np.nan_to_num(data.plot[at, m])
+        farthest = np.argsort(-np.abs(y - np.median(y)), kind="stable")
+        rest = y[farthest[min(MOST_UNUSUAL, len(y) // 4) :]]
+        usual = Spread(len(rest), float(rest.mean()), float(rest.var() * len(rest)))
+        for i in farthest[:MOST_UNUSUAL]:
+            if (why := why_unlikely_outcome(metric, usual, float(y[i]))) is not None:
+                texts.append(f"decision {data.number[at[i]]}: {name} {short(float(y[i]))} {why}")
+    return texts
 
 
 @dataclass(frozen=True)
@@ -198,10 +221,8 @@ class Agreement:
     @property
     def missing(self) -> str:
         """The arms that nothing is known of without the model, and the remedy."""
-        why = f"{PLAYS:g} plays in expectation are needed of an arm and of the control where both have a chance"
-        return (
-            f"Without the model nothing can be concluded yet about {listed(self.scarce, MOST_NAMED)}: {why}. " + FLOORS
-        )
+        some = f"{listed(self.scarce, MOST_NAMED)} {'was' if len(self.scarce) == 1 else 'were'}"
+        return f"{some} given too rarely beside the control for a check without a model. {FLOORS}"
 
     @property
     def alarms(self) -> list[Alarm]:

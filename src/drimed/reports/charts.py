@@ -31,6 +31,13 @@ MOST_POINTS = 150  # episodes or looks that are drawn and listed; of more, every
 MOST_BARS = 60  # episodes beyond which neighbours are put together
 MOST_LOOKS = 12  # charts of stopping rules
 LIKELY = "likely range (95 %)"
+QUESTIONS = {  # above the chart of a stopping rule
+    "superiority": "Is {} better than the control?",
+    "non_inferiority": "Is {} no worse than the control?",
+    "equivalence": "Does {} differ little from the control?",
+    "futility": "Is {} no better than the control?",
+    "harm": "Does {} harm?",
+}
 UNTOLD = "cannot be told yet"
 NOT_GIVEN = "never given"
 
@@ -413,9 +420,12 @@ def _looks(
     )
     keys = [Key(effect, "key-level"), Key("margin", "key-allowed")]
     keys += [Key("the rule is met", "key-met")] if any(c.met for c in claims) else []
-    text = f"At the last look: {describe_claim(last, unit, then)}."
+    when = f"in {called.said(points[-1][0].episode)} after {counted(points[-1][0].decisions, 'decision')}"
+    text = f"At the last look, {when}: {describe_claim(last, unit, then)}. The ranges are those of the rule, of which "
+    text += f"at all looks together at most {percent(last.alpha)} fail; later outcomes are not in them."
     draw = svg.lines([panel], bounds, "look", height=180.0)
-    return Chart(id, f"{last.rule}: {last.arm}, {last.who}", text, draw, table, keys)
+    title = f"{QUESTIONS[last.kind].format(last.arm)} {'Shown' if last.met else 'Not shown'}"
+    return Chart(id, f"{title} ({last.rule}, {last.who})", text, draw, table, keys)
 
 
 def margins(claim: Claim, better: str) -> list[float]:

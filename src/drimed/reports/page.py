@@ -112,6 +112,7 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "foreseen": view.foreseen,
         "stopping": a.stopping,
         "exact": any(x.source == EXACT for x in a.effects),
+        "standing": wording.standing(a, words),
         "upcoming": wording.upcoming(
             [d for d in a.next if d.user in some or d.user in alike], state.problem.arms, calendar(state).word, alike
         ),

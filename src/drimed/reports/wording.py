@@ -149,7 +149,7 @@ def answers(a: Analysis, words: Words) -> dict[str, list[str]]:
     now = [a.checks.withdrawn] if a.checks.withdrawn else []
     now += [f"The trial is {s.status}{f': {s.halted}' if s.halted else ''}."] if s.status != "running" else []
     now += [f"Stopping rules that are met: {listed(s.rules_met, MOST_NAMED)}."] if s.rules_met else []
-    now += [*_advice(a, words), *standing(a, words)] if told else []
+    now += [*_advice(a, words), *standing(a, words)[:1]] if told else []
     return {
         "What to do now": now,
         "How sure is that?": [*_best_arms(a, words), *_better(a, words)] if told else [],
@@ -371,12 +371,13 @@ def standing(a: Analysis, words: Words) -> list[str]:
     ]
     ways = ways_off_the_control(state.spec, state.policy, seasons=words.seasons)
     text = f"The trial stands on its control, which gets {percent(float(np.mean(shares)))} of the next decisions: the "
-    text += f"guard is not sure yet of other arms. A new trial would be freed by {ways}"
+    text += "guard is not sure yet of other arms."
+    way = f"A new trial would be freed by {ways}"
     if needed and state.spec.kind != "paper":
         least, arm, user = min(needed)
         tolerance = amount(least, state.spec.reward.unit)
-        text += f"; {arm} would be given freely to {user} with an absolute tolerance of {tolerance}"
-    return [f"{text}."]
+        way += f"; {arm} would be given freely to {user} with an absolute tolerance of {tolerance}"
+    return [text, f"{way}."]
 
 
 def describe_benefit(a: Analysis, words: Words) -> list[str]:

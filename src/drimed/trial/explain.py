@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from drimed.formatting import amount, listed, number, percent, short
-from drimed.policies.guards.base import MIXED, REASONS
 from drimed.records import Decision, Interval
 from drimed.trial import events as kinds
 from drimed.trial.spec import LARGEST
@@ -99,8 +98,8 @@ def possible_arms(state: TrialState, decision: Decision) -> Decision:
 def guard_text(decision: Decision, near: str = NEAR) -> str:
     """The guard's part in a decision; `near` says how near to the control an arm must be sure to stay."""
     text = decision.reason.replace("near the control", near).replace("near it", near)
-    if decision.reason == REASONS[MIXED] and decision.share is not None:
-        text += f"; {percent(decision.share)} of the proposal was kept"
+    if text.startswith("to be safe") and near not in text:
+        text += f": that keeps the decision {near}"
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -46,11 +46,15 @@ def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = Fa
         triples = zip(arms, body.estimate, body.half, strict=False)
         most = state.problem.largest_effect(state.profiles[body.profile].preference)
         effects = {arm: Interval(e, max(e - h, -most), min(e + h, most)) for arm, e, h in triples if h <= LARGEST}
+    chances = dict(zip(arms, body.probabilities, strict=False))
+    controls = [arm for arm, share in zip(arms, state.profiles[body.profile].control.tolist(), strict=False) if share]
+    control, whom = controls[0] if len(controls) == 1 else "the control", "user" if body.plot is None else "plot"
+    reason = reason_text(body.reason, body.share, control, sum(chances.get(arm, 0.0) for arm in controls), whom)
     return Decision(
         id=event.decision or 0,
         user=str(event.user),
-        probabilities=dict(zip(arms, body.probabilities, strict=False)),
-        reason=reason_text(body.reason, body.share),
+        probabilities=chances,
+        reason=reason,
         effects=effects,
         context=None if body.context is None else state.context_of(body.context),
         state_version=body.state,

@@ -9,18 +9,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
+from drimed.records import Report
 from drimed.reports import page as findings
 from drimed.service import auth, demo
 from drimed.service.settings import Settings
 from drimed.trial import template
+from drimed.trial.trial import Trial
 from tests.service.serving import Running, served
+from tests.trial.test_kinds import clinic, outcome
 
 CHROMIUM = shutil.which("chromium")
 PHONE = 360
+PHONE_WIDTH, PHONE_HEIGHT, MOST_SCREENS = 390, 844, 3
 DEMO = "/trials/maize-demo"
 RESULTS = tuple(page for page in findings.PAGES if page != "overview")
 PAGES = (
@@ -201,17 +206,59 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("context", [(False, 1100), (True, PHONE)], indirect=True, ids=["light", "dark, phone"])
 def test_everybody_can_use_every_page(tab: Tab) -> None:
-    axe = Axe()
     for address in PAGES:
         tab.go(address)
-        tab.page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
-        found = axe.run(tab.page)
-        assert "color-contrast" in {rule["id"] for rule in found.response["passes"]}
-        bad = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
-        assert not bad, (address, [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in bad])
-        width = tab.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
-        assert width[0] <= width[1], f"{address} is wider than the screen"
-        assert tab.page.locator("h1").count() == 1
+        check_for_everybody(tab.page, address)
+
+
+def check_for_everybody(page: Page, address: str) -> None:
+    """Everything on a page can be read and reached, also what it folds away."""
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    found = Axe().run(page)
+    assert "color-contrast" in {rule["id"] for rule in found.response["passes"]}
+    bad = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
+    assert not bad, (address, [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in bad])
+    width = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert width[0] <= width[1], f"{address} is wider than the screen"
+    assert page.locator("h1").count() == 1
+
+
+@pytest.fixture(scope="module")
+def clinic_of_400(service: Running) -> str:
+    """A trial with 400 people who come once, and outcomes of all kinds; the last ten are pending."""
+    harm = {"kind": "harm", "metric": "pain"}
+    about, sexes = {"sex": {"levels": ["female", "male"]}}, ("female", "male")
+    spec = clinic(attributes=about, floors={"control": 0.1}, stopping={"rules": {"harm": harm}})
+    trial, rng = Trial.create(spec, service.service.store), np.random.default_rng(5)
+    for first in range(0, 400, 100):
+        new = {f"person {i}": {"attributes": {"sex": sexes[i % 2]}} for i in range(first, first + 100)}
+        given = trial.ask_many(list(new), enrol=new)
+        trial.tell_many([Report(d.id, outcome(rng, d.arm)) for d in given if d.id <= 390], confirm=True)
+        trial.look()
+    return f"/trials/{trial.name}"
+
+
+@pytest.mark.parametrize("context", [(False, PHONE_WIDTH)], indirect=True, ids=["phone"])
+def test_a_page_about_400_people_is_three_screens_of_a_phone_but_for_lists(tab: Tab, clinic_of_400: str) -> None:
+    results = [f"/results/{page}" for page in RESULTS]
+    for part in ("", *results, "/plan", "/ask", "/manage", "/decisions/9", "/given?decisions=9"):
+        address = clinic_of_400 + part
+        tab.go(address)
+        expect(tab.page.locator("[data-reload]")).to_have_count(0, timeout=60_000)
+        screens = tab.page.evaluate("document.documentElement.scrollHeight") / PHONE_HEIGHT
+        assert screens <= MOST_SCREENS, f"{address} takes {screens:.2f} screens"
+        if not part or part in results:
+            assert "person 7" not in tab.page.content(), "people who do not return have no rows of their own"
+        check_for_everybody(tab.page, address)
+    for part in ("/log", "/log?show=changes", "/tell"):
+        tab.go(clinic_of_400 + part)
+        check_for_everybody(tab.page, part)
+    rows = tab.page.locator("form tbody tr")
+    expect(rows.first).to_contain_text("decision 391")
+    rows.first.get_by_label("yes", exact=True).check()
+    rows.first.get_by_label("7", exact=True).check(force=True)
+    tab.page.get_by_role("button", name="Record", exact=True).click()
+    expect(tab.page.get_by_role("status").first).to_contain_text("1 outcome recorded.")
 
 
 @pytest.mark.parametrize("context", [(False, PHONE)], indirect=True, ids=["phone"])

@@ -62,7 +62,6 @@ def test_the_page_of_a_decision_says_that_the_promise_is_withdrawn(
 def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     first = visitor.look(BUSY)
     said = readable(first)
-    assert "season 6 decisions 24 complete 20 pending 4" in said
     assert "20 complete, 4 pending (oldest from season 6)" in said
     order = ("What to do now", "How sure is that?", "Was anybody harmed?", "How far is it?", "Outcomes by arm")
     assert sorted(map(said.index, order)) == [said.index(question) for question in order]
@@ -216,7 +215,7 @@ def test_the_story_of_a_decision_is_whole(visitor: Visitor, http: httpx.Client) 
     assert re.search(r"was drawn with a chance of|No other arm had a chance", said), said
     assert "guard" in said
     assert "98 % range" in said, "each end holds at 99 %"
-    assert "the range is at the trial's confidence, 99 % at each end." in said
+    assert "99 % at each end" not in said
     assert re.search(r"corrected: yield [\d.]+ → 5.25 scale off local", said), said
     assert re.search(r"recorded as event \d+ hash [0-9a-f]{64}", said)
     assert re.search(r"the state after event \d+", said)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drimed.errors import InputError
+from drimed.formatting import percent
 from drimed.models.offer import Fit, Offer, Seen
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settings, pick
@@ -36,22 +37,27 @@ REASONS = (
     "the control, as always in the first rounds, to learn about it",
 )
 UNCHANGED, PENALISED, MIXED, RESTRICTED, CONTROL_ONLY, NOT_EARNED, FAILED, EXPLORED, CONTROL_FIRST = range(len(REASONS))
-NOTHING_KEPT = (
-    "the guard kept next to nothing of the policy's proposal; its chance went to arms that are sure to stay near the "
-    "control"
-)
 ANYTIME = {"confidence": ("anytime",)}  # instead of a level per decision
 TRACE = 0.005  # a smaller share of a proposal is described as none
 ROUND_OFF = 1e-12  # in a probability
 
 
-def reason_text(reason: str, share: float | None) -> str:
-    """A recorded reason as people read it; a share that is next to nothing is described as none.
+def reason_text(reason: str, share: float | None, control: str, chance: float, whom: str = "user") -> str:
+    """A recorded reason as people read it; `chance` is that of the control, `whom` gets the arm.
 
-    >>> reason_text(REASONS[MIXED], 1e-9) == NOTHING_KEPT, reason_text(REASONS[MIXED], 0.3) == REASONS[MIXED]
-    (True, True)
+    >>> reason_text(REASONS[MIXED], 1e-9, "practice", 1.0, "plot")
+    'too little is known about other arms yet, so this plot gets practice'
+    >>> reason_text(REASONS[MIXED], 0.6, "practice", 0.52)
+    'to be safe, practice got a larger chance (52 %)'
+    >>> reason_text(REASONS[MIXED], 0.6, "practice", 0.1)
+    'to be safe, arms that are sure to stay near the control got a larger chance'
     """
-    return NOTHING_KEPT if reason == REASONS[MIXED] and share is not None and share < TRACE else reason
+    if reason != REASONS[MIXED] or share is None:
+        return reason
+    if share < TRACE and chance >= 1 - 2 * TRACE:
+        return f"too little is known about other arms yet, so this {whom} gets {control}"
+    safe = f"{control} got a larger chance ({percent(chance)})" if chance >= 1 - share else ""
+    return f"to be safe, {safe or 'arms that are sure to stay near the control got a larger chance'}"
 
 
 @dataclass(frozen=True, slots=True)

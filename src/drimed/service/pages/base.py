@@ -78,6 +78,10 @@ DONE = {
     "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",
     "nothing": "That was recorded already; nothing has changed.",
 } | {change.path: change.done for change in CHANGES.values()}
+PREPARING = (
+    "The numerical code is being compiled, which is done once on this machine and may take two minutes. This page "
+    "opens by itself when that is done."
+)
 ROLES = {"read": auth.READ, "tell": auth.TELL, "ask": auth.ASK_TELL, "manage": auth.MANAGE}
 NOBODY = auth.Caller("", "")  # may do nothing
 _ONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -219,6 +223,8 @@ class Pages(APIRouter):
                         visit.caller = await admit(request, role)
                     if method == "POST":
                         await _read_form(visit, role)
+                    elif "trial" in request.path_params and not visit.service.warm.is_set():
+                        raise refusals.unavailable(PREPARING, 3)  # instead of a page that stays blank meanwhile
                     response = await show(visit)
                 except (Refusal, HTTPException, DrimedError) as error:
                     response = refused_page(visit, refusals.refusal(error, named=request.path_params))
@@ -283,8 +289,11 @@ def refused_page(visit: Visit, refusal: Refusal) -> Response:
     caller, trial, tell = getattr(request.state, "caller", None), request.path_params.get("trial"), None
     if refusal.status == 403 and trial and TRIAL.fullmatch(trial) and caller and caller.may(auth.TELL, trial):
         visit.caller, tell = caller, f"/trials/{trial}/tell"
-    response = visit.page("refused.html", refusal.status, title=refusal.title, detail=refusal.detail, tell=tell)
-    response.headers.update(HEADERS | {n: v for n, v in refusal.headers.items() if n == "Retry-After"})
+    again = refusal.headers.get("Retry-After")
+    response = visit.page(
+        "refused.html", refusal.status, title=refusal.title, detail=refusal.detail, tell=tell, again=again
+    )
+    response.headers.update(HEADERS | ({"Retry-After": again} if again else {}))
     return response
 
 

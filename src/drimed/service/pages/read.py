@@ -433,14 +433,20 @@ def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any
         if arm not in unknown
     ]
     anytime = confidence == "anytime"
-    level = "anytime" if anytime else both_ends(float(confidence))
+    level = "range for all decisions at once" if anytime else f"{both_ends(float(confidence))} range"
     title = "Estimated effect of each arm against this user's control"
     return {
-        "confidence": "for all decisions at once" if anytime else f"{100 * float(confidence):g} % at each end",
+        "level": level,
         "unknown": [] if d.effects is None else unknown,
         "probabilities": charts.probabilities(d.probabilities, d.arm),
         "effects": charts.forest(
-            "then-chart", title, rows, on="reward", unit=state.spec.reward.unit, promise=level, largest=largest
+            "then-chart",
+            title,
+            rows,
+            on="reward",
+            unit=state.spec.reward.unit,
+            promise=level.removesuffix(" range"),
+            largest=largest,
         ),
     }
 

@@ -278,9 +278,9 @@ async def tell(visit: Visit) -> Response:
             receipts = visit.confirmed(lambda sure: sheets.tell_sheet(tx, table, confirm=sure, blinded=visit.blinded))
             again = sum(r.result == "already recorded" for r in receipts)
             waits = sum(bool(r.waits_for) for r in receipts)
-            before = f"&before={first}" if (first := _first_row(visit)) is not None else ""
+            after = f"&after={last}" if (last := _last_row(visit)) is not None else ""
             counts = f"recorded={len(receipts) - again}&again={again}&waits={waits}"
-            return f"/trials/{visit.trial}/tell?{counts}{before}"
+            return f"/trials/{visit.trial}/tell?{counts}{after}"
 
         return await visit.act(act, tells=True)
     except DrimedError as error:
@@ -330,26 +330,26 @@ def _tell_table(visit: Visit) -> Table:
     return Table(names, [Row(decision, cells) for decision, cells in rows.items()], WORKBOOK)
 
 
-def _first_row(visit: Visit) -> int | None:
-    """The decision at which this page of the form begins; None: with the newest."""
-    return whole(visit.query("before") or visit.field("before"))
+def _last_row(visit: Visit) -> int | None:
+    """The last decision before this page of the form; None: it begins with the oldest."""
+    return whole(visit.query("after") or visit.field("after"))
 
 
 @routes.page("/trials/{trial}/tell", TELL)
 async def tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence[int] = ()) -> Response:
-    """A page of the pending decisions, newest first, and others that the form had values for.
+    """A page of the pending decisions, oldest first, and others that the form had values for.
 
     With the number of a decision in the query, the page of that one.
     """
     if visit.query("decision"):
         return go(read.decision_address(visit) + "#outcome")
-    before = _first_row(visit)
+    after = _last_row(visit)
 
     def look(ledger: Ledger, state: TrialState) -> dict[str, Any]:
         waiting = queries.pending(ledger)
-        numbers = sorted((n for n in waiting if before is None or n < before), reverse=True)
+        numbers = [n for n in waiting if after is None or n > after]
         page = numbers[:MOST_ROWS]
-        rows = list(queries.decisions(ledger, state, {*page, *also}))[::-1]
+        rows = list(queries.decisions(ledger, state, {*page, *also}))
         rows = [blinded_decision(state, d) for d in rows] if visit.blinded else rows
         status = queries.status(state)
         return {
@@ -360,12 +360,12 @@ async def tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence
             "plots": state.spec.feedback == "difference",
             "rows": rows,
             "places": sheets.places_of(rows),
-            "older": page[-1] if len(numbers) > MOST_ROWS else None,
+            "later": page[-1] if len(numbers) > MOST_ROWS else None,
         }
 
     context = await visit.look(look)
     counts = [whole(visit.query(name)) for name in ("recorded", "again", "waits")]
-    return visit.page("tell.html", errors.status, tab="tell", errors=errors, before=before, counts=counts, **context)
+    return visit.page("tell.html", errors.status, tab="tell", errors=errors, after=after, counts=counts, **context)
 
 
 # The outcome of one decision
