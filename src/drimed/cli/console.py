@@ -77,10 +77,11 @@ def show(rows: Sequence[dict[str, Any]], most: int = MOST_ROWS) -> None:
     names = list(dict.fromkeys(n for row in rows for n in row if row[n] not in (None, "")))
     numeric = {n for n in names if all(isinstance(row.get(n), int | float | None) for row in rows)}
     shown = [{n: _cell(row.get(n)) for n in names} for row in rows[:most]]
-    least = {n: max(len(visible(n)), *(_least(row[n], n in numeric) for row in shown)) for n in names}
+    headings = {n: [len(word) for word in visible(n).split()] or [0] for n in names}
+    least = {n: max(*headings[n], *(_least(row[n], n in numeric) for row in shown)) for n in names}
     room = console.width - GAP * len(names) - 1  # of the edge
     if sum(least.values()) <= room:
-        widths = {n: max(least[n], *(len(row[n]) for row in shown)) for n in names}
+        widths = {n: max(least[n], len(visible(n)), *(len(row[n]) for row in shown)) for n in names}
         while sum(widths.values()) > room:  # the widest column that can be narrower gives way
             widths[max((n for n in names if widths[n] > least[n]), key=widths.__getitem__)] -= 1
         columns = (
