@@ -46,7 +46,7 @@ def test_a_look_says_how_much_longer_it_takes_and_which_arms_are_set_aside(
     line: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console.width = 400
-    assert f"How much longer will it take? `drimed trial rehearse {NAME}` makes a forecast." in line.ok("look", NAME)
+    assert f"No forecast yet: `drimed trial rehearse {NAME}` makes one." in line.ok("look", NAME)
     with Trial(NAME, open_store(str(line.folder / "t.db"))).writing("ann") as tx:
         tx.append([Draft(Foreseen(12, 200, "With 80 % chance an arm is shown to be better by season 19."))])
     monkeypatch.setattr(wording, "set_aside", lambda analysis: [f"bad is set aside in {analysis.status.name}"])

@@ -113,7 +113,7 @@ def test_a_trial_that_stands_on_its_control_is_told_what_would_free_a_new_one() 
 
 def test_the_last_forecast_is_shown_and_how_to_make_one() -> None:
     trial = worlds.grown(worlds.CLEAR, 1)
-    assert "`drimed trial rehearse t` makes a forecast" in report(analyse(trial))
+    assert "`drimed trial rehearse t` makes one" in report(analyse(trial))
     with trial.writing("ann") as tx:
         tx.append([Draft(Foreseen(1, 200, "With 80 % chance an arm is shown to be better by season 9."))])
     shown = "With 80 % chance an arm is shown to be better by season 9 (forecast from season 1 with 200 rehearsals)."

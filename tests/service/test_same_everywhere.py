@@ -51,10 +51,10 @@ def test_a_decision_is_in_the_same_state_everywhere(running: Running, http: http
     counts = Counter(expected.values())
     status = http.get("/v1/trials/plots").json()
     assert {s: status[s] for s in STATES} == counts
-    tiles = " ".join(f"{s} {counts[s]}" for s in ("complete", "partial", "pending", "missing"))
+    counted = ", ".join(f"{counts[s]} {s}" for s in ("complete", "partial", "pending", "missing"))
     report = write_report(trial, tmp_path).read_text(encoding="utf-8")
     for text in (_analysed(http, "/trials/plots").text, report):
-        assert f"decisions {len(expected)} {tiles} alarms" in readable(text)
+        assert f"outcomes: {counted}." in readable(text)
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def _forecast(state: TrialState, last: Event | None) -> str:
     if state.status == "stopped":
         return ""
     if last is None:
-        return f"Not known yet: `drimed trial rehearse {state.spec.name}` makes a forecast."
+        return f"No forecast yet: `drimed trial rehearse {state.spec.name}` makes one."
     body = body_of(last, Foreseen)
     made = f"forecast from {calendar(state).said(body.episode)} with {counted(body.trials, 'rehearsal')}"
     return f"{body.text.removesuffix('.')} ({made})."

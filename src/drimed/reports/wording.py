@@ -145,11 +145,13 @@ def answers(a: Analysis, words: Words) -> dict[str, list[str]]:
     if not s.decisions:
         size = f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}."
         return {HOW_FAR: [size, *filter(None, [s.history]), "No decisions yet."]}
-    told = a.data.has_outcome.any()
+    told, called = a.data.has_outcome.any(), calendar(a.data.state)
+    since = f" (the oldest from {called.said(a.oldest_pending)})" if a.oldest_pending and s.episode > 1 else ""
     now = [a.checks.withdrawn] if a.checks.withdrawn else []
     now += [f"The trial is {s.status}{f': {s.halted}' if s.halted else ''}."] if s.status != "running" else []
     now += [f"Stopping rules that are met: {listed(s.rules_met, MOST_NAMED)}."] if s.rules_met else []
     now += [*_advice(a, words), *standing(a, words)[:1]] if told else []
+    now += [f"Tell {counted(s.pending, 'pending outcome')}{since}."] if s.pending else []
     return {
         "What to do now": now,
         "How sure is that?": [*_best_arms(a, words), *_better(a, words)] if told else [],
@@ -209,8 +211,7 @@ def _harms(a: Analysis) -> list[str]:
 def _progress(a: Analysis) -> list[str]:
     """Decisions and outcomes so far."""
     s, called = a.status, calendar(a.data.state)
-    since = f" (oldest from {called.said(a.oldest_pending)})" if a.oldest_pending and s.episode > 1 else ""
-    states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, f"pending{since}"), (s.missing, "missing")]
+    states = [(s.complete, "complete"), (s.partial, "partial"), (s.pending, "pending"), (s.missing, "missing")]
     outcomes = ", ".join(f"{n:,} {state}" for n, state in states if n)
     dated, began = [called.dated(n) for n in sorted(called.dates) if n <= s.episode], ""
     if dated:

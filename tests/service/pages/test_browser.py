@@ -29,7 +29,8 @@ PHONE_WIDTH, PHONE_HEIGHT, MOST_SCREENS = 390, 844, 3
 DEMO = "/trials/maize-demo"
 RESULTS = tuple(page for page in findings.PAGES if page != "overview")
 PAGES = (
-    "/", "/new?example=1", DEMO, *(f"{DEMO}/results/{page}" for page in RESULTS), f"{DEMO}/ask", f"{DEMO}/tell",
+    "/", "/new", "/new?example=people", DEMO,
+    *(f"{DEMO}/results/{page}" for page in RESULTS), f"{DEMO}/ask", f"{DEMO}/tell",
     f"{DEMO}/results/effects?who=all+users+and+groups&on=leaching",
     f"{DEMO}/log", f"{DEMO}/log?show=changes", f"{DEMO}/decisions/100", f"{DEMO}/decisions/137", f"{DEMO}/manage",
     f"{DEMO}/given?decisions=133-144", f"{DEMO}/plan", f"{DEMO}/ask?episode=next",

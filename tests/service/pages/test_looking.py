@@ -62,7 +62,8 @@ def test_the_page_of_a_decision_says_that_the_promise_is_withdrawn(
 def test_a_trial_shows_what_it_taught(visitor: Visitor) -> None:
     first = visitor.look(BUSY)
     said = readable(first)
-    assert "20 complete, 4 pending (oldest from season 6)" in said
+    assert "Tell 4 pending outcomes (the oldest from season 6)." in said
+    assert "20 complete, 4 pending." in said
     order = ("What to do now", "How sure is that?", "Was anybody harmed?", "How far is it?", "Outcomes by arm")
     assert sorted(map(said.index, order)) == [said.index(question) for question in order]
     pages = dict(re.findall(r'<a href="(/trials/busy/results/[\w-]+)">([^<]+)</a>', first))

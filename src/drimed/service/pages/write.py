@@ -35,6 +35,7 @@ MOST_ROWS = 25  # decisions on a page of the form for telling
 MOST_MANAGED = 300  # users that the page for changes lists
 PARTS = {"y": METRIC, "k": CONTROL}  # in the names of inputs -> in the headings of a sheet
 WHEN = ("season", "date")
+EXAMPLES = {"field": "fields season after season", "people": "people who come once", "website": "a website"}
 CONFIRM = "confirm"  # a field of changes whose values may be unlikely
 SECTIONS = {
     "Running": ("pause", "resume", "stop"),
@@ -55,11 +56,12 @@ routes = Pages()
 @routes.page("/new", MANAGE)
 async def new(visit: Visit, text: str = "", faults: Sequence[Fault] = (), status: int = 200) -> Response:
     """A form for a trial file, with the errors of the one that was sent."""
-    text = text or (template() if visit.query("example") else "")
+    example = visit.query("example")
+    text = text or (template(example if example in EXAMPLES else "field") if example else "")
     lines, wrong = text.split("\n"), sorted({fault.line for fault in faults if fault.line is not None})
     listing = [(n, lines[n - 1], [fault.message for fault in faults if fault.line == n]) for n in wrong]
     faults = sorted(faults, key=lambda fault: fault.line or 0)
-    return visit.page("new.html", status, text=text, faults=faults, listing=listing)
+    return visit.page("new.html", status, text=text, examples=EXAMPLES, faults=faults, listing=listing)
 
 
 @routes.page("/new", MANAGE, method="POST")
