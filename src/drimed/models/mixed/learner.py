@@ -42,7 +42,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 ROLES = ("level", "effects", "noise")
 PLACES = ("block", "group", "member", "user")  # factors that a unit has
-MOST_UPDATES = 64  # more outcomes than this at a time, or this share of all, are faster integrated anew
+MOST_UPDATES = 64  # integrating anew costs an outcome's update for every so many cells
 SLOWER = 4000  # with so many outcomes variances are fitted again at half of the way to twice as many
 MOST_NOISE = 3  # covariates that scale the noise
 FEW_COLUMNS = 128  # of sites: with more of them than seasons have, sites are eliminated instead of seasons
@@ -229,7 +229,7 @@ class Field:
         if variances is None:
             slower = most / (most + SLOWER)
             variances = most >= (self.growth + (2 - self.growth) * slower) * evidence.fitted_count
-        few = waiting <= max(MOST_UPDATES, evidence.cells.used // MOST_UPDATES)
+        few = waiting <= max(1, evidence.cells.used // MOST_UPDATES)
         # While the noise is unknown there is nothing to keep; other families have other variances.
         if variances or not before.scale.known.all() or now.parameters != then.parameters:
             cells, fitted = self._fit(now, evidence.cells)
