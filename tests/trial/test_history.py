@@ -291,6 +291,15 @@ def test_a_history_that_contradicts_the_trial_file_is_refused(
         event(spec, [row])
 
 
+@pytest.mark.parametrize("factor", [0.001, 1000.0])
+def test_a_spread_in_another_unit_than_the_history_is_refused(factor: float) -> None:
+    table = rows(["usual"])
+    spec = SPEC | {"metrics": {"yield": {"spread": 0.5}}}
+    event(spec, table)
+    with pytest.raises(DrimedError, match="give both in the same unit"):
+        event(spec | {"metrics": {"yield": {"spread": 0.5 * factor}}}, table)
+
+
 def test_all_faults_are_told_at_once_with_their_rows() -> None:
     table = rows(["usual"])
     table[0] |= {"yield": 99.0}

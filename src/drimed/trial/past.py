@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from drimed.errors import InputError, UnknownNameError
 from drimed.trial import tables
 from drimed.trial.event_checks import why_unlikely_covariate, why_unlikely_outcome
@@ -26,6 +28,8 @@ from drimed.trial.tables import Marks, Table, is_missing
 
 UNITS = ("user", "site", "group")  # names of the column of units
 RIGHT = "correct the row, or the trial file"
+FEWEST = 8  # values whose standard deviation can contradict a declared spread
+MOST_SPREAD, WRONG_UNIT = 5.0, 300.0  # a spread so many times theirs, or theirs so many times the spread
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,7 @@ def of_rows(problem: Problem, rows: list[PastRow], file: str, digest: str) -> Hi
     spec, rows = problem.spec, [row for row in rows if row.metrics]
     if not rows:
         raise InputError("the history has no row with a value of a metric; leave it out, or fill it in")
+    _check_spreads(spec, rows)
     seasons, arms = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("season", "arm"))
     if all(name.isdecimal() for name in seasons):
         seasons.sort(key=int)
@@ -176,6 +181,18 @@ def of_rows(problem: Problem, rows: list[PastRow], file: str, digest: str) -> Hi
         metrics=columns("metrics", spec.metrics),
         contexts=columns("contexts", spec.context),
     )
+
+
+def _check_spreads(spec: TrialSpec, rows: list[PastRow]) -> None:
+    """Refuse a declared spread in another unit than the past: all its values scatter more than plots of one site."""
+    for name, metric in spec.metrics.items():
+        values = np.array([row.metrics[name] for row in rows if name in row.metrics])
+        sd = values.std(ddof=1) if len(values) >= FEWEST else 0.0
+        if metric.spread and sd and not 1 / WRONG_UNIT <= metric.spread / sd <= MOST_SPREAD:
+            raise InputError(
+                f"{name}: the trial file declares a spread of {metric.spread:g}, and all {len(values)} values of the "
+                f"history have a standard deviation of {sd:.3g}; give both in the same unit"
+            )
 
 
 def of_trial(spec: TrialSpec, file: Path | None = None, history: Path | str | None = None) -> HistoryRead | None:
