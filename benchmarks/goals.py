@@ -2,6 +2,7 @@
 
     python -m benchmarks.goals [--trials 80] [--seasons 5] [--tolerance 168 60]
     python -m benchmarks.goals --plots 5 8 --metrics 1 --tolerance 168      # and that of a plot of the control
+    python -m benchmarks.goals --metrics 1 --policy guard=off confidence=0.9      # and that of the guard
 
 With --plots farms have so many plots each, as many as arms or more; designs are then those that always have a plot of
 the control on each farm, as long as it is open, or never, and balanced.
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from drimed import TrialSpec
+from drimed.policies.registry import PolicySpec
 from drimed.policies.rules.base import PLOT
 from drimed.rehearsal.play import BLOCK, FIXED, Design, StoppingMonitor, play, record
 from drimed.rehearsal.results import LIKELY, Number, Record, measures
@@ -55,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tolerance", type=float, nargs="*", default=[168.0, 60.0])
     parser.add_argument("--metrics", type=int, choices=EFFECTS, nargs="*", default=list(EFFECTS))
     parser.add_argument("--plots", type=int, nargs="*", default=[])
+    parser.add_argument("--policy", nargs="*", default=[], help="settings, of one design each that earns")
     options = parser.parse_args(arguments)
     seeds = tuple(range(options.first, options.first + options.trials))
     print(f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
@@ -64,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             designs = [Design("earn", earn), Design("find", find), Design("balanced", earn, FIXED)]
             if options.plots:
                 designs = [design for plots in options.plots for design in with_plots(metrics, tolerance, plots)]
+            if options.policy:
+                designs = [with_setting(text, earn) for text in options.policy]
             for design in designs:
                 cells = [str(metrics), f"{tolerance:g}", design.name, *judged(metrics, design, seeds, options.seasons)]
                 print(f"| {' | '.join(cells)} |", flush=True)
@@ -74,6 +79,12 @@ def with_plots(metrics: int, tolerance: float, plots: int) -> list[Design]:
     specs = {keep: trial(metrics, tolerance, "earn", plots, keep) for keep in PLOT}
     balanced = Design(f"{plots} plots, balanced", specs["open"], FIXED)
     return [*(Design(f"{plots} plots, {keep}", spec) for keep, spec in specs.items()), balanced]
+
+
+def with_setting(text: str, spec: TrialSpec) -> Design:
+    """The same trial with a setting of its policy: guard=off, or confidence=0.9."""
+    policy = PolicySpec.parse(f"dri_med:{text}")
+    return Design(text, TrialSpec.read(spec.plain() | {"policy": {"name": policy.name, **policy.settings}}))
 
 
 def judged(metrics: int, design: Design, seeds: Sequence[int], seasons: int) -> list[str]:
