@@ -85,6 +85,8 @@ def test_yes_is_understood_as_people_write_it(word: object) -> None:
         ({"cure": 0.5}, "cure is yes or no: expected yes, no, 1 or 0, got 0.5"),
         ({"cure": "maybe"}, "got 'maybe'"),
         ({"cure": "7 of 20"}, "cure is yes or no"),
+        ({"cure": [1]}, "cure is yes or no: expected yes, no, 1 or 0, got \\[1"),
+        ({"visits": 10**400}, "visits is a count"),
         ({"pain": 11}, "pain is a score from 0 to 10, got 11"),
         ({"visits": 1.5}, "visits is a count: expected a whole number from 0, got 1.5"),
         ({"visits": -1}, "visits is a count"),

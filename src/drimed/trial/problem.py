@@ -212,8 +212,8 @@ def _attributes(spec: TrialSpec) -> Iterator[Covariate]:
         yield Covariate(name, roles, typical, spread or 1.0, needed=declared.typical is None)
 
 
-YES = {1, "1", "yes", "y", "true", "ja", "j", "oui", "si", "sí"}  # True is 1
-NO = {0, "0", "no", "n", "false", "nein", "non"}
+YES = (1, "1", "yes", "y", "true", "ja", "j", "oui", "si", "sí")  # True is 1
+NO = (0, "0", "no", "n", "false", "nein", "non")
 _SIZED = re.compile(r"(\d+(?:[.,]\d+)?)\s*(?:of|in|out of|/|von|sur|de)\s*(\d+(?:[.,]\d+)?)")
 
 
@@ -276,7 +276,7 @@ def read_outcome(name: str, metric: Metric, value: object, at: Path = ()) -> dic
             return {name: 0.0}
         raise InputError(f"{name} is yes or no: expected yes, no, 1 or 0, got {value!r}", at)
     told, got = nan, short(value)
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and abs(value) <= LARGEST:
         told, got = float(value), shown(float(value))
     low, high = metric.limits
     if metric.kind == "count" and not (low <= told <= LARGEST and told.is_integer()):
