@@ -146,6 +146,7 @@ def test_the_newest_answers_are_kept_however_old_they_seem(running: Running) -> 
     ("path", "body", "wrong"),
     [
         ("busy/ask", {"users": ["site 0"]}, {"arm": "another"}),
+        ("busy/ask", {"users": ["site 0"]}, {"probabilities": {"old": 1.0}}),
         ("small/tell", {"reports": [{"decision": 1, "outcome": {"yield": 5.0}}]}, {"outcome": {"yield": 6.0}}),
     ],
 )

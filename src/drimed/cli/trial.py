@@ -786,7 +786,8 @@ def verify(
         replayed += f"; {counted(proof.looks, 'look')} taken again"
     say(f"{proof.events} events, made by {proof.made_with or 'an unknown version'}; {replayed}; last hash {proof.hash}")
     others = f", {counted(len(heads) - len(kept), 'anchor')} of other trials" if len(heads) > len(kept) else ""
-    say(f"not looked at: tokens, answers that are kept for repeated requests{others}")
+    whole = "" if kept or expect else "; a log that was written anew as a whole is found by --anchors alone"
+    say(f"not looked at: tokens, answers that are kept for repeated requests{others}{whole}")
     if proof.faults:
         raise typer.Exit(1)
     if proof.unchecked is not None:

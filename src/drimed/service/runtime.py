@@ -65,7 +65,8 @@ REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 READS, WRITES, DOOR, HEAVY, PARSING, FILES, PROOFS = "read", "write", "door", "heavy", "parse", "file", "proof"
 # Tokens, exports, large bodies, files and proofs at a time.
 THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1, FILES: 1, PROOFS: 1}
-TAKEN = ("user", "plot", "block", "episode", "arm", "code", "propensity")  # of a decision, for good
+# Of a decision, for good.
+TAKEN = ("user", "plot", "block", "episode", "arm", "code", "propensity", "probabilities", "context", "time")
 ANALYSES = 2  # analyses at a time
 MOST_TOGETHER = 64  # writes of one trial in one transaction: the first of them waits for the last
 MOST_TRIALS = 200  # in memory; the one that was not used for longest is read again
@@ -268,7 +269,7 @@ def _is_of_log(trial: Trial, reply: Reply) -> bool:
         histories = ledger.of_decisions([receipt["decision"] for receipt in receipts])
     told = {n: [event.body.get("outcome") or {} for event in events] for n, events in histories.items()}
     # What was blinded then may be open now.
-    taken = all(d.get(name) in (None, "", known.get(d["id"], {}).get(name)) for d in given for name in TAKEN)
+    taken = all(d.get(name) in (None, "", {}, known.get(d["id"], {}).get(name)) for d in given for name in TAKEN)
     return taken and all(
         r["outcome"] is None or {"metrics": r["outcome"], "control": r["control"]} in told.get(r["decision"], ())
         for r in receipts
