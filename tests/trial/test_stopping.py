@@ -320,6 +320,17 @@ def test_the_largest_number_of_seasons_and_of_decisions_is_kept() -> None:
         assert verify(one.store, NAME).ok
 
 
+def test_whoever_is_refused_by_the_last_look_has_not_joined() -> None:
+    trial = create({"decisions": 2}, decisions="any number", enrolment="open")
+    trial.ask_many(["u0", "u1"])
+    users = set(trial.state().users)
+    with pytest.raises(HaltedError, match="the largest number of decisions, 2, is reached"):
+        trial.ask("new")
+    assert set(trial.state().users) == users
+    assert trial.state().status == "stopped"
+    assert verify(trial.store, NAME).ok
+
+
 def test_a_dry_run_that_would_end_the_trial_says_so_and_records_nothing() -> None:
     trial = play(create({"seasons": 2}), 2)
     events = trial.state().seq

@@ -84,6 +84,8 @@ def prepare(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: 
         if before := _answered(tx, request.key, users, plots, contexts):
             return Asked(list(before), before, [], tx.actor, request.key)
     event_checks.check_running(start)
+    if start.spec.stopping is not None and not start.users.keys() >= {*(enrol if users is None else users)}:
+        look_before_deciding(tx, opens=False)  # if it ends the trial, nobody has joined in vain
     joined = _enrol(tx, list(enrol) if users is None else users, enrol) if enrol or start.spec.enrols else {}
     for table, at in ((users or (), "users"), (contexts, "contexts"), (plots, "plots")):
         event_checks.check_known_users(tx.state, table, (at,), by_name=at != "users")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isclose, nan, sqrt
@@ -276,8 +277,9 @@ def read_outcome(name: str, metric: Metric, value: object, at: Path = ()) -> dic
             return {name: 0.0}
         raise InputError(f"{name} is yes or no: expected yes, no, 1 or 0, got {value!r}", at)
     told, got = nan, short(value)
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and abs(value) <= LARGEST:
-        told, got = float(value), shown(float(value))
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        with suppress(OverflowError):  # more digits than a number holds
+            told, got = float(value), shown(float(value))
     low, high = metric.limits
     if metric.kind == "count" and not (low <= told <= LARGEST and told.is_integer()):
         raise InputError(f"{name} is a count: expected a whole number from 0, got {got}", at)
