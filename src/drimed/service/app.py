@@ -31,7 +31,7 @@ from drimed import __version__
 from drimed.errors import ConfigError, DrimedError
 from drimed.policies.registry import MODULES
 from drimed.reports.analysis import prepare
-from drimed.service import api, auth, connections, refusals
+from drimed.service import alerts, api, auth, connections, refusals
 from drimed.service.pages import base, read, write
 from drimed.service.refusals import Refusal
 from drimed.service.routing import JSON, LARGE, MEDIA, METRICS_FOLDER, Observed
@@ -64,7 +64,7 @@ def create_app(settings: Settings, *, warm: bool = False, ends: bool = False) ->
             threading.Thread(target=warm_up, args=(service,), name="warming", daemon=True).start()
         else:
             service.warm.set()
-        always = [service.purge(), door.sweep(), *([service.tidy()] if ends else [])]
+        always = [service.purge(), door.sweep(), alerts.Watch(service).run(), *([service.tidy()] if ends else [])]
         tasks = [asyncio.create_task(work) for work in always]
         try:
             yield {"door": door}

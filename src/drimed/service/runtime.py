@@ -60,6 +60,7 @@ OUTCOMES = Counter("drimed_outcomes", "Outcomes recorded, amended or marked as m
 FAILED = Counter(
     "drimed_failures", "Times the model could not be computed: the control was given, or an outcome ignored."
 )
+SECONDS = Counter("drimed_trial_seconds", "Of the writers of a trial, by what they do.", ["trial", "what"])
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
 READS, WRITES, DOOR, HEAVY, PARSING, FILES, PROOFS = "read", "write", "door", "heavy", "parse", "file", "proof"
@@ -233,7 +234,10 @@ class Trials:
     def write(self, name: str, requests: Sequence[Request]) -> list[Reply | Exception]:
         """Change a trial: what a request did and what it answered become durable together, or nothing does."""
         trial = self.open(name)
+        before = dict(trial.spent)
         replies = trial.commit_all([request.write() for request in requests])
+        for what, seconds in trial.spent.items():
+            SECONDS.labels(name, what).inc(max(0.0, seconds - before[what]))
         for i, (request, reply) in enumerate(zip(requests, replies, strict=True)):
             if isinstance(reply, Reply) and reply.repeated and not _is_of_log(trial, reply):
                 text = "the answer that is kept for this request is not what the log has: somebody changed the store"
@@ -437,6 +441,7 @@ class Service:
         self._waiting = dict[str, list[tuple[Request, asyncio.Future[Reply]]]]()  # trial -> writes whose turn comes
         self._writers = set[asyncio.Task[None]]()
         self._proof_turn, self._proofs = asyncio.Lock(), 0
+        self.proofs = dict[str, Proof]()  # the last of each trial
         self._reader = Reader(settings.reading)
 
     async def run(self, work: Callable[[], T], pool: str = READS) -> T:
@@ -531,6 +536,7 @@ class Service:
                         raise ClientDisconnect
                     proof = proof or asyncio.get_running_loop().run_in_executor(self._pools[PROOFS], work)
                     await asyncio.wait([proof], timeout=GLANCE)
+            self.proofs[trial] = proof.result()
             return proof.result()
         except _Abandoned:
             raise unavailable("the service is stopping; try again") from None

@@ -58,6 +58,12 @@ class Settings(BaseModel):
     proxies: Annotated[str, AfterValidator(lambda text: ",".join(map(str, networks(text))))] = ""
     grace: Annotated[int, Field(ge=0, le=3600)] = 30  # seconds to finish running requests when stopping
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    overdue: Annotated[float, Field(ge=0, le=36500)] = 0.0  # days after which a missing outcome is an alert; 0: never
+    prove: Annotated[float, Field(ge=0, le=1e5)] = (
+        0.0  # hours between two proofs of all logs; 0: none but those asked for
+    )
+    webhook: str = ""  # address that alerts are posted to; empty: none
+    webhook_secret: Annotated[str, Field(repr=False)] = ""  # it signs them
     anchors: str = ""  # a file that gets the hash of a trial's log with every episode; empty: none
 
     @staticmethod

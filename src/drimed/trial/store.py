@@ -28,7 +28,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 
 from drimed import errors
 from drimed.errors import ConflictError, DrimedError, InputError, StoreError, UnknownNameError
-from drimed.records import AMENDED, DEFAULT_STORE, DecisionRow, Event, Search
+from drimed.records import AMENDED, DEFAULT_STORE, PARTIAL, PENDING, DecisionRow, Event, Search
 from drimed.trial.events import START, storable
 
 LEAST_PACKED = 1000  # characters of an event's text; shorter ones are stored as they are
@@ -374,6 +374,13 @@ class Ledger:
             query = query.where(c.decision < min(before, LARGEST))
         rows = self.connection.execute(query.order_by(c.decision.desc()).limit(limit))
         return [DecisionRow(*row) for row in rows]
+
+    def oldest_open(self) -> Event | None:
+        """The event of the oldest decision whose outcome, or the rest of it, is still to come."""
+        c = decisions.c
+        query = sa.select(sa.func.min(c.decision)).where(c.trial == self._trial, c.state.in_((PENDING, PARTIAL)))
+        oldest = self.connection.scalar(query)
+        return None if oldest is None else self.of_decisions([oldest])[oldest][0]
 
     def append(self, events: Sequence[Event], rows: Sequence[DecisionRow] = ()) -> None:
         """Buffer events that follow the last one, and the rows of their decisions."""

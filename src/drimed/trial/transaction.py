@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -91,6 +92,9 @@ class TrialSession:
         checked(store)
         self.name, self.store, self.clock = name, store, clock
         self.slow: bool | None = None  # whether decisions take long; None: none was taken yet
+        # Seconds by the clock of this process's writers: until they have the store, to fold in what others wrote, to
+        # decide and to learn (where variances are fitted anew: `fit`), and until that is durable.
+        self.spent = dict.fromkeys(("wait", "catch up", "work", "fit", "commit"), 0.0)
         self._actor, self._anchors = actor, anchors
         self._state: TrialState | None = None  # replaced as a whole
         self._snapshot_lost = False  # the last snapshot could not be used: another one is taken at once
@@ -119,10 +123,12 @@ class TrialSession:
             return
         if self._state is None:
             self.state()  # a long log is read before the lock is taken
-        halted = None
+        halted, moments = None, [time.perf_counter()]
         with self.store.writing(self.name) as ledger:
+            moments.append(time.perf_counter())
             # A writer is alone now: whatever was folded last in this process is in the ledger too.
             start = self._caught_up(self._state, ledger)
+            moments.append(time.perf_counter())
             tx = Transaction(start, ledger, self.clock(), actor or self._actor, self._memory)
             try:
                 yield tx
@@ -133,6 +139,11 @@ class TrialSession:
                 snapshot = snapshots.take(tx.state)
                 ledger.keep(snapshot)
                 tx.append([Draft(SnapshotTaken(snapshot.seq, snapshots.digest(snapshot)))])
+            moments.append(time.perf_counter())
+        moments.append(time.perf_counter())
+        doing = "wait", "catch up", "work" if tx.state.fits == start.fits else "fit", "commit"
+        for what, (begin, end) in zip(doing, pairwise(moments), strict=True):
+            self.spent[what] += end - begin
         self._state, self._snapshot_lost = tx.state, self._snapshot_lost and not keeps
         before, after = ((state.episode.number, state.status == "stopped") for state in (start, tx.state))
         if self._anchors is not None and before != after:
