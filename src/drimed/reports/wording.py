@@ -364,21 +364,10 @@ def standing(a: Analysis, words: Words) -> list[str]:
     kept = [1.0 if d.share is None else d.share for d in known]
     if not known or np.mean(shares) <= STANDS or np.mean(kept) > KEPT:
         return []
-    needed = [
-        (-effect.low, arm, d.user)
-        for d, c in zip(known, controls, strict=True)
-        for arm, effect in (d.effects or {}).items()
-        if not c[arm] and arm not in state.retired
-    ]
     ways = ways_off_the_control(state.spec, state.policy, seasons=words.seasons)
     text = f"The trial stands on its control, which gets {percent(float(np.mean(shares)))} of the next decisions: the "
     text += "guard is not sure yet of other arms."
-    way = f"A new trial would be freed by {ways}"
-    if needed and state.spec.kind != "paper":
-        least, arm, user = min(needed)
-        tolerance = amount(least, state.spec.reward.unit)
-        way += f"; {arm} would be given freely to {user} with an absolute tolerance of {tolerance}"
-    return [text, f"{way}."]
+    return [text, f"A new trial would be freed by {ways}."]
 
 
 def describe_benefit(a: Analysis, words: Words) -> list[str]:
