@@ -226,6 +226,20 @@ def test_identical_next_decisions_are_one_row() -> None:
     assert unknown == [["north", "not known before the draw", "as proposed"]]
 
 
+def test_people_who_came_once_have_no_rows_of_their_own() -> None:
+    users = {f"guest{i}": {"attributes": {"sex": "fm"[i % 2]}} for i in range(20)}
+    a = analyse(worlds.grown(worlds.PEOPLE | {"users": users}, 1))
+    assert "guest" not in report(a)
+    table = wording.best_by_kind(a)
+    assert table is not None
+    found = [re.fullmatch(r"(\d+) (?:person|people) \(([fm])\)", row[0]) for row in table.rows]
+    counts = {sex: sum(int(m[1]) for m in found if m and m[2] == sex) for sex in "fm"}
+    assert counts == {"f": 10, "m": 10}
+    again = analyse(worlds.grown(worlds.PEOPLE | {"users": users}, 2))
+    assert wording.best_by_kind(again) is None, "all have returned"
+    assert all(f">{user}</th>" in report(again) for user in users)
+
+
 def test_of_many_arms_those_with_a_chance_have_a_column() -> None:
     arms = [f"a{k}" for k in range(50)]
     shares = dict.fromkeys(arms, 0.0) | {"a3": 0.004, "a30": 0.296, "a44": 0.7}
