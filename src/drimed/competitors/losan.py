@@ -17,7 +17,7 @@ use `oful:learner=drimed.competitors.losan:LOSAN`. Departure: their algorithm be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
@@ -91,7 +91,7 @@ class OnlineRegression(Wrapper):
     def see(self, evidence: OnlineEvidence, offer: Offer, pulls: FloatArray, round: int) -> Seen:
         state = evidence.ridge
         fit = Fit(state.theta, state.V_inv, self.radius(evidence), None, pulls, round, self.noise_bound)
-        view = replace(offer, sigma=None, whitening=None, scale=None, unit=None, attributes=None)
+        view = offer.with_noise(None)
         return Seen(for_each_user(fit), view, view)
 
     def radius(self, evidence: OnlineEvidence) -> FloatArray:

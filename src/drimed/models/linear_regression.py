@@ -237,7 +237,7 @@ class Learner:
         if evidence.noise is None and (self.weighting != "none" or offer.sigma is None):
             return offer
         sigma = None if evidence.noise is None else noise_estimation.reward_noise(evidence.noise, offer)
-        return replace(offer, sigma=sigma, whitening=None, scale=None, unit=None, attributes=None)
+        return offer.with_noise(sigma)
 
     @cached_property
     def _guess(self) -> float:
@@ -294,13 +294,14 @@ def marginal(W: FloatArray, observed: BoolArray) -> FloatArray:
 
 def for_each_user(fit: Fit) -> Fit:
     """The same fit with a users' axis."""
-    return replace(
-        fit,
+    return Fit(
         theta=fit.theta[..., None, :],
         V_inv=fit.V_inv[..., None, :, :],
         radius=fit.radius[..., None],
         spread=None if fit.spread is None else fit.spread[..., None, :, :],
         pulls=fit.pulls[..., None, :],
+        round=fit.round,
+        noise_bound=fit.noise_bound,
         inflation=fit.inflation[..., None] if isinstance(fit.inflation, np.ndarray) else fit.inflation,
     )
 

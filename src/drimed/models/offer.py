@@ -95,6 +95,20 @@ class Offer:
         """The shape before the arms, with the users last: (..., n)."""
         return np.broadcast_shapes(self.features.shape[:-2], self.control.shape[:-1], np.shape(self.user))
 
+    def with_noise(self, sigma: FloatArray | None) -> Offer:
+        """The same with this noise of the reward, no other, and nothing for learners of the field."""
+        return Offer(
+            features=self.features,
+            control=self.control,
+            sigma=sigma,
+            maps=self.maps,
+            preference=self.preference,
+            context=self.context,
+            available=self.available,
+            user=self.user,
+            floor=self.floor,
+        )
+
     def take(self, at: slice | IntArray | Sequence[int]) -> Offer:
         """The offers to some of the users; arrays that all users share stay as they are.
 

@@ -79,8 +79,8 @@ def finite(name: str, value: Any) -> FloatArray:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be numbers in a regular array, got {value!r}") from error
-    bad = ~np.isfinite(array)
-    if bad.any():
+    if not (fine := np.isfinite(array)).all():
+        bad = ~fine
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         place = f" at index {where}" if array.ndim else ""
         raise InputError(f"{name} must be finite, got {array[where]}{place} ({int(bad.sum())} such values)")

@@ -285,8 +285,8 @@ class _Draws:
 
     def noise(self, n: int) -> FloatArray:
         """Standardised: normal, or Student scaled to unit variance, one radius per outcome."""
-        H, nu = self.world.shape.H, self.world.setting.tails
-        z = self._each([g.standard_normal((n, H, self.world.shape.M)) for g in self._stream("noise")])
+        H, M, nu = self.world.shape.H, self.world.shape.M, self.world.setting.tails
+        z = self._each([g.standard_normal((n, H, M)) for g in self._stream("noise")])
         if np.isinf(nu):
             return z
         chi = self._each([g.chisquare(nu, (n, H)) for g in self._stream("tails")])
