@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
 # States of a decision: no outcome yet, some metrics, all, the rest will not come.
 STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
+OTHER = "other"  # what was given is no arm of the trial (one that is called so takes precedence)
 OPEN, AMENDED = "open", "amended"  # the outcome may still come; it was amended
 SEARCHES = (*STATES, OPEN, AMENDED)
 DEFAULT_STORE = "drimed.db"
@@ -104,6 +105,8 @@ class Report:
     decision: int
     outcome: Values
     control: Values | None = None  # of the control plot, where feedback is `difference`
+    given: str | None = None  # where another arm was given than was drawn, or OTHER; of coded packages, the code
+    reason: str | None = None  # for that
 
 
 # Decisions and outcomes
@@ -153,6 +156,8 @@ class Decision(Record):
     amendments: int = 0
     code: str | None = None  # of the arm, where the trial has codes
     drawn: bool = True  # False: the control was given without a draw, because the caller could not wait
+    given: str | None = None  # the arm that was given, or OTHER; None: nothing else than the arm drawn was reported
+    held_out: float | None = None  # the chance with which its user came to be held out, on the control; None: it is not
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Decision:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from drimed.errors import InputError
 from tests.cli.commanding import CommandLine, started
 from tests.cli.test_hard_sheets import FARMS, outcomes
 
@@ -20,6 +22,12 @@ def line(tmp_path: Path) -> CommandLine:
     return made
 
 
+def decisions(line: CommandLine) -> list[dict[str, Any]]:
+    line.ok("decisions", "farms", "--out", str(line.folder / "made.json"), "--force")
+    made: list[dict[str, Any]] = json.loads((line.folder / "made.json").read_text(encoding="utf-8"))
+    return sorted(made, key=lambda d: int(d["id"]))
+
+
 def test_a_dry_run_says_what_would_be_done_and_that_nothing_was(line: CommandLine) -> None:
     line.ok("tell", "farms", "--decision", "1", "--value", "yield=8", "--value", "leaching=30")
     sheet = line.write("o.csv", "decision,yield,leaching\n1,8,30\n2,8.7,31\n3,9,32\n")
@@ -30,6 +38,31 @@ def test_a_dry_run_says_what_would_be_done_and_that_nothing_was(line: CommandLin
     missing = ["missing", "farms", "--decision", "2", "--reason", "hail", "--dry-run"]
     assert line.ok(*missing) == "decision 2: would be missing. Nothing was written.\n"
     assert outcomes(line) == [(8.0, 30.0), (None, None), (None, None)]
+
+
+def test_what_was_given_is_told_and_amended_with_a_reason(line: CommandLine) -> None:
+    drawn = decisions(line)[0]["arm"]
+    other = next(arm for arm in FARMS["arms"] if arm != drawn)
+    assert line.ok("tell", "farms", "--decision", "1", "--given", other, "--reason", "the wrong bag").startswith(
+        "1 rec"
+    )
+    assert isinstance(line.refused("tell", "farms", "--decision", "1", "--given", "other", "--reason", "r"), InputError)
+    line.ok("amend", "farms", "--decision", "1", "--given", "other", "--reason", "no bag at all")
+    assert decisions(line)[0]["given"] == "other"
+    assert "other, reason: no bag at all" in line.ok("log", "farms")
+
+
+def test_the_arms_behind_codes_are_listed_for_who_packs_and_an_asker_who_is_blinded_sees_none(tmp_path: Path) -> None:
+    line = started(tmp_path, FARMS | {"blinding": {"codes": "decision"}})
+    said = line.ok("ask", "farms", "--episode", "1", "--blinded")
+    made = decisions(line)
+    assert not any(arm in said for arm in FARMS["arms"])
+    assert all(str(d["code"]) in said for d in made)
+    listed = line.ok("codes", "farms", "--after", "1")
+    assert [all(word in listed for word in (str(d["code"]), d["arm"])) for d in made] == [
+        False,
+        *[True] * (len(made) - 1),
+    ]
 
 
 def test_what_is_still_to_come_is_named_with_the_command_that_lists_it(line: CommandLine) -> None:

@@ -74,6 +74,15 @@ TRIALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                  "preference": {"yield": 1.0, "pain": -0.1}, "tolerance": {"absolute": 0.8}},
         {"effects": {"new": {"yield": 1.5}}},
     ),
+    "blocks, half held out": (
+        {"users": {f"u{i}": {"blocks": {"A": ["1", "2"], "B": ["3"]}} for i in range(4)}, "holdout": {"share": 0.5}},
+        {"effects": {"new": {"yield": 15.0}}},
+    ),
+    "people, half held out, published": (
+        KNOWN | {"users": {f"u{i}": {} for i in range(6)}, "holdout": {"share": 0.5},
+                 "policy": {"name": "published_dri_med"}},
+        {"effects": {"new": {"yield": 15.0}}},
+    ),
     "late": ({"floors": {"control": 0.3, "count": "user"}}, {"effects": {"new": {"yield": 15.0}}, "delay": 2}),
     "lost": ({}, {"effects": {"new": {"yield": 15.0}}, "dropout": 0.3}),
     "published": (KNOWN | {"policy": {"name": "published_dri_med"}}, {"effects": {"new": {"yield": 15.0}}}),

@@ -6,6 +6,8 @@ import re
 
 import httpx
 
+from drimed.client import Client
+from drimed.records import Report
 from tests.service.serving import Running
 from tests.service.test_endpoints import T, ok, problem
 
@@ -25,6 +27,23 @@ def test_over_http(running: Running) -> None:
     assert "yield is 5.0 now, and you saw 4.0" in found["detail"]
     assert found["errors"][0]["path"] == ["saw", "yield"]
     assert ok(running.http.get(f"{T}/decisions/{given}"))["outcome"] == {"yield": 5.0}
+
+
+def test_what_was_given_is_told_over_http_and_amended_by_the_client(running: Running) -> None:
+    number = told(running)
+    arm = ok(running.http.get(f"{T}/decisions/{number}"))["arm"]
+    other = {"old": "new", "new": "old"}[arm]
+    refused = problem(running.http.post(f"{T}/decisions/{number}/outcome", json={"given": other}), 422)
+    assert refused["errors"][0]["path"] == ["reports", 0, "reason"]
+    report = {"decision": number, "given": other, "reason": "the wrong bag"}
+    assert ok(running.http.post(f"{T}/tell", json={"reports": [report]}))["receipts"][0]["result"] == "recorded"
+    with Client(running.address) as client:
+        assert (client.decision("small", number).arm, client.decision("small", number).given) == (arm, other)
+        assert client.tell("small", number, {}, given=other, reason="again").result == "already recorded"
+        assert client.tell_many("small", [Report(number, {}, given=other, reason="x")])[0].result == "already recorded"
+        assert client.amend("small", number, {"yield": 5.0}, given="other", reason="no bag").outcome == {"yield": 5.0}
+        assert [e.body.get("given") for e in client.history("small", number)][-2:] == ["other", None]
+        assert client.verify("small").ok
 
 
 def test_on_the_page_of_the_decision(running: Running) -> None:

@@ -77,7 +77,18 @@ ALLOWED = {
     ("POST", "/trials/{trial}/decisions/{decision}/outcome"),
     ("POST", "/trials/{trial}/decisions/{decision}/amend"),
     ("POST", "/trials/{trial}/decisions/{decision}/missing"),
+    ("POST", "/trials/{trial}/decisions/{decision}/given"),
+    *(("GET", f"/trials/{{trial}}/{name}") for name in ("given", "given.csv", "given.xlsx", "users.csv", "users.xlsx")),
 }
+# The same, where somebody asks who sees no arms.
+ASKING = {
+    ("POST", "/v1/trials/{trial}/episodes"),
+    ("POST", "/v1/trials/{trial}/ask"),
+    ("GET", "/trials/{trial}/ask"),
+    ("POST", "/trials/{trial}/ask"),
+    ("POST", "/trials/{trial}/episodes"),
+}
+MAY = {"blinded": ALLOWED, "ask-blinded": ALLOWED | ASKING}
 PUBLIC = {
     ("GET", "/sign-in"), ("POST", "/sign-in"), ("POST", "/sign-out"), ("GET", "/static/{name}"), ("GET", "/healthz"),
     ("GET", "/readyz"), ("GET", "/v1/openapi.json"),
@@ -95,6 +106,8 @@ QUERIES = [
     "users=1", "page=1", "done=reveal", "recorded=1&again=0&waits=0", "example=1", "next=/", "dry_run=true",
 ]  # fmt: skip
 OUTCOME = {"yield": 5.25, "cost": 1.5}
+RAIN = {f"site {i}": {"rain": 400.0 + i} for i in range(6)}
+SHEET = "user,rain\n" + "".join(f"site {i},{400 + i}\n" for i in range(6))
 BODIES: list[dict[str, Any]] = [
     {},
     {"reason": "r"},
@@ -111,6 +124,16 @@ BODIES: list[dict[str, Any]] = [
     *({"users": ["site 1"], "unavailable": [arm], "dry_run": True} for arm in ARMS),
     {"decision": 1, "reason": "r"},
     {"name": "zqold", "reason": "r"},
+    {"users": ["site 1", "site 2"], "contexts": RAIN, "episode": 3, "dry_run": True},
+    {"users": ["site 1", "site 2"], "contexts": RAIN, "episode": 3},
+    {"contexts": RAIN},
+    {"users": ["new"], "enrol": {"new": {"control": "zqold"}}},
+    {"users": ["new"], "enrol": {"new": {"arms": ["zqsplit"]}}},
+    {"contexts": RAIN, "unavailable": {"site 1": ["zqold"]}},
+    {"given": "other", "reason": "it was refused"},
+    {"outcome": OUTCOME, "given": "zqold", "reason": "r"},
+    {"given": "QQ1", "reason": "r"},
+    {"reports": [{"decision": 9, "outcome": OUTCOME, "given": "zqnew", "reason": "r"}]},
     {"user": "site 1", "control": "zqold", "reason": "r"},
 ]
 FORMS: list[dict[str, str]] = [
@@ -127,6 +150,13 @@ FORMS: list[dict[str, str]] = [
     {"y:3:yield": "5.5", "reason": "misread", "saw": '{"outcome": {"yield": 1.0}, "control": null}'},
     {"y:3:yield": "5.5", "reason": "misread"},
     {"decision": "1", "reason": "r", "sure": "yes"},
+    {"given": "other", "reason": "it was refused"},
+    {"given": "zqold", "reason": "r"},
+    {"how": "hand", "user": "1:site 0", "c:1:rain": "400", "episode": "4"},
+    {"how": "sheet", "episode": "4", "text": SHEET},
+    {"how": "sheet", "text": SHEET},
+    {"how": "sheet", "text": SHEET.replace("\n", ",zqold\n").replace("rain,zqold", "rain,arm")},
+    {"episode": "5", "season": "autumn"},
 ]
 FEW = 2  # questions to an address that is refused, after the first
 _RANDOM = re.compile(r'(name="(?:form_key|once)" value=)"[^"]+"')
@@ -202,10 +232,10 @@ def played(running: Running, spec: dict[str, Any], *, more: bool) -> list[str]:
     return arms
 
 
-def world(app: FastAPI, spec: dict[str, Any], *, more: bool) -> Iterator[World]:
+def world(app: FastAPI, spec: dict[str, Any], *, more: bool, role: str = "blinded") -> Iterator[World]:
     with served(app) as running:
         arms = played(running, spec, more=more)
-        _, text = auth.create_token(running.service.store, label="dora", role="blinded")
+        _, text = auth.create_token(running.service.store, label="dora", role=role)
         auth.create_token(running.service.store, label="admin", role="manage")
         made = World(running, {"Authorization": f"Bearer {text}"}, text, arms)
         yield made
@@ -213,14 +243,14 @@ def world(app: FastAPI, spec: dict[str, Any], *, more: bool) -> Iterator[World]:
             made.browser.close()
 
 
-@pytest.fixture
-def worlds(tmp_path: Path) -> Iterator[dict[str, World]]:
+@pytest.fixture(params=MAY)
+def worlds(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, World]]:
     """The one that the others are compared with comes first."""
     with modules_as_before(), ExitStack() as stack:
         made = {}
         for name, spec in ({"one": ONE} | OTHERS).items():
             app = create_app(Settings(store=str(tmp_path / f"{name}.db"), rate=0))
-            opened = world(app, spec, more=name != "one")
+            opened = world(app, spec, more=name != "one", role=request.param)
             made[name] = next(opened)
             stack.callback(next, opened, None)
         yield made
@@ -294,21 +324,24 @@ def _asked(
             return
 
 
-def test_what_is_open_to_the_blinded_is_this_and_no_more(worlds: dict[str, World]) -> None:
-    one = worlds["one"]
+def test_what_is_open_to_the_blinded_is_this_and_no_more(
+    worlds: dict[str, World], request: pytest.FixtureRequest
+) -> None:
+    one, allowed = worlds["one"], MAY[request.node.callspec.params["worlds"]]
     for method, path, _ in ROUTES:
         if (method, path) in PUBLIC:
             continue
         address = re.sub(r"{(\w+)}", lambda m: {"trial": NAME, "change": "pause"}.get(m[1], "3"), path)
         answer = one.ask(method, address, json={}) if method == "POST" and path.startswith("/v1") else None
         answer = answer or (one.ask("GET", address) if method == "GET" else one.send(address, {}))
-        assert (answer[0] != 403) == ((method, path) in ALLOWED), (method, path, answer)
+        assert (answer[0] != 403) == ((method, path) in allowed), (method, path, answer)
 
 
 @pytest.mark.parametrize(("method", "path", "role"), ROUTES)
 def test_every_route_says_whom_it_is_for(method: str, path: str, role: str | None) -> None:
     assert (role in (None, "public")) == ((method, path) in {*PUBLIC, ("GET", "/metrics")})
-    assert (role in ("any", "tell")) == ((method, path) in ALLOWED)
+    assert (role in ("any", "tell", "ask")) == ((method, path) in MAY["ask-blinded"])
+    assert (role == "ask") == ((method, path) in ASKING)
 
 
 @pytest.fixture
@@ -332,6 +365,41 @@ def test_codes_are_shown_to_the_blinded_where_the_file_says_so_and_nothing_else(
         text = readable(coded.ask("GET", page)[2])
         assert codes[coded.arms[11]] in text
         assert not any(arm in text for arm in codes)
+
+
+def test_codes_of_decisions_and_all_else_that_a_blinded_asker_gets_tell_nothing_of_the_arm(tmp_path: Path) -> None:
+    """Two trials with one seed whose arms have changed their names: each decision has the other arm."""
+    heard: list[list[Any]] = []
+    for names in (("zqold", "zqnew"), ("zqnew", "zqold")):
+        spec = {"seed": 1, "arms": {name: {} for name in names}, "control": names[0], "blinding": {"codes": "decision"}}
+        with modules_as_before():
+            app = create_app(Settings(store=str(tmp_path / f"{names[0]}.db"), rate=0))
+        for own in world(app, spec, more=False, role="ask-blinded"):
+            said = [
+                own.ask("POST", f"{T}/ask", json={"contexts": RAIN, "episode": 3, "dry_run": dry}) for dry in (1, 0)
+            ]
+            said += [own.ask("POST", f"{T}/ask", json={"contexts": RAIN, "episode": 3})]
+            assert own.send(f"/trials/{NAME}/ask", {"how": "sheet", "episode": "4", "text": SHEET})[0] == 303
+            said += [own.ask("GET", f"/trials/{NAME}/given{form}?decisions=13-24") for form in ("", ".csv", ".xlsx")]
+            trial = Trial.open(NAME, own.running.service.store)
+            codes = [str(trial.decision(n).code) for n in range(13, 25)]
+            assert all(code in said[-2][2] and code in readable(said[-3][2]) for code in codes)
+            own.arms += [trial.decision(n).arm for n in range(13, 25)]
+            said += [own.ask("POST", f"{T}/decisions/13/outcome", json={"given": codes[3], "reason": "r"})]
+            said += [own.ask("GET", f"{T}/decisions/13"), own.ask("GET", f"/trials/{NAME}/decisions/13")]
+            trial.pause(reason="zqnew is worse")
+            said += [own.ask("POST", f"{T}/ask", json={"users": ["site 1"], "contexts": RAIN, "episode": 5})]
+            text = str(said)
+            assert not any(word in text for word in ("zqold", "zqnew"))
+            heard.append([own.arms, *said])
+    first, second = heard
+    assert all(a != b for a, b in zip(first[0], second[0], strict=True))
+    for one, other in zip(first[1:], second[1:], strict=True):
+        assert _untimed(one) == _untimed(other)
+
+
+def _untimed(answer: Any) -> Any:
+    return re.sub(r"2026-[^\"<,]*", "TIME", str(answer))
 
 
 def test_a_code_that_was_opened_for_one_decision_stays_closed_to_the_blinded(coded: World) -> None:

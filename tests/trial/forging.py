@@ -50,6 +50,9 @@ def recorded(store: Store, spec: dict[str, Any] = WHOLE) -> Log:
     trial.tell(first[1].id, {"yield": 4.0})
     trial.mark_missing(first[1].id, reason="no scales")
     trial.amend(first[1].id, {"yield": 4.5}, reason="misread")
+    other = next(arm for arm in ("old", "new") if arm != first[0].arm)
+    trial.tell(first[0].id, {}, given=other, reason="the wrong bag")
+    trial.amend(first[0].id, {}, given="other", reason="no bag at all")
     trial.add_user("west", {"preference": {"yield": 3.0}, "group": "hills"})
     trial.change_preference("north", {"yield": 3.0, "cost": -1.0}, reason="prices")
     trial.change_control("south", "new", reason="a new practice")
@@ -232,6 +235,8 @@ def _call(trial: Trial, events: Log) -> None:
             trial.amend(number, new, reason=body["reason"], confirm=True, actor=actor)
         case kinds.MISSING:
             trial.mark_missing(number, reason=body["reason"], actor=actor)
+        case kinds.GIVEN:
+            trial.amend(number, {}, given=body["given"], reason=body["reason"], actor=actor)
         case kinds.USER:
             trial.add_user(user, body["definition"], actor=actor)
         case kinds.PREFERENCE:

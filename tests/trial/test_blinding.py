@@ -144,7 +144,7 @@ def test_a_blinded_decision_has_its_outcome_and_neither_arm_nor_anything_that_te
 SHOWN: dict[type, set[str]] = {
     Decision: {
         "id", "episode", "season", "user", "context", "time", "actor", "plot", "block", "state", "outcome", "control",
-        "amendments",
+        "amendments", "repeated",
     },
     Status: {
         "name", "about", "status", "episode", "season", "users", "decisions", "pending", "partial", "complete",

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 token = typer.Typer(help="Tokens for the service: make, list and revoke them.", no_args_is_help=True)
 errors = Console(stderr=True)
 
-ROLES = "read, ask-tell (also asks and tells), manage (also changes trials) or blinded (tells, sees no arms)."
+ROLES = (
+    "read, ask-tell (also asks and tells), manage (also changes trials), blinded (tells, sees no arms) or ask-blinded "
+    "(asks too, sees codes)."
+)
 Address = Annotated[str | None, typer.Option("--store", help="The store, given as for `drimed serve`.")]
 Config = Annotated[Path | None, typer.Option(envvar="DRIMED_CONFIG", help="The settings file of `drimed serve`.")]
 

@@ -34,6 +34,8 @@ Texts = list[str] | None
 Attributes = Annotated[Texts, typer.Option("--attribute", help="Of the user: ph=6.1 or soil=sand; repeatable.")]
 Cohort = Annotated[str | None, typer.Option("--cohort", help="A cohort of the trial file, whose defaults it takes.")]
 Control = Annotated[Texts, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
+Blinded = Annotated[bool, typer.Option("--blinded", help="Without the arms and all that tells them.")]
+Given = Annotated[str | None, typer.Option(help="The arm given, if another than was drawn; or other, or a code.")]
 Ignore = Annotated[Texts, typer.Option(help="A column of the sheet to ignore; repeatable.")]
 History = Annotated[Path | None, typer.Option(help="A sheet of the past: season, user or site, arm and metrics.")]
 UserName = Annotated[str, typer.Argument(help="The user.")]
@@ -218,6 +220,7 @@ def ask(
     out: ui.Out = None,
     force: Force = False,
     yes: Yes = False,
+    blinded: Blinded = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how likely each arm is; record nothing.")] = False,
 ) -> None:
     """Decide which arm each user gets: those of the sheet, those named, or all.
@@ -234,6 +237,7 @@ def ask(
         outputs.check_free(out, force=force)
     from drimed.trial import ask as trial_ask
     from drimed.trial import sheets
+    from drimed.trial.blinding import asking_as, blinded_decision
     from drimed.trial.seasons import when
 
     table = ui.read_sheet(sheet) if sheet else None
@@ -251,7 +255,11 @@ def ask(
         if plot:
             fields["plots"] = {one: {block: plot} if block else plot}
         request = records.AskRequest(users=user, **fields)
-        return trial_ask.ask(tx, request) if table is None else sheets.ask_sheet(tx, table, request, ignore or ())
+        if table is not None:
+            return sheets.ask_sheet(tx, table, request, ignore or (), blinded=blinded)
+        with asking_as(tx.state, request, blinded=blinded):
+            made = trial_ask.ask(tx, request)
+        return [blinded_decision(tx.state, d) for d in made] if blinded else made
 
     made = ui.confirming(
         lambda sure: opened.decide(lambda tx: act(tx, sure), dry_run=dry_run, large=table is not None), yes
@@ -269,7 +277,7 @@ def ask(
             raise
         kept = f"what was decided for {called} is recorded all the same: repeat this to get the sheet"
         raise InputError(f"{error}; {kept}") from None
-    if out is not None and not dry_run:
+    if out is not None and not dry_run and not blinded:  # from a hash the arms could be found by trying all
         say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in made)
     decided = f"{len(made) - again} {'would be ' if dry_run else ''}decided"
@@ -287,12 +295,14 @@ def tell(
     decision: Annotated[int | None, typer.Option(help="One decision, with --value.")] = None,
     value: Annotated[Texts, typer.Option(help="yield=5.2; repeatable.")] = None,
     control: Control = None,
+    given: Given = None,
+    reason: Annotated[str | None, typer.Option(help="Why another arm was given than was drawn.")] = None,
     ignore: Ignore = None,
     yes: Yes = False,
     dry_run: Dry = False,
 ) -> None:
     """Record outcomes: a sheet with a column `decision` and one for each metric, or a single one."""
-    if sheet is None and (decision is None or not (value or control)):
+    if sheet is None and (decision is None or not (value or control or given)):
         raise InputError("give a sheet, or --decision with --value")
     from drimed.trial import sheets
     from drimed.trial import tell as trial_tell
@@ -302,7 +312,7 @@ def tell(
     def record(tx: Transaction, confirm: bool) -> list[Receipt]:
         if table is not None:
             return sheets.tell_sheet(tx, table, ignore or (), confirm=confirm)
-        report = records.Report(int(decision or 0), ui.values(value), ui.values(control) or None)
+        report = records.Report(int(decision or 0), ui.values(value), ui.values(control) or None, given, reason)
         return trial_tell.tell(tx, [report], confirm=confirm)
 
     large = table is not None
@@ -332,18 +342,19 @@ def amend(
     decision: ui.Number,
     reason: Why,
     control: Control = None,
+    given: Given = None,
     saw: Annotated[Texts, typer.Option(help="A value as you read it: refused if it has changed since.")] = None,
     yes: Yes = False,
     dry_run: Dry = False,
 ) -> None:
-    """Correct an outcome; the old value stays in the log. `yield=` takes the value back.
+    """Correct an outcome, or what was given; the old value stays in the log. `yield=` takes the value back.
 
     A decision whose values are all taken back is pending again.
     """
     from drimed.trial.spec import control_plot
 
     new: dict[str, Any] = {"outcome": ui.values(amended), "control": ui.values(control) or None}
-    new |= {"saw": ui.values(saw) or None, "reason": reason, "dry_run": dry_run}
+    new |= {"saw": ui.values(saw) or None, "given": given, "reason": reason, "dry_run": dry_run}
     receipt = ui.confirming(lambda sure: opened.amend(decision, **new, confirm=sure), yes)
     now = [f"{m} = {v:.12g}" for m, v in (receipt.outcome or {}).items()]
     now += [f"{control_plot(m)} = {v:.12g}" for m, v in (receipt.control or {}).items()]
@@ -473,6 +484,27 @@ def reveal(
 
 
 @command
+def codes(
+    opened: Trial,
+    after: Annotated[int, typer.Option(min=0, help="Only decisions after this one.")] = 0,
+    out: ui.Out = None,
+    force: Force = False,
+) -> None:
+    """The arm behind each code, for the person who packs and hands out, and for nobody who is blinded."""
+    from drimed.trial import queries
+
+    with opened.reading() as (ledger, state):
+        rows: list[dict[str, Any]] = [{"code": code, "arm": arm} for arm, code in state.codes.items()]
+        if state.spec.blinding is None:
+            raise InputError(f"trial {opened.name!r} has no codes: they are set under [blinding] in the trial file")
+        if not rows:
+            made = queries.decisions(ledger, state, range(after + 1, state.counts.decisions + 1))
+            names = ("code", "arm", "user", "plot", "state")
+            rows = [{"decision": d.id} | {name: getattr(d, name) for name in names} for d in made]
+    ui.put(rows, out, rows, force=force)
+
+
+@command
 def rules(
     opened: Trial,
     file: Annotated[Path, typer.Argument(help="A .toml file with a section [stopping], such as the trial file.")],
@@ -586,7 +618,7 @@ def decisions(
     state: Annotated[str, typer.Option(help="pending, partial, complete, missing or amended.")] = "",
     before: Annotated[int | None, typer.Option(help="Only decisions before this one.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many; default: 25, in a file all.")] = None,
-    blinded: Annotated[bool, typer.Option("--blinded", help="Without the arms and all that tells them.")] = False,
+    blinded: Blinded = False,
     out: ui.Out = None,
     force: Force = False,
 ) -> None:
@@ -680,7 +712,7 @@ def summary(event: Event) -> str:
         values = body["definition"].get("attributes") or {}
     was = (body["was"] or {}).get("metrics", {}) if kind == "amendment" else {}
     parts = [
-        body.get("arm"),
+        body.get("arm") or body.get("given"),
         plot is not None and f"plot {plot}" + (f" in block {block}" if block else ""),
         body.get("propensity") is not None and f"p = {body['propensity']:.3g}",
         *(f"{name} = {value if isinstance(value, str) else f'{value:g}'}" for name, value in values.items()),

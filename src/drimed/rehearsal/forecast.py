@@ -47,6 +47,7 @@ from drimed.trial.trial import Trial
 TRIALS = 200
 CHANCES = (0.5, 0.8)  # at which a season is named
 BETTER = "a better arm is shown"
+SIMULATED = "simulated "  # how names of people who join begin
 
 Rows = tuple[IntArray, FloatArray]  # factors (S, n, K, F) and covariates (S, n, K, c) of decisions
 
@@ -202,8 +203,8 @@ class OngoingTrials(SimulatedTrials):
         plots, states = list[list[Place]](), list[TrialState]()
         for season in range(L):
             new = people(spec, rate if joins else 0, len(now.users), rng)
-            now = now.with_users([(f"simulated {name}", person) for name, person in new.items()])
-            names = [*returning, *(f"simulated {name}" for name in new)]
+            now = now.with_users([(f"{SIMULATED}{name}", person) for name, person in new.items()])
+            names = [*returning, *(f"{SIMULATED}{name}" for name in new)]
             plots.append(left if left and not season else [p for user in names for p in places(now, user)])
             states.append(now)
         if now.remembers_users and len(now.profiles) > state.capacity.users:
@@ -222,6 +223,12 @@ class OngoingTrials(SimulatedTrials):
         """Users whose effects are estimated: all, or where people join those of the file or typical ones."""
         users = self.state.spec.users if self.state.spec.enrols else self.state.users
         return [self.state.profile(u) for u in users] or super().looked_at
+
+    def held_out(self, season: int) -> BoolArray | None:
+        """Those who are in the trial stay as they are; who joins later is drawn in each simulated trial."""
+        held = super().held_out(season)
+        known = [(p.held_out, p.user.startswith(SIMULATED)) for p in self.profiles(season)]
+        return None if held is None else np.where([new for _, new in known], held, [was for was, _ in known])
 
     def start(self) -> Any:
         """What the trial has learned, and from the outcomes that are pending."""

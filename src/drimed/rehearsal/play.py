@@ -142,7 +142,8 @@ def play(
         means = trials.means(season, offers)
         if design.learns:
             floors = None if monitor is None else monitor.floors(season)
-            learned, draw = _decide(state, learned, offers, user, earlier, now, floors)
+            open_to = _without_held_out(offers, trials.held_out(season))
+            learned, draw = _decide(state, learned, open_to, user, earlier, now, floors)
         else:
             draw = _allocate(trials, design, offers, season, now)
         response = trials.respond(season, draw.action, means)
@@ -203,6 +204,13 @@ def _decide(
     order, columns = np.argsort(np.concatenate(waves)), ("action", "probabilities", "reason_code")
     joined: dict[str, Any] = {name: np.concatenate([getattr(d, name) for d in parts], 1)[:, order] for name in columns}
     return learned, Draw(**joined, exact=parts[0].exact)
+
+
+def _without_held_out(offers: Offer, held: BoolArray | None) -> Offer:
+    """Offers (S, n) in which users who are held out can get their control alone."""
+    if held is None:
+        return offers
+    return replace(offers, available=np.where(held[..., None], offers.control > 0, _possible(offers)))
 
 
 def _allocate(trials: SimulatedTrials, design: Design, offers: Offer, season: int, draws: FloatArray) -> Draw:
@@ -361,6 +369,7 @@ class StoppingMonitor:
             slot=slot,
             arm=arm,
             probabilities=p,
+            given=arm,
             propensity=pick(p, arm) if all(one.exact for one in seasons) else np.full(len(arm), np.nan),
             context=None if contexts[0] is None else np.stack([np.asarray(c)[s] for c in contexts]),
             block=np.concatenate([trials.block(number) for number in numbers]),

@@ -23,7 +23,7 @@ from drimed import streams
 from drimed.errors import InputError, SpecError, UnknownNameError
 from drimed.formatting import amount, percent
 from drimed.models.offer import Offer
-from drimed.numerics.arrays import FloatArray, IntArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Fault
 from drimed.rehearsal.past_estimates import Estimates
 from drimed.simulation.trial_world import Response, TrialSetting, TrialWorld, per_seed
@@ -441,6 +441,14 @@ class SimulatedTrials:
     def offers(self, season: int) -> Offer:
         """Offers of a season: (S, n)."""
         return self._offer(self.profiles(season), self.contexts(season), self.block(season).tolist())
+
+    def held_out(self, season: int) -> BoolArray | None:
+        """Whether the user of each decision is held out, by each trial's own draws: (S, n); None: nobody is."""
+        holdout, H = self.state.spec.holdout, len(self.state.profiles)
+        if holdout is None:
+            return None
+        draws = np.stack([streams.uniforms(int(seed), "holdout", 0, H, 1)[:, 0] for seed in self.seeds])
+        return np.asarray(draws < holdout.share)[:, self.user(season)]
 
     def opening(self, season: int) -> Offer:
         """Offers of all arms to all users who have joined, when a season opens: (S, users)."""

@@ -19,7 +19,7 @@ from drimed.reports.assumption_checks import RATE, Agreement, Checks, agreement,
 from drimed.reports.benefit import Benefit, benefit
 from drimed.trial import ask, queries
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.estimates import REWARD, fitted_model, may_get
+from drimed.trial.estimates import REWARD, HoldoutComparison, fitted_model, holdout_comparison, may_get
 from drimed.trial.events import DECISION, FORECAST, RULES, Foreseen, body_of, now
 from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
@@ -78,6 +78,7 @@ class Analysis:
     stopping: StoppingHistory | None
     variation: estimation.Variation | None  # of a mixed model
     past: estimation.PastEffects
+    holdout: HoldoutComparison | None  # None: the trial has none
     forecast: str  # how much longer it takes, or how to find out; empty: nothing more is to come
 
     @cached_property
@@ -112,6 +113,11 @@ class Analysis:
     def times(self) -> dict[str, int]:
         arms = self.data.state.problem.arms
         return dict(zip(arms, np.bincount(self.data.arm, minlength=len(arms)).tolist(), strict=True))
+
+    @cached_property
+    def deviations(self) -> int:
+        """Decisions at which another arm was given than was drawn."""
+        return int((self.data.given != self.data.arm).sum())
 
     @cached_property
     def given(self) -> set[str]:
@@ -182,6 +188,7 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         stopping=history,
         variation=None if model is None else estimation.variation(data, model),
         past=estimation.past_effects(data, fit, effects),
+        holdout=holdout_comparison(data),
         forecast=_forecast(state, last_forecast) if model is not None and data.has_outcome.any() else "",
     )
     return replace(

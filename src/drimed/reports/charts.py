@@ -20,7 +20,7 @@ from drimed.reports.analysis import AT_ALL_TIMES, AT_THIS_LOOK, GUARANTEED, Anal
 from drimed.reports.effects import MODEL, Component, Level
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
 from drimed.reports.wording import Words
-from drimed.trial.estimates import EXACT, REWARD
+from drimed.trial.estimates import AS_GIVEN, EXACT, REWARD
 from drimed.trial.seasons import Calendar, calendar
 
 FOREST_REACH = 4.0  # lengths of the likely ranges that are shown on either side; longer ranges end in an arrow
@@ -74,6 +74,8 @@ class EffectRow:
     @property
     def verdict(self) -> str:
         way, confidence = self.direction
+        if self.effect.source == AS_GIVEN:
+            return "observational"
         if way:
             return _direction(way, self.better) + confidence
         if not self.judged or self.effect.seasons == 0:
@@ -100,7 +102,7 @@ class EffectRow:
     def source(self) -> str:
         """The note below the label."""
         exact = ", exact" if self.effect.source == EXACT else ""
-        return f"without the model{exact}" if self.model_free else self.note or self.times
+        return self.note or (f"without the model{exact}" if self.model_free else self.times)
 
     def describe(self, unit: str) -> str:
         beside = ", ".join(filter(None, ["retired" * self.retired, self.source if self.model_free else self.times]))
@@ -144,7 +146,7 @@ def forest(
 
 def _forest_table(title: str, rows: Sequence[EffectRow], promise: str) -> Table:
     model = "model" if promise == AT_ALL_TIMES else "regression"
-    sources = {MODEL: model, EXACT: "probabilities and ranges of the metrics"}
+    sources = {MODEL: model, EXACT: "probabilities and ranges of the metrics", AS_GIVEN: "arms as given"}
     columns = {
         "arm": [r.label + (RETIRED if r.retired else "") for r in rows],
         "given": [r.times.removeprefix("given ").removesuffix(" given") for r in rows],
@@ -359,12 +361,12 @@ def _stacked(counts: IntArray, arms: Sequence[str]) -> tuple[IntArray, list[Key]
 def probabilities(chances: Mapping[str, float], chosen: str) -> Chart:
     """The probability of each arm in one decision, and the arm that was drawn."""
     rows = [
-        RangeRow(arm, f"{100 * p:.1f} %{' · given' * (arm == chosen)}", thick=(0.0, p), strong=arm == chosen)
+        RangeRow(arm, f"{100 * p:.1f} %{' · drawn' * (arm == chosen)}", thick=(0.0, p), strong=arm == chosen)
         for arm, p in chances.items()
     ]
     listed = [[arm, f"{100 * p:.2f} %", "yes" if arm == chosen else ""] for arm, p in chances.items()]
-    text = ", ".join(f"{arm} {100 * p:.1f} %" for arm, p in chances.items()) + f"; {chosen} was given."
-    table = Table("The probability of each arm", ["arm", "probability", "given"], listed)
+    text = ", ".join(f"{arm} {100 * p:.1f} %" for arm, p in chances.items()) + f"; {chosen} was drawn."
+    table = Table("The probability of each arm", ["arm", "probability", "drawn"], listed)
     return Chart(
         "probability-chart", "Probability of each arm", text, svg.ranges(rows, (0.0, 1.0), "probability"), table
     )

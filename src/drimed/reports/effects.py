@@ -154,7 +154,7 @@ def recommendations(data: Dataset, fit: Inference, own: Sequence[Effect]) -> lis
     state = data.state
     arms, offers = state.problem.arms, estimates.offers_now(state)
     among = offers.control > 0  # (H, K)
-    among[:, np.unique(data.arm[data.has_outcome])] = True
+    among[:, np.unique(data.learned[data.teaches])] = True
     among &= True if offers.available is None else offers.available
     parts = [
         (posterior.mean(part.features), Thompson(points=POINTS).propose(posterior, part, Ask(part.available)))
@@ -274,7 +274,7 @@ def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> PastEf
     try:
         for episode, one in zip(episodes, [*_fits_until(data, fit, episodes[:-1]), None], strict=True):
             effects = effects_of_groups(state, one, everybody)[0] if one is not None else now
-            arms = {state.problem.arms[k] for k in data.arm[data.has_outcome & (data.episode <= episode)]}
+            arms = {state.problem.arms[k] for k in data.learned[data.teaches & (data.episode <= episode)]}
             shown = (x for x in effects if x.arm in arms and x.is_known and not x.is_control)
             past[episode] = [x for x in shown if x.who == EVERYBODY and x.source == MODEL]
     except NumericalError:  # of so few outcomes; the report does without them
@@ -304,7 +304,7 @@ def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
     # Seasons count from 0 there, those before the trial first.
     cells = cells.at(np.flatnonzero(cells.keys[:, SEASON] < first + (episode if seasonal else 0)))
     if not seasonal:  # outcomes of the trial are counted again
-        for part in estimates.outcome_rows(data, fit, np.flatnonzero(data.has_outcome & (data.episode <= episode))):
+        for part in estimates.outcome_rows(data, fit, np.flatnonzero(data.teaches & (data.episode <= episode))):
             if part is not None:
                 part.keys[:, SEASON] = first
                 cells = cells.add(part)
@@ -352,7 +352,8 @@ def inference_learner(state: TrialState) -> Learner:
 
 def usable(data: Dataset, learner: Learner) -> BoolArray:
     """Decisions with outcomes that the learner can take: (n,)."""
-    return np.asarray(data.observed.all(-1) if learner.weighting == "learned" else data.has_outcome)
+    whole = data.observed.all(-1) if learner.weighting == "learned" else data.has_outcome
+    return np.asarray(whole & data.teaches)
 
 
 def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
@@ -362,7 +363,7 @@ def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
     contexts = [None] * n if data.context is None else list(data.context[at])
     observed = data.observed[at]
     outcome = Outcome(None, data.vector[at] / problem.sizes, None if observed.all() else observed)
-    return problem.offer(profiles, contexts, [None] * n), np.asarray(data.arm[at]), outcome
+    return problem.offer(profiles, contexts, [None] * n), np.asarray(data.learned[at]), outcome
 
 
 # Variation between sites, seasons and people, and by covariate
@@ -558,18 +559,18 @@ def _dose_responses(data: Dataset, fit: FittedModel, offers: Offer) -> list[Dose
     for who, some in members.items() if state.spec.doses else ():
         curves, draws = summaries.responses(fit, offers.take(some))
         possible = np.asarray(can[some].any(0))
-        mine = np.isin(data.user, some) & np.isfinite(data.reward)
+        mine = np.isin(data.user, some) & np.isfinite(data.reward) & data.teaches
         y = data.reward[mine]
         if state.spec.kind == "field" and not state.spec.has_kinds:
             _, cell = np.unique(data.episode[mine] * (1 + len(state.users)) + data.user[mine], return_inverse=True)
-            beyond = y - curves[0][data.arm[mine]]  # what is left of the response
+            beyond = y - curves[0][data.learned[mine]]  # what is left of the response
             y = y - (np.bincount(cell, beyond) / np.bincount(cell))[cell]
         for name, dose in state.spec.doses.items():
             others = [tuple((n, v) for n, v in a.items() if n != name) for a in described]
             for other in dict.fromkeys(others):
                 arms = sorted((k for k, o in enumerate(others) if o == other), key=lambda k: described[k][name])
                 best = np.where(possible[arms], draws[:, arms], -np.inf).argmax(-1)
-                rewards = [y[data.arm[mine] == k] for k in arms]
+                rewards = [y[data.learned[mine] == k] for k in arms]
                 response = DoseResponse(
                     dose=name,
                     unit=dose.unit,
@@ -589,7 +590,7 @@ def _sources(data: Dataset) -> dict[tuple[str, str], EvidenceSource]:
     if not 1 < len(names) <= MOST_COUNTED:
         return {}
     counts = np.zeros((len(names), len(arms)), np.intp)  # (H, K)
-    np.add.at(counts, (data.user[data.has_outcome], data.arm[data.has_outcome]), 1)
+    np.add.at(counts, (data.user[data.teaches], data.learned[data.teaches]), 1)
     control = np.array([state.profile(name).control[: len(arms)] == 1 for name in names])  # (H, K)
     own, shared = {name: [h] for h, name in enumerate(names)}, groups(state)
     sites = {who: some for who, some in shared.items() if who != EVERYBODY and who not in own and len(shared) > 2}

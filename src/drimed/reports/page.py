@@ -23,14 +23,14 @@ from drimed.reports.effects import EVERYBODY, MODEL, Recommendation, groups
 from drimed.reports.frame import PAGE, environment, style, text_of, write_files
 from drimed.reports.svg import MOST_LOOKS, Chart
 from drimed.reports.wording import Words
-from drimed.trial.estimates import EXACT, PROPENSITIES, REWARD
+from drimed.trial.estimates import AS_GIVEN, EXACT, PROPENSITIES, REWARD
 from drimed.trial.look_history import better_direction
 from drimed.trial.seasons import calendar
 from drimed.trial.tables import sheet
 from drimed.trial.trial import Trial
 
 GROUPED = "all users and groups"
-SOURCES = (MODEL, PROPENSITIES, EXACT)  # of effects, in the order in which they are shown
+SOURCES = (MODEL, PROPENSITIES, EXACT, AS_GIVEN)  # of effects, in the order in which they are shown
 MOST_USERS = 1000  # in the tables of the page; the files beside it have all
 DOSE_COLUMNS = ("who", "dose", "value", "estimate", "likely_low", "likely_high", "recorded", "p_best")
 PAST_COLUMNS = ("arm", "on", "estimate", "likely_low", "likely_high")
@@ -92,6 +92,7 @@ def page_context(a: Analysis, view: PageView) -> dict[str, Any]:
         "levels_title": " and ".join(variation_of).capitalize(),
         "answers": wording.answers(a, words),
         "recorded": wording.recorded_by_arm(a),
+        "adherence": wording.adherence_by_arm(a),
         "assumptions": [*describe_checks(a.checks, state), ("With and without the model", a.agreement.describe())],
         "outcomes": wording.outcomes_by_arm(a),
         "level": _level(a),
@@ -253,7 +254,9 @@ def _forest(
     for x in effects:
         judged = a.checks.withdrawn is None and (a.variation is None or a.can_be_judged(x))
         label, note = f"{x.who}: {x.arm}" if named else x.arm, words.source(a.source(x))
-        judged, retired = judged or x.source != MODEL, x.arm in state.retired
+        if a.deviations and x.source in (PROPENSITIES, AS_GIVEN):
+            note = "by assignment, without the model" if x.source == PROPENSITIES else "as given, not randomised"
+        judged, retired = (judged or x.source != MODEL) and x.source != AS_GIVEN, x.arm in state.retired
         rows.append(EffectRow(label, x, better, judged=judged, note=note, retired=retired))
     title = f"Effects on {measured(on, unit)} against control: {whom}{words.scope}{left_out}"
     return draw.forest(id, title, rows, on=on, unit=unit, promise=a.promise, largest=largest)

@@ -153,12 +153,27 @@ def answers(a: Analysis, words: Words) -> dict[str, list[str]]:
     now += [*_advice(a, words), *standing(a, words)[:1]] if told else []
     now += [f"Tell {counted(s.pending, 'pending outcome')}{since}."] if s.pending else []
     return {
+        "Is the policy better than the control?": _holdout(a, words),
         "What to do now": now,
         "How sure is that?": [*_best_arms(a, words), *_better(a, words)] if told else [],
         "How much longer?": [a.forecast] if a.forecast else [],
         "Was anybody harmed?": [*_harms(a), *describe_benefit(a, words)[:1], _gain(a, words)] if told else [],
-        HOW_FAR: [*_progress(a), *_left_out(a)],
+        HOW_FAR: [*_progress(a), *_left_out(a), *_deviated(a)],
     }
+
+
+def _holdout(a: Analysis, words: Words) -> list[str]:
+    """The policy against the control, by the users who are held out."""
+    h = a.holdout
+    if h is None:
+        return []
+    sizes = f"{h.deciding:,} {words.users} decided for by the policy, {h.held:,} held out on the control"
+    if h.low is None or h.high is None:
+        return [f"Not known yet: it takes two on each side with outcomes, and there are {sizes}."]
+    shown = "Not shown: " if h.low <= 0 <= h.high else ""
+    more = f"{amount(abs(h.estimate), a.data.state.spec.reward.unit)} {'more' if h.estimate >= 0 else 'less'}"
+    what = f"{shown}{'on' if shown else 'On'} average the policy's {words.users} earned {more} than those held out"
+    return [f"{what} (95 % range at this look {span(h.low, h.high)}; {sizes}). This rests on randomisation alone."]
 
 
 def _advice(a: Analysis, words: Words) -> list[str]:
@@ -190,6 +205,8 @@ def _harms(a: Analysis) -> list[str]:
         up = x.on == REWARD or better_direction(state.spec, users, x.on) == "higher"
         by_model = x.source == MODEL
         way = x.certain or x.likely * by_model
+        if x.source == estimates.AS_GIVEN:  # which shows nothing: who was given another arm may differ in more
+            continue
         judged = not by_model or (a.checks.withdrawn is None and a.can_be_judged(x))
         if not judged or way != (-1 if up else 1) or x.arm not in a.given or (x.arm, x.on) in harmed:
             continue
@@ -233,8 +250,34 @@ def recorded_by_arm(a: Analysis) -> Table | None:
         share = f"{a.times[arm]:,} ({percent(a.times[arm] / total)})"
         rows.append([a.label(arm), share, *(_recorded(a, m, arm) for m in range(len(metrics)))])
     left_out = f" ({len(most)} of {counted(len(a.given), 'arm')}, those given most)" if len(most) < len(a.given) else ""
-    columns = ["arm", "given", *(measured(name, metric.unit) for name, metric in metrics.items())]
+    how_often = "drawn" if a.deviations else "given"
+    columns = ["arm", how_often, *(measured(name, metric.unit) for name, metric in metrics.items())]
     return Table(f"Outcomes by arm as recorded, before any model{left_out}", columns, rows)
+
+
+def adherence_by_arm(a: Analysis) -> Table | None:
+    """How often each arm that was drawn was given, or something else; None: what was drawn was always given."""
+    if not a.deviations:
+        return None
+    arms, counts, rows = a.data.state.problem.arms, estimates.adherence(a.data), list[list[str]]()
+    for k, arm in enumerate(arms):
+        total = int(counts[k].sum())
+        others = [f"{n:,} {(*arms, 'something else')[j]}" for j, n in enumerate(counts[k].tolist()) if n and j != k]
+        if total:
+            share = f"{counts[k, k]:,} of {total:,} ({percent(counts[k, k] / total)})"
+            rows.append([a.label(arm), share, ", ".join(others)])
+    return Table("Adherence: was the arm given that was drawn?", ["drawn", "given as drawn", "given instead"], rows)
+
+
+def _deviated(a: Analysis) -> list[str]:
+    """How often another arm was given, and on what effects rest then."""
+    if not a.deviations:
+        return []
+    some = f"In {a.deviations:,} of {counted(len(a.data.arm), 'decision')} something else was given than was drawn"
+    learns = a.data.state.spec.learns
+    observed = " and its effects are observational too" if learns == "given" else ""
+    model = f"the model learns from the arm {learns},{observed}".removesuffix(",")
+    return [f"{some}. Effects without the model are by assignment; those as given are observational: {model}."]
 
 
 def _left_out(a: Analysis) -> list[str]:
@@ -505,7 +548,7 @@ def arms_by_user(a: Analysis, users: Sequence[str]) -> Table | None:
 
 
 def _arms_with_outcomes(a: Analysis) -> list[str]:
-    return [a.data.state.problem.arms[k] for k in np.unique(a.data.arm[a.data.has_outcome])]
+    return [a.data.state.problem.arms[k] for k in np.unique(a.data.learned[a.data.teaches])]
 
 
 def _recorded(a: Analysis, m: int, arm: str) -> str:

@@ -21,14 +21,14 @@ from drimed.records import SEARCHES, Decision, Effect, Event, Fault, Head, Look,
 from drimed.reports.analysis import Analysis
 from drimed.reports.effects import Inference, own_effects
 from drimed.service import routing
-from drimed.service.auth import ANY, ASK_TELL, BLINDED, MANAGE, READ, TELL, Caller
+from drimed.service.auth import ANY, ASK, ASK_TELL, MANAGE, READ, TELL, Caller
 from drimed.service.refusals import Problem, Refusal, unavailable
 from drimed.service.routing import AT_ONCE, JSON, answer, author_of, caller_of, media_of, replied, service_of
 from drimed.service.runtime import HEAVY, Author, Reply, Service
 from drimed.trial import ask as asking
 from drimed.trial import past, queries, tables
 from drimed.trial import tell as telling
-from drimed.trial.blinding import blinded_decision, blinded_history, blinded_member, blinded_status
+from drimed.trial.blinding import asking_as, blinded_decision, blinded_history, blinded_member, blinded_status
 from drimed.trial.changes import CHANGES, Body, Change, Label, Reason
 from drimed.trial.events import CREATED, KINDS, LOOK
 from drimed.trial.export import Export, in_workbook
@@ -95,7 +95,10 @@ def _endpoint(
                 return answer(await service.read(trial, look))
             work = lambda tx: Reply(200, routing.encoded(function(tx, **values)), tells=tells)  # noqa: E731
             large = len(await request.body()) > AT_ONCE
-            question = None if asks is None else (asks(**values), lambda d: Reply(200, routing.encoded(Decisions(d))))
+            question = None
+            if asks is not None and not caller.blinded:  # who is answered otherwise than others who ask just then
+                asked = asks(values["body"], values["key"])
+                question = asked, lambda made: Reply(200, routing.encoded(Decisions(made)))
             return replied(await service.write(trial, work, author, large=large, question=question))
 
         handler: Callable[..., Any] = function
@@ -210,14 +213,25 @@ class UndrawnBody(DryRunBody):
     )
 
 
-class OutcomeBody(ConfirmBody):
+_GIVEN = "The arm that was given, if another than was drawn; `other`: none of the trial's; or the code of its package."
+Given = Annotated[Label | None, Field(description=_GIVEN)]
+
+
+class ValuesBody(ConfirmBody):
+    """Values of one decision, and what was given."""
+
+    outcome: Values = Field(default_factory=dict, description="metric → value")
+    control: Values | None = Field(None, description="The outcome of the control plot, where feedback is `difference`.")
+    given: Given = None
+
+
+class OutcomeBody(ValuesBody):
     """The outcome of one decision. Metrics that are still to come may be left out."""
 
-    outcome: Values = Field(description="metric → value")
-    control: Values | None = Field(None, description="The outcome of the control plot, where feedback is `difference`.")
+    reason: Reason | None = None
 
 
-class AmendBody(OutcomeBody):
+class AmendBody(ValuesBody):
     """A correction; null takes a value back. The old values stay in the log."""
 
     reason: Reason
@@ -231,8 +245,10 @@ class ReportBody(Body):
     """The outcome of a decision."""
 
     decision: Number
-    outcome: Values
+    outcome: Values = Field(default_factory=dict)
     control: Values | None = None
+    given: Given = None
+    reason: Reason | None = None
 
 
 class TellBody(ConfirmBody):
@@ -301,15 +317,16 @@ class Effects(Page[Effect]):
 # Asking and telling
 
 
-@_deciding("episodes", "Open an episode", role=ASK_TELL, large=True)
-def open_episode(tx: Transaction, body: EpisodeBody) -> Opened:
+@_deciding("episodes", "Open an episode", role=ASK, large=True)
+def open_episode(tx: Transaction, body: EpisodeBody, caller: Caller) -> Opened:
     """Start the next episode, with the contexts of its users. (`ask` can do both in one step.)
 
     With `number` or `name` this is safe to repeat; without them, an Idempotency-Key keeps a repeated request from
     opening two.
     """
     known = body.contexts, body.number, body.unavailable
-    return Opened(asking.open_episode(tx, *known, name=body.name, date=body.date, confirm=body.confirm))
+    with asking_as(tx.state, records.AskRequest(unavailable=list(body.unavailable)), blinded=caller.blinded):
+        return Opened(asking.open_episode(tx, *known, name=body.name, date=body.date, confirm=body.confirm))
 
 
 def _question(body: AskBody, key: str | None) -> records.AskRequest:
@@ -318,16 +335,20 @@ def _question(body: AskBody, key: str | None) -> records.AskRequest:
     )
 
 
-@_deciding("ask", "Ask which arm users get", role=ASK_TELL, large=True, asks=_question)
-def ask(tx: Transaction, body: AskBody, key: str | None) -> Decisions:
+@_deciding("ask", "Ask which arm users get", role=ASK, large=True, asks=_question)
+def ask(tx: Transaction, body: AskBody, key: str | None, caller: Caller) -> Decisions:
     """For some users or all of them, in one transaction and from one state.
 
     Where a user gets one decision in an episode, asking again returns the same one, with `repeated`. The first episode
     is opened by the first question. A user with plots has one decision for each plot. With open enrolment a new user
     joins in the same transaction. The Idempotency-Key is kept in the log beside the decision. A context or an attribute
-    that is unlikely, or a plot that is not declared, is refused unless you `confirm` it.
+    that is unlikely, or a plot that is not declared, is refused unless you `confirm` it. The role `ask-blinded` gets no
+    arms, but the code of each decision's package if the trial has such codes.
     """
-    return Decisions(asking.ask(tx, _question(body, key)))
+    request = _question(body, key)
+    with asking_as(tx.state, request, blinded=caller.blinded):
+        made = asking.ask(tx, request)
+    return Decisions([blinded_decision(tx.state, d) for d in made] if caller.blinded else made)
 
 
 @_deciding("undrawn", "Record that nobody could wait", role=ASK_TELL)
@@ -347,31 +368,32 @@ def give_control(tx: Transaction, caller: Caller, body: UndrawnBody) -> Decision
 
 
 @_deciding("tell", "Report outcomes", large=True)
-def tell(tx: Transaction, body: TellBody) -> Receipts:
+def tell(tx: Transaction, body: TellBody, caller: Caller) -> Receipts:
     """All of the outcomes or, if one is refused, none; `errors` says which and why.
 
     The same value may be reported again. A different one is refused: amend it. So is a value outside the range of its
     metric, unless you `confirm` it.
     """
-    reports = [Report(r.decision, r.outcome, r.control) for r in body.reports]
-    return Receipts(telling.tell(tx, reports, confirm=body.confirm))
+    reports = [Report(**vars(report)) for report in body.reports]
+    return Receipts(telling.tell(tx, reports, confirm=body.confirm, blinded=caller.blinded))
 
 
 @_deciding("decisions/{decision}/outcome", "Report one outcome")
-def tell_one(tx: Transaction, decision: DecisionNumber, body: OutcomeBody) -> Receipt:
+def tell_one(tx: Transaction, decision: DecisionNumber, body: OutcomeBody, caller: Caller) -> Receipt:
     """As `tell`, for the decision in the address; paths of errors are those of `tell`."""
-    return telling.tell(tx, [Report(decision, body.outcome, body.control)], confirm=body.confirm)[0]
+    report = Report(decision, body.outcome, body.control, body.given, body.reason)
+    return telling.tell(tx, [report], confirm=body.confirm, blinded=caller.blinded)[0]
 
 
 @_deciding("decisions/{decision}/amend", "Correct an outcome")
-def amend(tx: Transaction, decision: DecisionNumber, body: AmendBody) -> Receipt:
+def amend(tx: Transaction, decision: DecisionNumber, body: AmendBody, caller: Caller) -> Receipt:
     """The old values stay in the log; null takes a value back.
 
     With `saw`, a correction of what was corrected meanwhile is refused (409), and says what is there now.
     """
     saw = None if body.saw is None and body.saw_control is None else Report(decision, body.saw or {}, body.saw_control)
-    report = Report(decision, body.outcome, body.control)
-    return telling.amend(tx, report, reason=body.reason, saw=saw, confirm=body.confirm)
+    report = Report(decision, body.outcome, body.control, body.given)
+    return telling.amend(tx, report, reason=body.reason, saw=saw, confirm=body.confirm, blinded=caller.blinded)
 
 
 @_deciding("decisions/{decision}/missing", "Mark an outcome as missing")
@@ -498,7 +520,7 @@ def decisions(
     The role `blinded` gets decisions without arms, and cannot search by arm.
     """
     if caller.blinded and arm is not None:
-        raise Refusal(403, "forbidden", f"the role {BLINDED!r} sees no arms, and cannot search by them")
+        raise Refusal(403, "forbidden", f"the role {caller.role!r} sees no arms, and cannot search by them")
     with trial.reading() as (ledger, known):
         wanted = Search(user or "", arm or "", state or "", plot or "", block or "")
         found = queries.search(ledger, known, wanted, before=before, limit=limit)

@@ -31,13 +31,15 @@ from drimed.trial.events import now
 from drimed.trial.store import Store
 from drimed.trial.store import tokens as table
 
-BLINDED, READ, ASK_TELL, MANAGE = ROLES = ("blinded", "read", "ask-tell", "manage")
-# Permissions of addresses, and the roles that have them. An address is closed to blinded callers unless it says ANY or
-# TELL.
-ANY, TELL = "any", "tell"
+ROLES = ("blinded", "ask-blinded", "read", "ask-tell", "manage")
+BLINDED, ASK_BLINDED, READ, ASK_TELL, MANAGE = ROLES
+# Permissions of addresses, and the roles that have them. An address is closed to blinded callers unless it says ANY,
+# TELL or ASK.
+ANY, TELL, ASK = "any", "tell", "ask"
 ALLOWED = {
     ANY: ROLES,
-    TELL: (BLINDED, ASK_TELL, MANAGE),
+    TELL: (BLINDED, ASK_BLINDED, ASK_TELL, MANAGE),
+    ASK: (ASK_BLINDED, ASK_TELL, MANAGE),
     READ: (READ, ASK_TELL, MANAGE),
     ASK_TELL: (ASK_TELL, MANAGE),
     MANAGE: (MANAGE,),
@@ -167,7 +169,7 @@ class Caller:
 
     @property
     def blinded(self) -> bool:
-        return self.role == BLINDED
+        return self.role in (BLINDED, ASK_BLINDED)
 
     def may(self, permission: str, trial: str | None = None) -> bool:
         """Whether they have a permission, on a trial or (None) on all."""
@@ -178,7 +180,7 @@ class Caller:
             return
         if self.trial not in (None, trial):
             raise Refusal(403, "forbidden", f"token {self.actor!r} is for another trial only")
-        needed = ASK_TELL if permission == TELL else permission
+        needed = ASK_TELL if permission in (TELL, ASK) else permission
         raise Refusal(403, "forbidden", f"token {self.actor!r} has the role {self.role!r}; this needs {needed!r}")
 
 

@@ -604,6 +604,7 @@ def _bodies(
             state=state.seq,
             plot=q.plot,
             block=q.block,
+            held_out=state.held_out(state.profiles[q.profile]),
             unmeasured=[m for m in state.problem.metrics if m not in state.profiles[q.profile].measured] or None,
             **{name: values[i] for name, values in columns.items()},
         )

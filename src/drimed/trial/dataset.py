@@ -14,13 +14,13 @@ import numpy as np
 
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Event
-from drimed.trial.events import AMENDMENT, DECISION, OUTCOME
+from drimed.trial.events import AMENDMENT, DECISION, GIVEN, OUTCOME
 from drimed.trial.problem import below_key
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 
 AT_ONCE = 5000  # decisions of which tables by arm are worked on together
-_KINDS = (DECISION, OUTCOME, AMENDMENT)
+_KINDS = (DECISION, OUTCOME, AMENDMENT, GIVEN)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Dataset:
     number: IntArray  # (n,)
     episode: IntArray  # (n,), from 1
     slot: IntArray  # (n,), profile
-    arm: IntArray  # (n,)
+    arm: IntArray  # (n,), that was drawn
+    given: IntArray  # (n,), that was given; -1: none of them
     probabilities: FloatArray  # (n, K)
     propensity: FloatArray  # (n,), NaN: unknown
     held: BoolArray  # (n,), the guard changed the rule's proposal
@@ -48,6 +49,16 @@ class Dataset:
     def has_outcome(self) -> BoolArray:
         """Decisions with any outcome: (n,)."""
         return np.asarray(self.observed.any(-1))
+
+    @property
+    def learned(self) -> IntArray:
+        """The arm that an outcome is learned for, the one given or the one drawn; -1: for none: (n,)."""
+        return self.given if self.state.spec.learns == "given" else self.arm
+
+    @property
+    def teaches(self) -> BoolArray:
+        """Decisions with any outcome that is learned for an arm: (n,)."""
+        return self.has_outcome & (self.learned >= 0)
 
     @cached_property
     def user(self) -> IntArray:
@@ -98,7 +109,7 @@ def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int])
     """These decisions, from the events about them, which are not kept."""
     problem, n, K, M = state.problem, len(numbers), len(state.problem.arms), len(state.problem.metrics)
     columns: dict[str, Any] = {
-        **{name: np.zeros(n, np.intp) for name in ("episode", "slot", "arm", "block")},
+        **{name: np.zeros(n, np.intp) for name in ("episode", "slot", "arm", "given", "block")},
         "number": np.array(numbers, np.intp),
         "probabilities": np.zeros((n, K)),
         "propensity": np.full(n, np.nan),
@@ -113,7 +124,9 @@ def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int])
         i, body = place.get(event.decision or 0), event.body
         if i is None or event.seq > state.seq or event.kind not in _KINDS:
             continue
-        if event.kind != DECISION:
+        if event.kind == GIVEN:
+            columns["given"][i] = problem.arms.index(body["given"]) if body["given"] in problem.arms else -1
+        elif event.kind != DECISION:
             if columns["below"] is not None:
                 columns["below"][i] = [below_key(m) in (body["outcome"]["metrics"] or {}) for m in problem.metrics]
             for name, part in parts.items():
@@ -125,6 +138,7 @@ def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int])
                 "episode": body["episode"],
                 "slot": body["profile"],
                 "arm": problem.arm(body["arm"]),
+                "given": problem.arm(body["arm"]),
                 "block": state.numbers.block(str(event.user), block),
                 "propensity": body["propensity"],
                 "held": share is not None and share < 1,

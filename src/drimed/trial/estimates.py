@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from drimed.errors import InputError, NumericalError
 from drimed.evaluation import propensity_effects as arm_effects
@@ -36,9 +37,11 @@ from drimed.trial.state import TrialState
 
 REWARD = "reward"
 PROPENSITIES = "propensities"  # the source of an effect
+AS_GIVEN = "as given"  # from the propensities, as if each arm that was given had been drawn: not protected by that
 EXACT = "propensities, exact"  # for every number of decisions; rests on the ranges that the file declares
 LEVEL = 0.95
 ROUND_OFF = 1e-6  # plays
+SMALLEST = 1e-300  # of squared variances, which may be nothing
 ALPHA = 0.01  # false-alarm rate of the residual checks over the whole trial
 
 Members = Mapping[str, Sequence[int]]  # a name -> places of users
@@ -209,7 +212,73 @@ def all_model_free_effects(data: Dataset, members: Members, given: IntArray, pos
                 some, k = list(members[e.who]), arms.index(e.arm)
                 times, can = int(given[some, k].sum()), bool(possible[some, k].any())
                 shown.setdefault((on, e.who, e.arm), []).append(replace(e, decisions=times, available=can))
+    if (as_given := _as_given(data)) is not None:
+        for on, who, arm in shown:
+            for e in _propensity_effects(as_given, {who: members[who]}, [arm], on, 1 - LEVEL, {AS_GIVEN: None}):
+                shown[on, who, arm].append(replace(e, decisions=int((as_given.arm == arms.index(arm)).sum())))
     return [e for on in measures for who in members for arm in arms for e in shown.get((on, who, arm), ())]
+
+
+@dataclass(frozen=True)
+class HoldoutComparison:
+    """Mean rewards of users whose arms the policy chose, minus those of users who were held out."""
+
+    deciding: int  # users with a reward that the policy decides for
+    held: int  # and of those held out
+    estimate: float
+    low: float | None  # of the likely range at this look; None: there are too few users
+    high: float | None
+
+
+def holdout_comparison(data: Dataset) -> HoldoutComparison | None:
+    """The policy against the control, by the draw of who is held out alone; None: nobody is.
+
+    A user is one observation, the mean of its rewards; the range is that of Welch (1947) for unequal variances.
+    """
+    if data.state.spec.holdout is None:
+        return None
+    known, H = ~np.isnan(data.reward), len(data.state.users)
+    count, total = (np.bincount(data.user[known], w, H) for w in (None, data.reward[known]))
+    held = np.array([data.state.profile(user).held_out for user in data.state.users], bool)
+    means = np.where(count > 0, total / np.maximum(count, 1), 0.0)
+    sides = [means[(count > 0) & side] for side in (~held, held)]
+    sizes = [len(side) for side in sides]
+    if min(sizes) < 2:
+        return HoldoutComparison(sizes[0], sizes[1], 0.0, None, None)
+    estimate = float(sides[0].mean() - sides[1].mean())
+    variances = np.array([side.var(ddof=1) / len(side) for side in sides])
+    freedom = variances.sum() ** 2 / max((variances**2 / (np.array(sizes) - 1)).sum(), SMALLEST)
+    half = float(stdtrit(max(freedom, 1.0), 0.5 + LEVEL / 2) * np.sqrt(variances.sum()))
+    return HoldoutComparison(sizes[0], sizes[1], estimate, estimate - half, estimate + half)
+
+
+def adherence(data: Dataset) -> IntArray:
+    """Decisions by the arm that was drawn and the arm that was given, the last column none of them: (K, K + 1)."""
+    K = len(data.state.problem.arms)
+    counts = np.zeros((K, K + 1), np.intp)
+    np.add.at(counts, (data.arm, data.given), 1)
+    return counts
+
+
+def _as_given(data: Dataset) -> Dataset | None:
+    """The data as if the arms that were given had been drawn, each with the chance that it came to be given.
+
+    That chance is estimated from how often each arm was given where another was drawn. Whoever was given another arm
+    may differ in more than that, which no propensity tells. None: what was drawn was given.
+    """
+    if (data.given == data.arm).all():
+        return None
+    counts = adherence(data)[:, :-1]
+    total = counts.sum(-1, keepdims=True)
+    shares = np.where(total > 0, counts / np.maximum(total, 1), np.eye(len(counts)))
+    left_out = data.given < 0
+    return replace(
+        data,
+        arm=np.maximum(data.given, 0),
+        probabilities=data.probabilities @ shares,
+        reward=np.where(left_out, np.nan, data.reward),
+        observed=data.observed & ~left_out[:, None],
+    )
 
 
 def _propensity_effects(
@@ -374,7 +443,7 @@ def check_model(data: Dataset, model: FittedModel) -> tuple[Check, ...]:
     A control plot comes before the plot beside it, so that what both share is taken out.
     """
     paired = bool(np.isfinite(data.plot).any())
-    done = np.flatnonzero(data.has_outcome)
+    done = np.flatnonzero(data.teaches)
     at = done[evenly_spaced(len(done), model.structure.metrics * (2 if paired else 1))]
     decided, beside = outcome_rows(data, model, at)
     rows = decided if beside is None else _joined([beside, decided], model.structure.metrics)
@@ -401,7 +470,7 @@ def outcome_rows(data: Dataset, model: FittedModel, at: IntArray) -> tuple[Rows,
             control=control if plots.any() else None,
             control_observed=plots,
         )
-        for part, rows in enumerate(features.outcome_rows(offers, data.arm[some], outcome, int(episode) - 1, M)):
+        for part, rows in enumerate(features.outcome_rows(offers, data.learned[some], outcome, int(episode) - 1, M)):
             parts[part].append(rows)
     order = np.argsort(np.concatenate(places), kind="stable") if places else None
     return _joined(parts[0], M, order), _joined(parts[1], M) if parts[1] else None
@@ -427,7 +496,7 @@ def check_trial_residuals(
     They are independent and standard normal if the model is right, once a design is taken out where one is given.
     `terms` are the families that the model has ("season", "group", "group x arm", ...): the advice depends on them.
     """
-    state, arm, constant = data.state, data.arm[at], np.full(data.vector.shape[1], len(at) > 0)
+    state, arm, constant = data.state, data.learned[at], np.full(data.vector.shape[1], len(at) > 0)
     for k in np.unique(arm):  # metrics with one value under each arm, such as a fixed cost, leave round-off
         y, observed = data.vector[at][arm == k], data.observed[at][arm == k]
         constant &= np.where(observed, y, -np.inf).max(0) <= np.where(observed, y, np.inf).min(0)

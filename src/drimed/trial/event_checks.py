@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from drimed.errors import ConflictError, InputError, SpecError, UnconfirmedError, UnknownNameError
-from drimed.records import MISSING, Event, Fault, Path
+from drimed.records import MISSING, OTHER, Event, Fault, Path
 from drimed.trial import events as kinds
 from drimed.trial import spec_faults
 from drimed.trial.events import BODIES, Decided, EventBody, Told, Values, body_of, to_json
@@ -51,10 +51,13 @@ def check_event(state: TrialState, pairs: Pairs) -> None:
     if event.kind != kinds.RESUMED and hasattr(body, "reason"):
         need_reason(body.reason)
     match body:
-        case Told() | kinds.OutcomeMissing():
+        case Told() | kinds.OutcomeMissing() | kinds.ArmGiven():
             if recorded is None or (recorded.decision, recorded.event.user) != (event.decision, event.user):
                 raise ConflictError(f"user {event.user!r} has no decision {event.decision} before it")
-            check_outcome(state, recorded, body)
+            if isinstance(body, kinds.ArmGiven):
+                check_given(state, recorded, body)
+            else:
+                check_outcome(state, recorded, body)
         case kinds.HistoryRead():
             _check_history(state, body)
         case kinds.EpisodeOpened():
@@ -273,10 +276,12 @@ def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
         taken |= keys
         if body.unavailable != (expected := state.excluded(user, extra)):
             raise ConflictError(f"{body.unavailable} are unavailable, expected {expected}")
-        mask, arm = state.problem.available(profile, body.unavailable), state.problem.arm(body.arm)
+        mask, arm = state.possible(profile, body.unavailable), state.problem.arm(body.arm)
         if mask is not None and not mask[arm]:
             raise ConflictError(f"arm {body.arm!r} is not available to user {user!r}")
         _check_context(state, body.context)
+        if body.held_out != state.held_out(profile):
+            raise ConflictError(f"user {user!r} is held out by {state.held_out(profile)}, and it says {body.held_out}")
         if not body.drawn:
             _check_undrawn(state, profile, body)
 
@@ -362,6 +367,22 @@ def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | ki
                 raise ConflictError(f"{text}; {remedy}", (field, name))
 
 
+def check_given(state: TrialState, recorded: RecordedDecision, body: kinds.ArmGiven) -> None:
+    """What was given is an arm of the trial or none of them, and is not what is recorded."""
+    if body.was != recorded.given:
+        raise ConflictError(f"it has {body.was} as the arm given before, and {recorded.given} was recorded")
+    if body.given != OTHER:
+        state.problem.arm(body.given, ("given",))
+    if is_known_given(recorded, body.given, body.package):
+        raise ConflictError(f"that {body.given} was given is known already")
+
+
+def is_known_given(recorded: RecordedDecision, given: str, package: str | None) -> bool:
+    """Whether just that is recorded; as long as nothing is, the arm that was drawn counts as given."""
+    drawn = recorded.body.arm if package is None else None
+    return (given, package) == (recorded.given or drawn, recorded.package)
+
+
 def _check_values(state: TrialState, outcome: Values) -> None:
     """An outcome as it is recorded: finite numbers of known metrics, in their order."""
     plots = state.spec.feedback == "difference"
@@ -411,6 +432,8 @@ def _recorded_part(kind: type[P], data: dict[str, Any]) -> P:
 def _check_arm(state: TrialState, body: kinds.ArmAdded) -> None:
     if body.arm in state.spec.arms:
         raise ConflictError(f"there is an arm {body.arm!r} already; a changed arm needs a new name", ("name",))
+    if body.arm == OTHER:
+        raise ConflictError(f"{OTHER!r} stands for what is no arm of the trial; choose another name", ("name",))
     arm = _recorded_part(Arm, body.definition)
     if body.noise is not None:
         if list(body.noise) != [body.arm]:

@@ -24,7 +24,7 @@ START = ""  # the hash that the first event of a trial is chained to
 _WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 
 CREATED, HISTORY, EPISODE, DECISION = "created", "history", "episode", "decision"
-OUTCOME, AMENDMENT, MISSING = "outcome", "amendment", "missing"
+OUTCOME, AMENDMENT, MISSING, GIVEN = "outcome", "amendment", "missing", "given"
 USER, PREFERENCE, CONTROL, ARM, RETIRED = "user", "preference", "control", "arm", "retired"
 PAUSED, RESUMED, STOPPED, REVEALED = "paused", "resumed", "stopped", "revealed"
 LOOK, FORECAST, RULES, SNAPSHOT = "look", "forecast", "rules", "snapshot"
@@ -141,6 +141,7 @@ class Decided(EventBody, kind=DECISION, user=True, decision=True):
     floor: list[float] | None = None  # of the control and of every arm
     unmeasured: list[str] | None = None  # metrics that are not measured for this user
     drawn: bool = True  # False: the control was given without a draw, because the caller could not wait
+    held_out: float | None = None  # the chance with which this user came to be held out; None: it is not
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,16 @@ class OutcomeMissing(EventBody, kind=MISSING, user=True, decision=True):
 
     reason: Text
     was: Values | None
+
+
+@dataclass(frozen=True)
+class ArmGiven(EventBody, kind=GIVEN, user=True, decision=True):
+    """The arm that was given, where it was not, or is not sure to be, the one that was drawn."""
+
+    given: Text  # an arm, or OTHER
+    was: Text | None  # as it was recorded before
+    reason: Text
+    package: Text | None = None  # the code that was told in place of the arm
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,11 @@ def explain_decision(
         return [f"Nothing was drawn: the caller could not wait, and gave {decision.arm} ({decision.reason})."]
     if chance is None:
         drawn = "The probabilities of this policy have no closed form, so its chance is not known."
+    elif decision.held_out is not None:
+        drawn = (
+            f"{decision.user} is held out, by a chance of {percent(decision.held_out)}: always the control, so that "
+        )
+        return [*estimated, f"{drawn}what the policy decides for the others is compared with it by chance alone."]
     elif chance == 1:
         drawn = "No other arm had a chance."
     elif chances[likeliest] > chance and percent(chances[likeliest]) != percent(chance):
@@ -76,7 +81,8 @@ def arms_without_outcomes(ledger: Ledger, state: TrialState, decision: Decision)
     for first in range(1, decision.id, AT_ONCE):
         for event, *later in ledger.of_decisions(range(first, min(first + AT_ONCE, decision.id))).values():
             if any(e.kind == kinds.OUTCOME and e.seq <= decision.state_version for e in later):
-                left.discard(event.body["arm"])
+                given = next((e.body["given"] for e in reversed(later) if e.kind == kinds.GIVEN), None)
+                left.discard(given if given and state.spec.learns == "given" else event.body["arm"])
         if not left:
             break
     return never | left

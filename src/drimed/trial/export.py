@@ -76,8 +76,10 @@ class Export:
             **{f"attribute_{n}": float if c.levels is None else str for n, c in problem.covariates.attributes.items()},
             **{f"context_{n}": float if f.levels is None else str for n, f in spec.context.items()},
             "action": str,
+            "given": str,
             "propensity": float,
             **{f"probability_{arm}": float for arm in problem.arms},
+            **({"held_out": float} if spec.holdout else {}),
             "reason": str,
             **({f"effect_{arm}": float for arm in problem.arms} if self.effects else {}),
             "state": str,
@@ -99,8 +101,9 @@ class Export:
     def _record(self, d: Decision) -> dict[str, Any]:
         profile, season = self.state.profile(d.user), self.state.seasons.get(d.episode, UNNAMED)
         same = ("episode", "user", "plot", "block", "time", "propensity", "reason", "state", "reward", "amendments")
-        values: dict[str, Any] = {name: getattr(d, name) for name in same}
-        values |= {"decision": d.id, "action": d.arm, "season": season.name, "date": season.date}
+        values: dict[str, Any] = {name: getattr(d, name) for name in (*same, "held_out")}
+        values |= {"decision": d.id, "season": season.name, "date": season.date}
+        values |= {"action": d.arm, "given": d.given or d.arm}
         values["group"] = d.user if profile.group is None else profile.group
         tables: dict[str, Mapping[str, Any] | None] = {
             "attribute_": profile.definition.attributes,

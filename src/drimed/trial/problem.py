@@ -441,6 +441,7 @@ class Profile:
     group: str | None
     unit: IndexedUnit  # the same for all profiles of the user
     measured: tuple[str, ...]  # metrics
+    held_out: bool = False  # on the control for the whole trial
 
 
 class Problem:

@@ -25,16 +25,9 @@ from drimed.trial.store import Ledger
 PAGE = 25
 STANDS = 0.8  # share of the control beyond which a trial learns little about anything else
 COUNTS = ("decisions", "pending", "partial", "complete", "missing", "amendments", "failures")
-RECORDED = (
-    "episode",
-    "arm",
-    "propensity",
-    "share",
-    "unavailable",
-    "plot",
-    "block",
-    "drawn",
-)  # of a decision, as callers get it
+HELD_OUT = "held out: the control for the whole trial"
+# Of a decision, as callers get it.
+RECORDED = ("episode", "arm", "propensity", "share", "unavailable", "plot", "block", "drawn", "held_out")
 
 
 def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = False) -> Decision:
@@ -54,7 +47,7 @@ def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = Fa
         id=event.decision or 0,
         user=str(event.user),
         probabilities=chances,
-        reason=reason,
+        reason=HELD_OUT if body.held_out is not None and body.drawn else reason,
         effects=effects,
         context=None if body.context is None else state.context_of(body.context),
         state_version=body.state,
@@ -67,8 +60,9 @@ def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = Fa
         control=None if outcome is None else outcome["control"],
         reward=None if outcome is None else state.reward(state.profiles[body.profile], outcome),
         amendments=recorded.amendments,
+        given=recorded.given,
         **{name: getattr(body, name) for name in RECORDED},
-        code=None if state.spec.blinding is None else state.codes.get(body.arm),
+        code=state.code_of(event.decision or 0, body.arm),
     )
 
 
@@ -158,6 +152,9 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
             "in this one, so that the trial may stay on the control, and nothing is called better; plan more seasons, "
             "or write `[model] seasons = false` if nothing shifts from one season to the next"
         )
+    if spec.holdout is not None and not spec.enrols and spec.holdout.share * (size := users or len(spec.users)) < 2:
+        text = f"of {counted(size, 'user')} about {spec.holdout.share * size:.2g} will be held out, and two are needed"
+        texts.append(f"{text} to compare the policy with the control")
     if not spec.users and not users and not spec.enrols:
         texts.append("there are no users yet; add them before asking")
     on_model = [name for name, rule in spec.rules.items() if rule.evidence == "model"]

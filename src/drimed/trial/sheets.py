@@ -21,6 +21,7 @@ from drimed.records import AskRequest, Decision, Fault, Receipt, Report, Told
 from drimed.trial import ask, tables, tell
 from drimed.trial import spec as trial_file
 from drimed.trial.ask import Place, places, resolve_user
+from drimed.trial.blinding import asking_as, blinded_decision
 from drimed.trial.problem import Problem, alike, outcome_text
 from drimed.trial.seasons import COLUMNS, UNNAMED, iso
 from drimed.trial.spec import ATTRIBUTE, CONTEXT, CONTROL, METRIC, Attribute, Metric, control_plot, folded, tidy
@@ -31,6 +32,7 @@ from drimed.trial.workbooks import GENERAL, letters, shown
 
 SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 PLACES = ("plot", "block")  # columns that are written only where there are any
+NO_ARMS = "a sheet of a blinded person has no column 'arm': leave it out"
 MOST_HINTS = 5  # faults of a sheet that say which name was probably meant
 CLOSE = 0.7  # the similarity of two names that were probably meant to be one
 _USERS = ("farm", "farmer", "grower", "site", "field", "location", "clinic", "patient", "shop", "reader")
@@ -106,6 +108,7 @@ class Column:
 
 
 DECISION, USER, ARM, SEASON = (Column(SHEET, name) for name in ("decision", "user", "arm", "season"))
+GIVEN, GIVEN_REASON = Column(SHEET, trial_file.GIVEN), Column(SHEET, trial_file.GIVEN_REASON)
 NOTES = Column(NOTE, "notes")
 
 Cells = Mapping[Column, Any]
@@ -291,14 +294,21 @@ class AskSheet:
 
 
 def ask_sheet(
-    tx: Transaction, table: Table, request: AskRequest | None = None, ignore: Iterable[str] = ()
+    tx: Transaction,
+    table: Table,
+    request: AskRequest | None = None,
+    ignore: Iterable[str] = (),
+    *,
+    blinded: bool = False,
 ) -> list[Decision]:
     """Decide for the users of the sheet, or only for those of the request; faults have their rows.
 
     A column `season` (and `date`) is used where the request has none. Arms may stand beside decisions that were taken
-    before, as in a sheet of decisions; they cannot be chosen.
+    before, as in a sheet of decisions; they cannot be chosen. A `blinded` person sends none, and gets none.
     """
     sheet, request = read_ask_sheet(tx.state, table, ignore), request or AskRequest()
+    if blinded and not tx.state.opened and any(row.arm for rows in sheet.rows.values() for row in rows):
+        raise InputError(NO_ARMS)
     asked, known = sheet.request, tx.state.users
     names = list(sheet.rows if request.users is None else [resolve_user(tx.state, user) for user in request.users])
     wanted = set(names)
@@ -313,7 +323,8 @@ def ask_sheet(
         date=asked.date if request.date is None else request.date,
     )
     try:
-        decisions = ask.ask(tx, request, doubts=sheet.doubts)
+        with asking_as(tx.state, request, blinded=blinded):
+            decisions = ask.ask(tx, request, doubts=sheet.doubts)
     except DrimedError as error:
         faults = [_at_row(fault, sheet, names) for fault in error.faults]
         if not faults or not all(f.row for f in faults):
@@ -325,7 +336,7 @@ def ask_sheet(
         if row.arm and (not d.repeated or row.arm != tidy(d.arm)):  # an arm that was drawn just now is not told
             errors[row.number] = f"the sheet says arm {row.arm!r}, and the trial draws the arm: take the column out"
     refuse(errors)
-    return decisions
+    return [blinded_decision(tx.state, d) for d in decisions] if blinded else decisions
 
 
 def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> AskSheet:
@@ -541,7 +552,7 @@ def tell_sheet(
     numeric = {column for column in columns.all if column.part in (METRIC, CONTROL)} | {DECISION}
     sheet = Sheet(columns, table, numeric, ignore)
     if blinded and not tx.state.opened and ARM in sheet.meanings.values():
-        raise InputError("a sheet of a blinded person has no column 'arm': leave it out")
+        raise InputError(NO_ARMS)
     for name in sheet.unknown:
         columns.refuse(name)
     reports: dict[int, Report] = {}  # by their row
@@ -553,7 +564,7 @@ def tell_sheet(
         except InputError as error:
             errors[row] = str(error)
             continue
-        if report.outcome or report.control:
+        if report.outcome or report.control or report.given:
             reports[row] = report
             if (first := first_rows.setdefault(report.decision, row)) != row:
                 errors[row] = f"decision {report.decision} has an outcome in row {first} too; tell each once"
@@ -567,7 +578,7 @@ def tell_sheet(
         raise InputError(f"the sheet has no outcomes: expected a column 'decision' and values under {wanted}")
     doubts = [*_split_decimals(tx.state, sheet, reports, recorded), *sheet.doubts()]
     try:
-        return tell.tell(tx, list(reports.values()), doubts, confirm=confirm)
+        return tell.tell(tx, list(reports.values()), doubts, confirm=confirm, blinded=blinded)
     except InputError as error:
         if not error.faults:
             raise
@@ -588,7 +599,8 @@ def report_of(metrics: Mapping[str, Metric], cells: Cells, marks: Marks) -> Repo
     for column, cell in cells.items():
         if column.part in values and not is_missing(cell):
             values[column.part][column.name] = metric_value(metrics.get(column.name), column.heading, cell, marks)
-    return Report(int(decision), values[METRIC], values[CONTROL] or None)
+    given, reason = (None if is_missing(cells.get(c)) else text(cells[c]) for c in (GIVEN, GIVEN_REASON))
+    return Report(int(decision), values[METRIC], values[CONTROL] or None, given, reason)
 
 
 def metric_value(metric: Metric | None, heading: str, cell: Any, marks: Marks = POINT) -> Told:
@@ -633,7 +645,9 @@ def _mismatch(state: TrialState, cells: Cells, recorded: RecordedDecision) -> st
         truth = truths.get(column)
         if truth is None or not _reads_as(cell, truth):
             known = f"has no {column.name}" if truth is None else f"is for {column.name} {truth!r}"
-            return f"decision {which} {known}, the sheet says {cell!r}; was one column sorted without the others?"
+            hint = f" If that was given, put it into a column {GIVEN.name!r}, and why into {GIVEN_REASON.name!r}"
+            asked = f"was one column sorted without the others?{hint if column == ARM else ''}"
+            return f"decision {which} {known}, the sheet says {cell!r}; {asked}"
     return None
 
 
@@ -666,6 +680,7 @@ def decision_rows(state: TrialState, decisions: Iterable[Decision], *, fill_in: 
             **(d.context or {}),
             "arm": d.arm,
             **({trial_file.CODE: d.code} if d.code else {}),
+            **({GIVEN.name: d.given} if GIVEN in free else {}),
             **{name: getattr(d, name) for name in ("propensity", "reason")},
             **{m: _cell(state.spec.metrics[m], d.outcome, m) for m in metrics},
             **{control_plot(m): (d.control or {}).get(m) for m in plots},
@@ -673,7 +688,7 @@ def decision_rows(state: TrialState, decisions: Iterable[Decision], *, fill_in: 
         }
         for d in decisions
     ]
-    optional = ("season", *PLACES, "arm", "propensity", "reason")
+    optional = ("season", *PLACES, "arm", *([GIVEN.name] if GIVEN in free else []), "propensity", "reason")
     empty = {name for name in optional if all(row.get(name) in (None, "") for row in rows)}
     return [{name: cell for name, cell in row.items() if name not in empty} for row in rows]
 

@@ -52,12 +52,14 @@ SEASONLESS = (
 ARM, SHARES = "<arm>", "<shares>"  # the two ways to write a control, in paths of pydantic; no part of the file
 CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without those that are easily mistaken for each other
 CODE_LENGTH = 4  # about a million codes
+CONSONANTS = "BCDFGHJKLMNPQRSTVWXZ"  # of codes of decisions: no words, dates or numbers that a spreadsheet would read
 
 # Columns that sheets have of their own, whatever the trial; where it uses the word for nothing else; and those for
 # people, which are never recorded. A column of a trial is called `metric.yield`, or `yield` in short.
 OWN_COLUMNS = ("decision", "episode", "user", "plot", "block", "cohort", "group", "arm", "propensity", "reason")
 CODE = "code"
-FREE_COLUMNS = ("season", "date", CODE)
+GIVEN, GIVEN_REASON = "given", "given reason"
+FREE_COLUMNS = ("season", "date", CODE, GIVEN, GIVEN_REASON)
 NOTE_COLUMNS = ("note", "notes", "comment", "comments", "remark", "remarks")
 METRIC, CONTROL, CONTEXT, ATTRIBUTE = COLUMN_PARTS = ("metric", "control", "context", "attribute")
 
@@ -397,24 +399,42 @@ class Stopping(Part):
 class Blinding(Part):
     """Codes in place of arms, for people who must not know them."""
 
-    codes: Named[Name] | None = None  # arm -> code; None: they are drawn
+    # Of arms, arm -> code, or (None) drawn; or each decision has one of its own, which tells nothing of its arm.
+    codes: Named[Name] | Literal["decision"] | None = None
     show_codes: bool = False  # whether blinded people see the code of each decision, as on coded packages
+
+    def decision_code(self, seed: int, decision: int) -> str:
+        """The code of a decision: its number behind letters that nobody can guess, so that a mistyped one is found.
+
+        >>> Blinding(codes="decision").decision_code(7, 12)
+        'MHRN-12'
+        """
+        return f"{_coded(seed, f'code of decision {decision}', CONSONANTS)}-{decision}"
 
     def arm_codes(self, seed: int, arms: Sequence[str]) -> dict[str, str]:
         """The code of each arm: from the file, or drawn from the seed so that it tells nothing about arm or seed."""
 
         def drawn(arm: str) -> Iterator[str]:
             for attempt in count():
-                message = f"code of arm {attempt} {arm}".encode()
-                digest = hmac.new(seed.to_bytes(8, "big"), message, hashlib.sha256).digest()
-                yield "".join(CODE_LETTERS[byte % len(CODE_LETTERS)] for byte in digest[:CODE_LENGTH])
+                yield _coded(seed, f"code of arm {attempt} {arm}", CODE_LETTERS)
 
-        codes, declared = dict[str, str](), self.codes or {}
+        codes, declared = dict[str, str](), self.codes if isinstance(self.codes, dict) else {}
         taken = {folded(text) for text in (*arms, *declared.values())}
         for arm in arms:
             codes[arm] = declared.get(arm) or next(c for c in drawn(arm) if folded(c) not in taken)
             taken.add(folded(codes[arm]))
         return codes
+
+
+def _coded(seed: int, message: str, letters: str) -> str:
+    digest = hmac.new(seed.to_bytes(8, "big"), message.encode(), hashlib.sha256).digest()
+    return "".join(letters[byte % len(letters)] for byte in digest[:CODE_LENGTH])
+
+
+class Holdout(Part):
+    """Users who stay on the control for the whole trial: chance alone tells them from those the policy decides for."""
+
+    share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]  # each user's chance to be one of them
 
 
 class Model(Part):
@@ -424,6 +444,9 @@ class Model(Part):
     seasons: bool = True  # outcomes shift from season to season
     noise: Literal["common", "arm"] = "common"  # whether all arms scatter alike
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # per season; 1 keeps everything
+    # Whether an outcome tells of the arm that was given or of the one that was drawn, where these differ. None: given,
+    # but drawn for people, who may choose by what they expect: then only the arm drawn is not mixed up with that.
+    learns: Literal["given", "drawn"] | None = None
     # Whether the arms of a season are spread evenly over sites and blocks; None: in fields, but not with an exact rule.
     balanced: bool | None = None
 
@@ -524,6 +547,7 @@ class TrialSpec(Part):
     floors: Floors | None = None
     blinding: Blinding | None = None  # None: there are no codes
     stopping: Stopping | None = None
+    holdout: Holdout | None = None
     confidence: Confidence = 0.99
     delta: Annotated[float, Field(gt=0, lt=1)] = 0.01  # for confidence "anytime": the promise fails at most so often
     context: Named[ContextField] = Field(default_factory=dict)
@@ -557,6 +581,11 @@ class TrialSpec(Part):
     def kind(self) -> str:
         """Of the model: field, people or paper."""
         return self.model.kind
+
+    @property
+    def learns(self) -> str:
+        """From the arm `given`, or the arm `drawn`."""
+        return self.model.learns or ("drawn" if self.kind == "people" else "given")
 
     @property
     def past_weight(self) -> float:

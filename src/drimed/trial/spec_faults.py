@@ -180,7 +180,7 @@ def _column_faults(spec: TrialSpec) -> Iterator[Fault]:
 
 def _code_faults(spec: TrialSpec) -> Iterator[Fault]:
     at = ("blinding", "codes")
-    codes = {} if spec.blinding is None else spec.blinding.codes or {}
+    codes = spec.blinding.codes if spec.blinding is not None and isinstance(spec.blinding.codes, dict) else {}
     if codes and (left := [arm for arm in spec.arms if arm not in codes]):
         yield Fault(at, f"gives no code to {', '.join(left)}: give every arm one, or leave all out to have them drawn")
     taken = {folded(arm): f"the name of arm {arm!r}" for arm in spec.arms}
@@ -210,6 +210,8 @@ def user_faults(spec: TrialSpec, user: User, at: Path) -> Iterator[Fault]:
         if resolved.control is None:
             yield Fault(at, "needs a control (an arm, or shares of arms), here or as `control` for all users")
     yield from _default_faults(spec, user, resolved, at)
+    if spec.holdout is not None and isinstance(resolved.control, dict):
+        yield Fault((*at, "control"), "must be one arm where there is a [holdout], whose users get nothing else")
     if user.blocks is not None and user.plots is not None:
         yield Fault((*at, "plots"), "give blocks with their plots, or plots, not both")
 

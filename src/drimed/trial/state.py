@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from drimed import streams
 from drimed.errors import InputError, NumericalError, StoreError
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.offer import Floor, Offer, Outcome
@@ -25,7 +26,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, computing
 from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
-from drimed.records import COMPLETE, MISSING, PARTIAL, PENDING, Decision, DecisionRow, Event
+from drimed.records import COMPLETE, MISSING, OTHER, PARTIAL, PENDING, Decision, DecisionRow, Event
 from drimed.trial import events as kinds
 from drimed.trial.events import Decided, EventBody, HistoryRead, Told, Values, body_of
 from drimed.trial.look_history import LookHistory, has_floor, rule_scopes
@@ -156,6 +157,8 @@ class RecordedDecision:
     marked_missing: bool = False  # and nothing more came after that
     amendments: int = 0
     state: str = PENDING
+    given: str | None = None  # the arm that was given, or OTHER; None: nothing was said
+    package: str | None = None  # the code by which that was told
 
     @staticmethod
     def of(state: TrialState, events: Sequence[Event], until: int | None = None) -> RecordedDecision:
@@ -167,13 +170,16 @@ class RecordedDecision:
         return recorded
 
     def after(self, state: TrialState, event: Event) -> RecordedDecision:
+        if event.kind == kinds.GIVEN:
+            given = body_of(event, kinds.ArmGiven)
+            return replace(self, given=given.given, package=given.package)
         outcome, missing, amendments = self.outcome, True, self.amendments
         if event.kind != kinds.MISSING:
             body = body_of(event, Told)
             outcome = body.outcome if any(body.outcome.values()) else None  # all of it may have been taken back
             missing, amendments = getattr(body, "missing", False), amendments + (event.kind == kinds.AMENDMENT)
         new = state.state_of(self, outcome, missing=missing)
-        return RecordedDecision(self.event, outcome, missing, amendments, new)
+        return replace(self, outcome=outcome, marked_missing=missing, amendments=amendments, state=new)
 
     @property
     def decision(self) -> int:
@@ -263,9 +269,18 @@ class TrialState:
 
     @cached_property
     def codes(self) -> dict[str, str]:
-        """The code of each arm; empty: the trial has none."""
+        """The code of each arm; empty: arms have none."""
         blinding = self.spec.blinding
-        return {} if blinding is None else blinding.arm_codes(self.seed, tuple(self.spec.arms))
+        if blinding is None or blinding.codes == "decision":
+            return {}
+        return blinding.arm_codes(self.seed, tuple(self.spec.arms))
+
+    def code_of(self, decision: int, arm: str) -> str | None:
+        """The code of a decision's package: its own, or that of its arm; None: the trial has no codes."""
+        blinding = self.spec.blinding
+        if blinding is not None and blinding.codes == "decision":
+            return blinding.decision_code(self.seed, decision)
+        return self.codes.get(arm)
 
     @property
     def fits(self) -> int:
@@ -300,10 +315,17 @@ class TrialState:
         joining = ((name, self.spec.resolved(new[name]).group, new[name].attributes or {}) for name in names)
         alone = self.spec.kind == "people"
         numbers, units = self.numbers.joined(problem.covariates, joining, len(self.users), alone=alone)
-        unit_of = dict(zip(names, units, strict=True))
+        unit_of, held = dict(zip(names, units, strict=True)), set[str]()
+        if self.spec.holdout is not None:
+            draws = streams.uniforms(self.seed, "holdout", len(self.users), len(names), 1)[:, 0]
+            held = {name for name, u in zip(names, draws, strict=True) if u < self.spec.holdout.share}
         profiles = [
             problem.profile(name, user, slot, unit_of[name] if name in unit_of else self.profile(name).unit)
             for slot, (name, user) in enumerate(users, len(self.profiles))
+        ]
+        profiles = [
+            replace(p, held_out=p.user in held if p.user in unit_of else self.profile(p.user).held_out)
+            for p in profiles
         ]
         return replace(
             self,
@@ -340,6 +362,15 @@ class TrialState:
         unavailable = self.episode.unavailable
         return sorted({*self.retired, *unavailable.get("", ()), *unavailable.get(user, ()), *more})
 
+    def held_out(self, profile: Profile) -> float | None:
+        """The chance with which a user came to be held out; None: it is not."""
+        return self.spec.holdout.share if self.spec.holdout is not None and profile.held_out else None
+
+    def possible(self, profile: Profile, excluded: Sequence[str]) -> BoolArray | None:
+        """The arms that a decision may be for: those available or, for a user who is held out, the control: (K,)."""
+        mask = self.problem.available(profile, excluded)
+        return profile.control > 0 if profile.held_out else mask
+
     def context_of(self, values: Sequence[float]) -> dict[str, float | str]:
         """A recorded context, as it was given."""
         fields = self.problem.covariates.fields.values()
@@ -367,7 +398,7 @@ class TrialState:
         """The offers of decisions to be taken, or of recorded ones: (n, ...)."""
         profiles = [self.profiles[q.profile] for q in questions]
         pairs = list(zip(profiles, questions, strict=True))
-        masks = [self.problem.available(profile, q.unavailable) for profile, q in pairs]
+        masks = [self.possible(profile, q.unavailable) for profile, q in pairs]
         blocks = [self.numbers.block(profile.user, q.block) for profile, q in pairs]
         return self.problem.offer(profiles, [q.context for q in questions], masks, blocks)
 
@@ -403,6 +434,11 @@ class TrialState:
                 size=self.problem.outcome_sizes(outcome["metrics"] or {}),
             )
         return usable if self.policy.usable(known, p).all() else None
+
+    def learned_arm(self, recorded: RecordedDecision) -> int | None:
+        """The arm that an outcome is learned for: the one given, or the one drawn, as the file says; None: for none."""
+        arm = recorded.given if self.spec.learns == "given" and recorded.given else recorded.body.arm
+        return None if arm == OTHER and arm not in self.spec.arms else self.problem.arm(arm)
 
     def reward(self, profile: Profile, outcome: Values) -> float | None:
         """The worth of an outcome to the user; None while a metric that counts is not there."""
@@ -579,10 +615,11 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
 
 
 def _told(state: TrialState, event: Event, recorded: RecordedDecision) -> TrialState:
-    """An outcome in the place of the earlier one, or the note that it is missing."""
+    """An outcome in the place of the earlier one, the arm that was given, or the note that an outcome is missing."""
     after = recorded.after(state, event)
     counts = state.counts.moved(recorded.state, after.state)
-    if event.kind == kinds.MISSING:
+    same_arm = state.learned_arm(recorded) == state.learned_arm(after)
+    if event.kind == kinds.MISSING or (event.kind == kinds.GIVEN and same_arm):
         return replace(state, counts=counts)
     if event.kind == kinds.AMENDMENT:
         counts = replace(counts, amendments=counts.amendments + 1)
@@ -672,15 +709,14 @@ def _learned(state: TrialState, learned: Any, recorded: RecordedDecision) -> Any
 
 
 def _evidence(state: TrialState, recorded: RecordedDecision) -> tuple[Offer, IntArray, Outcome, int] | None:
-    """The offer of a decision, its arm, its outcome, and how many episodes ago that was; None: there is nothing yet."""
-    body = recorded.body
-    if recorded.outcome is None:
+    """The offer of a decision, the arm to learn about, the outcome, and how many episodes ago; None: nothing yet."""
+    body, arm = recorded.body, state.learned_arm(recorded)
+    if recorded.outcome is None or arm is None:
         return None
     outcome = state.usable(state.profiles[body.profile], recorded.outcome)
     if outcome is None:
         return None
-    action = np.array([state.problem.arm(body.arm)])
-    return state.offer_of([body]), action, outcome, state.episode.number - body.episode
+    return state.offer_of([body]), np.array([arm]), outcome, state.episode.number - body.episode
 
 
 def _learned_from_past(state: TrialState, learned: Any) -> Any:

@@ -2,7 +2,7 @@
 
 An outcome is a table of metrics and, where there are control plots, another one of the site's control plot. Values
 outside the range that the trial file declares, or far from all others, must be confirmed; until then nothing is
-recorded.
+recorded. What was given may be another arm than the one drawn: the log has both.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from drimed.errors import BatchError, ConflictError, InputError, UnknownDecisionError, UnknownNameError
 from drimed.records import MISSING, Fault, Path, Receipt, Report
-from drimed.trial import event_checks, queries
-from drimed.trial.events import Draft, EventBody, OutcomeAmended, OutcomeMissing, OutcomeTold, Values
+from drimed.trial import blinding, event_checks, queries
+from drimed.trial.events import ArmGiven, Draft, EventBody, OutcomeAmended, OutcomeMissing, OutcomeTold, Values
 from drimed.trial.problem import below_key, keys_of, number, read_outcome, size_key
 from drimed.trial.spec import control_plot, first_twice
 from drimed.trial.state import RecordedDecision, TrialState, decision_number, recorded_decisions
@@ -24,19 +24,32 @@ MOST_FAULTS = 1000  # of one call; others are looked for when these are mended
 
 
 def tell(
-    tx: Transaction, reports: Sequence[Report], doubts: Sequence[Fault] = (), *, confirm: bool = False
+    tx: Transaction,
+    reports: Sequence[Report],
+    doubts: Sequence[Fault] = (),
+    *,
+    confirm: bool = False,
+    blinded: bool = False,
 ) -> list[Receipt]:
-    """Record all of the outcomes or, if one is refused, none; unlikely values and `doubts` must be confirmed."""
+    """Record all of the outcomes or, if one is refused, none; unlikely values and `doubts` must be confirmed.
+
+    A `blinded` person may say by the code of its package what was given, and never by its arm.
+    """
     state, numbers = tx.state, [decision_number(r.decision) for r in reports]
     if (twice := first_twice(numbers)) is not None:
         raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
     known = {one.decision: one for one in recorded_decisions(tx.ledger, state, numbers)}
     bodies: dict[int, OutcomeTold] = {}  # of decisions that something new was reported of
+    statements: dict[int, ArmGiven] = {}  # of what was given
     faults, unlikely = list[Fault](), list[Fault]()
     for i, (n, report) in enumerate(zip(numbers, reports, strict=True)):
         try:
             if n not in known:
                 raise UnknownDecisionError(tx.ledger.name, n)
+            if (statement := _given(tx, known[n], report, blinded=blinded)) is not None:
+                statements[n] = statement
+            if report.given is not None and not (report.outcome or report.control):
+                continue
             outcome = _merged(state, known[n], report, amends=False)
             if outcome != known[n].outcome:
                 bodies[n] = OutcomeTold(outcome, known[n].outcome)
@@ -55,32 +68,48 @@ def tell(
     if faults:
         raise BatchError(faults)
     event_checks.require_confirmation([*unlikely, *doubts], confirm=confirm)
-    events = tx.append([Draft(body, n, known[n].event.user) for n, body in bodies.items()], known)
-    told = {int(e.decision or 0): known[int(e.decision or 0)].after(tx.state, e) for e in events}
-    results = {n: "recorded" if known[n].outcome is None else "completed" for n in told}
-    return [_receipt(tx.state, told.get(n, known[n]), results.get(n, "already recorded")) for n in numbers]
+    before = dict(known)
+    for drafts in (statements, bodies):
+        for e in tx.append([Draft(body, n, known[n].event.user) for n, body in drafts.items()], known):
+            known[int(e.decision or 0)] = known[int(e.decision or 0)].after(tx.state, e)
+    results = {n: "completed" if n in bodies and before[n].outcome else "recorded" for n in (*statements, *bodies)}
+    return [_receipt(tx.state, known[n], results.get(n, "already recorded")) for n in numbers]
 
 
-def amend(tx: Transaction, report: Report, *, reason: str, saw: Report | None = None, confirm: bool = False) -> Receipt:
+def amend(
+    tx: Transaction,
+    report: Report,
+    *,
+    reason: str,
+    saw: Report | None = None,
+    confirm: bool = False,
+    blinded: bool = False,
+) -> Receipt:
     """Correct an outcome; the old one stays in the log. None takes a value back; without any, the decision is pending.
+
+    With `given` alone, only what was given is corrected; the arm that was drawn takes a deviation back.
 
     `saw` has the values that the correction is about, as they were read: if one of them has changed since, it is
     refused.
     """
     event_checks.need_reason(reason)
     recorded = _recorded(tx, report.decision)
-    if recorded.outcome is None:
-        raise ConflictError(f"decision {recorded.decision} has no outcome to amend; tell it first")
-    outcome = _merged(tx.state, recorded, report, amends=True)
-    if outcome == recorded.outcome:
-        return _receipt(tx.state, recorded, "already recorded")
-    if saw is not None:
-        _check_unchanged(tx.state, recorded, saw)
-    event_checks.require_confirmation(unlikely_values(tx.state, recorded, report), confirm=confirm)
-    # A corrected value does not say that a missing rest will come.
-    missing = recorded.marked_missing and tx.state.state_of(recorded, outcome, missing=True) == MISSING
-    body = OutcomeAmended(outcome, recorded.outcome, reason, missing)
-    return _record(tx, recorded, body, "amended")
+    statement = _given(tx, recorded, replace(report, reason=reason), blinded=blinded, amends=True)
+    bodies: list[EventBody] = [] if statement is None else [statement]
+    if report.given is None or report.outcome or report.control:
+        if recorded.outcome is None:
+            raise ConflictError(f"decision {recorded.decision} has no outcome to amend; tell it first")
+        outcome = _merged(tx.state, recorded, report, amends=True)
+        if outcome != recorded.outcome:
+            if saw is not None:
+                _check_unchanged(tx.state, recorded, saw)
+            event_checks.require_confirmation(unlikely_values(tx.state, recorded, report), confirm=confirm)
+            # A corrected value does not say that a missing rest will come.
+            missing = recorded.marked_missing and tx.state.state_of(recorded, outcome, missing=True) == MISSING
+            bodies.append(OutcomeAmended(outcome, recorded.outcome, reason, missing))
+    for body in bodies:
+        recorded = _recorded_after(tx, recorded, body)
+    return _receipt(tx.state, recorded, "amended" if bodies else "already recorded")
 
 
 def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
@@ -89,7 +118,8 @@ def mark_missing(tx: Transaction, decision: int, reason: str) -> Receipt:
     recorded = _recorded(tx, decision)
     if recorded.state == MISSING:
         return _receipt(tx.state, recorded, "already recorded")
-    return _record(tx, recorded, OutcomeMissing(reason, recorded.outcome), "missing")
+    after = _recorded_after(tx, recorded, OutcomeMissing(reason, recorded.outcome))
+    return _receipt(tx.state, after, "missing")
 
 
 def unlikely_values(state: TrialState, recorded: RecordedDecision, report: Report, at: Path = ()) -> list[Fault]:
@@ -129,10 +159,30 @@ def _recorded(tx: Transaction, decision: int) -> RecordedDecision:
     return RecordedDecision.of(tx.state, queries.history(tx.ledger, tx.state, decision))
 
 
-def _record(tx: Transaction, recorded: RecordedDecision, body: EventBody, result: str) -> Receipt:
+def _recorded_after(tx: Transaction, recorded: RecordedDecision, body: EventBody) -> RecordedDecision:
+    """The decision after an event about it, which is appended."""
     draft = Draft(body, recorded.decision, recorded.event.user)
     (event,) = tx.append([draft], {recorded.decision: recorded})
-    return _receipt(tx.state, recorded.after(tx.state, event), result)
+    return recorded.after(tx.state, event)
+
+
+def _given(
+    tx: Transaction, recorded: RecordedDecision, report: Report, *, blinded: bool, amends: bool = False
+) -> ArmGiven | None:
+    """What was given, as it is to be recorded; None: that is what is known of it.
+
+    A refusal says nothing that a blinded person could not know: whether a package holds the arm that was drawn, say.
+    """
+    if report.given is None:
+        return None
+    given, package = blinding.arm_given(tx.ledger, tx.state, report.given, blinded=blinded)
+    if event_checks.is_known_given(recorded, given, package):
+        return None
+    if recorded.given is not None and not amends:
+        remedy = f"if that was wrong, amend it with `drimed trial amend ... --decision {recorded.decision} --given`"
+        raise ConflictError(f"decision {recorded.decision} has what was given recorded already; {remedy}", ("given",))
+    event_checks.need_reason(report.reason or "")
+    return ArmGiven(given, recorded.given, str(report.reason), package)
 
 
 def _merged(state: TrialState, recorded: RecordedDecision, report: Report, *, amends: bool) -> Values:

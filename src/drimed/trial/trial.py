@@ -277,15 +277,19 @@ class Trial(TrialSession):
         outcome: Values,
         *,
         control: Values | None = None,
+        given: str | None = None,
+        reason: str | None = None,
         confirm: bool = False,
         actor: str | None = None,
     ) -> Receipt:
         """The outcome of a decision; metrics that are still to come may be left out and told later.
 
+        `given` says, with a `reason`, that another arm was given than was drawn, or "other": none of the trial's.
+
         A value outside its declared range, or far from all that was recorded, is refused with UnconfirmedError unless
         `confirm` is set.
         """
-        return self.tell_many([Report(decision, outcome, control)], confirm=confirm, actor=actor)[0]
+        return self.tell_many([Report(decision, outcome, control, given, reason)], confirm=confirm, actor=actor)[0]
 
     def tell_many(
         self, reports: Sequence[Report], *, confirm: bool = False, actor: str | None = None, dry_run: bool = False
@@ -301,12 +305,13 @@ class Trial(TrialSession):
         *,
         reason: str,
         control: Values | None = None,
+        given: str | None = None,
         saw: Report | Decision | Values | None = None,
         confirm: bool = False,
         actor: str | None = None,
         dry_run: bool = False,
     ) -> Receipt:
-        """Correct an outcome; the old value stays in the log. None takes a metric back.
+        """Correct an outcome, or what was `given`; the old value stays in the log. None takes a metric back.
 
         With `saw`, the values as you read them or the decision itself, it is refused if one of them has changed since.
         """
@@ -315,7 +320,8 @@ class Trial(TrialSession):
         elif saw is not None and not isinstance(saw, Report):
             saw = Report(decision, saw)
         with self.writing(actor, dry_run=dry_run) as tx:
-            return telling.amend(tx, Report(decision, outcome, control), reason=reason, saw=saw, confirm=confirm)
+            report = Report(decision, outcome, control, given)
+            return telling.amend(tx, report, reason=reason, saw=saw, confirm=confirm)
 
     def mark_missing(self, decision: int, *, reason: str, actor: str | None = None, dry_run: bool = False) -> Receipt:
         """Mark the rest of an outcome as missing. If it comes after all, it can still be told."""

@@ -235,6 +235,10 @@ def test_an_outcome_is_recorded_amended_and_marked_missing_on_its_page(visitor: 
     assert "recorded: cost 2" in late
     refused = visitor.send(page, {"reason": "hail"}, to=f"{page}/missing")
     assert "has its whole outcome; nothing of it is missing" in readable(refused.text)
+    given = visitor.send(page, {"given": "other", "reason": "it was refused"}, to=f"{page}/given")
+    shown = readable(visitor.done(given))
+    assert "What was given was recorded" in shown
+    assert "Given: other." in shown
     page = "/trials/busy/decisions/23"
     without_reason = visitor.send(page, {"reason": " "}, to=f"{page}/missing").text
     assert 'aria-describedby="why-missing%3Areason"' in without_reason

@@ -74,7 +74,8 @@ DONE = {
     "created": "The trial was created.",
     "episode": "The season is open.",
     "recorded": "The outcome was recorded.",
-    "amended": "The outcome was corrected. The old values stay in the log.",
+    "amend": "The outcome was corrected. The old values stay in the log.",
+    "given": "What was given was recorded, beside what was drawn.",
     "missing": "The outcome was marked as missing. If it comes after all, it can still be recorded.",
     "nothing": "That was recorded already; nothing has changed.",
 } | {change.path: change.done for change in CHANGES.values()}
@@ -82,7 +83,7 @@ PREPARING = (
     "The numerical code is being compiled, which is done once on this machine and may take two minutes. This page "
     "opens by itself when that is done."
 )
-ROLES = {"read": auth.READ, "tell": auth.TELL, "ask": auth.ASK_TELL, "manage": auth.MANAGE}
+ROLES = {"read": auth.READ, "tell": auth.TELL, "ask": auth.ASK, "manage": auth.MANAGE}
 NOBODY = auth.Caller("", "")  # may do nothing
 _ONCE = re.compile(r"[A-Za-z0-9_-]{8,64}")
 T = TypeVar("T")

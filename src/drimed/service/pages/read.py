@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from drimed.formatting import number, percent
 from drimed.policies.rules.base import PLOT
-from drimed.records import SEARCHES, Decision, Effect, Event, Search, Status
+from drimed.records import OTHER, SEARCHES, Decision, Effect, Event, Search, Status
 from drimed.reports import charts
 from drimed.reports import page as findings
 from drimed.reports.analysis import Analysis, describe_rules
@@ -329,6 +329,7 @@ def _change(event: Event) -> str:
         kinds.EPISODE: f"season {body.get('name') or body.get('episode')} opened",
         kinds.AMENDMENT: f"outcome of decision {event.decision} corrected",
         kinds.MISSING: f"outcome of decision {event.decision} marked as missing",
+        kinds.GIVEN: f"decision {event.decision}: {body.get('given')} was given",
         kinds.USER: f"user {user} added",
         kinds.PREFERENCE: f"preference of {user} changed to {reward(body.get('preference') or {})}",
         kinds.CONTROL: f"control of {user} changed to {control(body.get('control') or {})}",
@@ -411,6 +412,7 @@ def _recorded(state: TrialState, d: Decision, events: Sequence[Event], saw: str)
         "metrics": spec.metrics,
         "measured": profile.measured,
         "plots": beside,
+        "arms": [*state.problem.arms, OTHER] if d.arm else [],  # a blinded reader gets none
         "about": group + list((profile.definition.attributes or {}).items()),
     }
 
@@ -454,6 +456,8 @@ def _charts(state: TrialState, d: Decision, untested: set[str]) -> dict[str, Any
 def _outcome_text(event: Event, metrics: Mapping[str, Metric]) -> str:
     """An event's record of a decision's outcome."""
     body = event.body
+    if event.kind == kinds.GIVEN:
+        return f"given: {body.get('package') or body.get('given') or 'not the package of this decision'}"
     if event.kind == kinds.MISSING:
         return "the rest of the outcome is missing" if body.get("was") else "the outcome is missing"
     recorded, was = body["outcome"], body.get("was") or {"metrics": {}, "control": None}

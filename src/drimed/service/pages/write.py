@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.records import AskRequest, Fault, Opening, Path, Receipt, Report, Told
 from drimed.service.api import trial_text
-from drimed.service.auth import ANY, ASK_TELL, MANAGE, READ, TELL
+from drimed.service.auth import ANY, ASK, MANAGE, TELL
 from drimed.service.pages import read
 from drimed.service.pages.base import NO_ERRORS, FormErrors, Pages, Visit, form_errors, go, sheet_errors, whole
 from drimed.service.routing import AT_ONCE
@@ -21,7 +22,7 @@ from drimed.service.runtime import Reply
 from drimed.trial import ask as asking
 from drimed.trial import queries, sheets, template
 from drimed.trial import tell as telling
-from drimed.trial.blinding import blinded_decision, blinded_status
+from drimed.trial.blinding import asking_as, blinded_decision, blinded_status
 from drimed.trial.changes import CHANGES, Change, checked
 from drimed.trial.spec import CONTROL, METRIC, TrialSpec, parse_json, parse_toml
 from drimed.trial.state import TrialState
@@ -85,7 +86,7 @@ async def create(visit: Visit) -> Response:
 # Ask
 
 
-@routes.page("/trials/{trial}/ask", ASK_TELL, method="POST")
+@routes.page("/trials/{trial}/ask", ASK, method="POST")
 async def ask(visit: Visit) -> Response:
     """Decide by hand or for the users of a sheet, and show the decisions."""
     by_sheet = visit.field("how") == "sheet"
@@ -98,7 +99,10 @@ async def ask(visit: Visit) -> Response:
             table = _ask_table(visit, tx.state) if sheet is None else sheet
             if not table.rows:
                 raise InputError("there is nobody to ask for: choose a user, or send a sheet with a column “user”")
-            made = visit.confirmed(lambda sure: sheets.ask_sheet(tx, table, AskRequest(confirm=sure, **when)))
+            asked, blinded = AskRequest(**when), visit.blinded
+            made = visit.confirmed(
+                lambda sure: sheets.ask_sheet(tx, table, replace(asked, confirm=sure), blinded=blinded)
+            )
             again = [d.id for d in made if d.repeated]
             address = f"/trials/{visit.trial}/given?decisions={as_ranges([d.id for d in made])}"
             return address + (f"&again={as_ranges(again)}" if again else "")
@@ -137,11 +141,12 @@ def _ask_input(visit: Visit) -> Callable[[Fault], str]:
     return lambda fault: row.format(fault.row) if fault.row else "".join(p for p in fault.path if p in WHEN)
 
 
-@routes.page("/trials/{trial}/episodes", ASK_TELL, method="POST")
+@routes.page("/trials/{trial}/episodes", ASK, method="POST")
 async def open_episode(visit: Visit) -> Response:
     def act(tx: Transaction) -> str:
         name, date = (visit.field(part) or None for part in ("season", "date"))
-        asking.open_episode(tx, number=whole(visit.field("episode")), name=name, date=date)
+        with asking_as(tx.state, AskRequest(), blinded=visit.blinded):
+            asking.open_episode(tx, number=whole(visit.field("episode")), name=name, date=date)
         return f"/trials/{visit.trial}/ask?done=episode"
 
     try:
@@ -150,7 +155,7 @@ async def open_episode(visit: Visit) -> Response:
         return await ask_form(visit, form_errors("open", error))
 
 
-@routes.page("/trials/{trial}/ask", ASK_TELL)
+@routes.page("/trials/{trial}/ask", ASK)
 async def ask_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     """Users and their contexts, to be filled in."""
     state = await visit.state()
@@ -164,7 +169,7 @@ async def ask_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
     return visit.page(
         "ask.html",
         errors.status,
-        s=queries.status(state),
+        s=blinded_status(queries.status(state)) if visit.blinded else queries.status(state),
         tab="ask",
         context=spec.context,
         users=[_ask_row(state, name) for name in state.users] if few else [],
@@ -207,20 +212,24 @@ def _attribute_inputs(state: TrialState) -> dict[str, dict[str, Any]]:
     }
 
 
-@routes.page("/trials/{trial}/given", READ)
-@routes.page("/trials/{trial}/given.csv", READ)
-@routes.page("/trials/{trial}/given.xlsx", READ)
+@routes.page("/trials/{trial}/given", ANY)
+@routes.page("/trials/{trial}/given.csv", ANY)
+@routes.page("/trials/{trial}/given.xlsx", ANY)
 async def given(visit: Visit) -> Response:
     """Decisions as a table, or as a sheet with columns for their outcomes, to hand out."""
     wanted, again = (visit.request.query_params.get(name, "") for name in ("decisions", "again"))
     numbers = from_ranges(wanted)
 
     state, decisions = await visit.look(lambda ledger, state: (state, [*queries.decisions(ledger, state, numbers)]))
+    status = queries.status(state)
+    if visit.blinded:
+        status, decisions = blinded_status(status), [blinded_decision(state, d) for d in decisions]
     if not visit.request.url.path.endswith("/given"):
-        return visit.download(f"{visit.trial}-decisions-{state.hash[:12]}", sheets.decision_rows(state, decisions))
+        name = f"{visit.trial}-decisions{_mark(visit, state.hash)}"
+        return visit.download(name, sheets.decision_rows(state, decisions))
     return visit.page(
         "given.html",
-        s=queries.status(state),
+        s=status,
         tab="ask",
         given=decisions,
         earlier={d.id for d in decisions}.intersection(from_ranges(again) if again else ()),
@@ -230,8 +239,8 @@ async def given(visit: Visit) -> Response:
     )
 
 
-@routes.page("/trials/{trial}/users.csv", READ)
-@routes.page("/trials/{trial}/users.xlsx", READ)
+@routes.page("/trials/{trial}/users.csv", ANY)
+@routes.page("/trials/{trial}/users.xlsx", ANY)
 async def users_sheet(visit: Visit) -> Response:
     """A sheet to fill in: users and their plots, and a column for each context field."""
     return visit.download(f"{visit.trial}-users", sheets.blank_sheet(await visit.state()))
@@ -303,8 +312,12 @@ async def pending_sheet(visit: Visit) -> Response:
         return state.hash, sheets.decision_rows(state, pending), sheets.headings(state, blinded=visit.blinded)
 
     hash, rows, empty = await visit.look(look)
-    mark = "" if visit.blinded else f"-{hash[:12]}"  # a hash would confirm a guess of the arms
-    return visit.download(f"{visit.trial}-pending{mark}", rows, empty)
+    return visit.download(f"{visit.trial}-pending{_mark(visit, hash)}", rows, empty)
+
+
+def _mark(visit: Visit, hash: str) -> str:
+    """The end of the name of a sheet; to the blinded a hash would confirm a guess of the arms."""
+    return "" if visit.blinded else f"-{hash[:12]}"
 
 
 def _typed_values(visit: Visit) -> dict[tuple[int, str, str], str]:
@@ -376,16 +389,21 @@ async def tell_form(visit: Visit, errors: FormErrors = NO_ERRORS, also: Sequence
 @routes.page("/trials/{trial}/decisions/{decision}/outcome", TELL, method="POST")
 @routes.page("/trials/{trial}/decisions/{decision}/amend", TELL, method="POST")
 @routes.page("/trials/{trial}/decisions/{decision}/missing", TELL, method="POST")
+@routes.page("/trials/{trial}/decisions/{decision}/given", TELL, method="POST")
 async def act_on_decision(visit: Visit) -> Response:
-    """Record the outcome of a decision, correct it (an emptied input takes a value back), or mark it as missing."""
+    """Record the outcome of a decision, correct it (an emptied input takes a value back), mark it as missing, or say
+    what was given."""
     form, decision = visit.request.url.path.rpartition("/")[2], read.decision_number(visit)
     reason = visit.field("reason")
 
     def act(tx: Transaction, sure: bool) -> Receipt:
         if form == "missing":
             return telling.mark_missing(tx, decision, reason)
+        if form == "given":
+            report = Report(decision, {}, given=visit.field("given"))
+            return telling.amend(tx, report, reason=reason, blinded=visit.blinded)
         if form == "outcome":
-            return sheets.tell_sheet(tx, _tell_table(visit), confirm=sure)[0]
+            return sheets.tell_sheet(tx, _tell_table(visit), confirm=sure, blinded=visit.blinded)[0]
         values = _parsed(_typed_values(visit), lambda m, text: _correction(tx.state, m, text))
         parts = {part: {m: value for (_, p, m), value in values.items() if p == part} for part in PARTS.values()}
         saw = None
@@ -397,13 +415,13 @@ async def act_on_decision(visit: Visit) -> Response:
 
     def work(tx: Transaction) -> str:
         receipt = visit.confirmed(lambda sure: act(tx, sure))
-        results = {"amended": "amended", "missing": "missing", "already recorded": "nothing"}
+        results = {"amended": form, "missing": "missing", "already recorded": "nothing"}
         return f"/trials/{visit.trial}/decisions/{decision}?done={results.get(receipt.result, 'recorded')}"
 
     try:
         return await visit.act(work, tells=True)
     except DrimedError as error:
-        errors = form_errors(form, error, lambda fault: "reason" if fault.path == ("reason",) else "")
+        errors = form_errors(form, error, lambda fault: "".join(p for p in fault.path if p in ("reason", "given")))
         conflict = isinstance(error, ConflictError)
         saw = "" if conflict else visit.field("saw")
         return await read.decision_page(visit, errors, saw=saw, status=409 if conflict else 422)
