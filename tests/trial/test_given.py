@@ -10,6 +10,8 @@ import pytest
 
 from drimed.errors import BatchError, ConflictError, InputError, UnknownNameError
 from drimed.records import Report
+from drimed.reports.analysis import analyse
+from drimed.reports.page import PageView, page_context
 from drimed.trial import sheets
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import AS_GIVEN, PROPENSITIES, adherence, all_model_free_effects
@@ -23,6 +25,7 @@ from tests.trial.playing import new, refused, verified
 from tests.trial.trials import SMALL
 
 WHOLE = {"yield": 5.0, "cost": 9.0}
+VIEW = PageView("all users", ["reward"], [])
 KINDS: list[dict[str, Any]] = [
     {},
     {"model": {"kind": "paper"}},
@@ -161,6 +164,37 @@ def test_a_blinded_person_names_a_package_and_no_refusal_tells_its_arm() -> None
 
 
 # Effects
+
+
+def test_the_report_has_adherence_by_arm_and_effects_as_given_that_claim_nothing() -> None:
+    users: dict[str, Any] = {f"site {i}": {} for i in range(40)}
+    trial = Trial.create(SMALL | {"users": users, "policy": {"name": "uniform"}}, MemoryStore())
+    rng = np.random.default_rng(2)
+    plain = page_context(analyse(trial), VIEW)
+    for season in (1, 2):
+        for d in trial.ask_many(episode=season):
+            swaps = d.arm == "new" and d.id % 5 == 0
+            value = float(9 - 4 * (d.arm == "new" and not swaps) + rng.normal(0, 0.3))
+            trial.tell(
+                d.id, {"yield": value}, given="old" if swaps else None, reason="it looked bad" if swaps else None
+            )
+    analysis = analyse(trial)
+    swapped = sum(d.given is not None for d in trial.decisions())
+    drawn = sum(d.arm == "new" for d in trial.decisions())
+    context = page_context(analysis, VIEW)
+    assert plain["adherence"] is None
+    assert [row[0] for row in context["adherence"].rows] == ["old", "new"]
+    assert context["adherence"].rows[1][1].startswith(f"{drawn - swapped} of {drawn} (")
+    assert context["adherence"].rows[1][2] == f"{swapped} old"
+    said = " ".join(sentence for sentences in context["answers"].values() for sentence in sentences)
+    assert f"In {swapped} of 80 decisions something else was given than was drawn." in said
+    own = {e.source: e for e in analysis.effects if (e.who, e.arm, e.on) == ("all users", "new", "reward")}
+    assert own[AS_GIVEN].decisions == drawn - swapped
+    assert own[AS_GIVEN].estimate < own[PROPENSITIES].estimate < 0
+    (chart,) = context["effects"][:1]
+    verdicts = {row[chart.table.columns.index("from")]: row[-2:] for row in chart.table.rows}
+    assert "observational" in verdicts["arms as given"]
+    assert "observational" not in verdicts["probabilities alone"]
 
 
 def logged(rng: np.random.Generator, state: Any, *, by_outcome: bool, n: int = 300) -> Dataset:

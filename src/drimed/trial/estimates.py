@@ -213,9 +213,11 @@ def all_model_free_effects(data: Dataset, members: Members, given: IntArray, pos
                 times, can = int(given[some, k].sum()), bool(possible[some, k].any())
                 shown.setdefault((on, e.who, e.arm), []).append(replace(e, decisions=times, available=can))
     if (as_given := _as_given(data)) is not None:
-        for on, who, arm in shown:
-            for e in _propensity_effects(as_given, {who: members[who]}, [arm], on, 1 - LEVEL, {AS_GIVEN: None}):
-                shown[on, who, arm].append(replace(e, decisions=int((as_given.arm == arms.index(arm)).sum())))
+        for on in measures:
+            for e in _propensity_effects(as_given, members, arms, on, 1 - LEVEL, {AS_GIVEN: None}):
+                if (on, e.who, e.arm) in shown:  # beside the effect by assignment
+                    mine = np.isin(data.user, list(members[e.who])) & (data.given == arms.index(e.arm))
+                    shown[on, e.who, e.arm].append(replace(e, decisions=int(mine.sum())))
     return [e for on in measures for who in members for arm in arms for e in shown.get((on, who, arm), ())]
 
 
