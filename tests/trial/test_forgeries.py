@@ -141,6 +141,9 @@ def test_a_single_change_of_one_event_is_found_or_could_have_been_recorded(log: 
     for event, what, new in random.Random(13).sample(tries, SOME):
         if what.endswith(OTHER_VERSIONS) or ".numpy" in what:
             continue
+        # Decisions from one state may be those of several requests, each with its own actor and key.
+        if event.kind == kinds.DECISION and what.startswith(("request", "actor")):
+            continue
         forged = chained([new if e is event else e for e in log])
         if exact(forged):
             proven += 1
