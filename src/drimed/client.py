@@ -106,8 +106,14 @@ class Client:
     def ask(
         self, /, trial: str, users: str | Sequence[str] | None = None, *, dry_run: bool = False, **fields: Any
     ) -> list[Decision]:
-        """Decide for one user, some, or (None) all; `fields` are those of an AskRequest, as in `ask_many`."""
-        request = records.AskRequest(users=[users] if isinstance(users, str) else users, **fields)
+        """Decide for one user, some, or (None) all; `fields` are those of an AskRequest, as in `ask_many`.
+
+        For one user they may be context, attributes, cohort, plot and block too, as in `Trial.ask`.
+        """
+        if isinstance(users, str):
+            request = records.AskRequest.of_user(users, **fields)
+        else:
+            request = records.AskRequest(users=users, **fields)
         decisions = _several(Decision.read, "decisions")
         return self._post(decisions, trial, "ask", **vars(request), dry_run=dry_run)
 
@@ -398,11 +404,7 @@ class Visit:
 
 def _visit(user: str, control: str, seconds: float, known: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The request, and the record that it was not answered in time."""
-    request: dict[str, Any] = {"users": [user], "contexts": {}, "enrol": {}}
-    if known.get("context"):
-        request["contexts"] = {user: known["context"]}
-    if known.get("attributes"):
-        request["enrol"] = {user: {"attributes": known["attributes"]}}
+    request = {"users": user} | {name: known.get(name) or None for name in ("context", "attributes")}
     return request, {"user": user, "arm": control, "reason": f"no answer within {1000 * seconds:g} ms", **known}
 
 

@@ -97,6 +97,24 @@ class AskRequest:
     key: str | None = None  # idempotency key: a repeated request is answered with the first decisions
     confirm: bool = False  # accept unlikely values and undeclared plots
 
+    @staticmethod
+    def of_user(
+        user: str,
+        *,
+        context: Context | None = None,
+        attributes: Mapping[str, float | str] | None = None,
+        cohort: str | None = None,
+        plot: str | None = None,
+        block: str | None = None,
+        **more: Any,
+    ) -> AskRequest:
+        """A request for one user, or for one of its plots."""
+        definition = {k: v for k, v in {"attributes": attributes, "cohort": cohort}.items() if v is not None}
+        own: dict[str, Any] = {"contexts": context, "enrol": definition or None}
+        own["plots"] = None if plot is None else [plot] if block is None else {block: [plot]}
+        more |= {name: {user: value} for name, value in own.items() if value is not None}
+        return AskRequest(users=[user], **more)
+
 
 @dataclass(frozen=True)
 class Report:

@@ -29,7 +29,10 @@ from drimed.errors import (
 from drimed.records import Decision, Report
 from drimed.service.settings import Settings
 from drimed.trial import template
+from drimed.trial.store import MemoryStore
+from drimed.trial.trial import Trial
 from tests.service.serving import served
+from tests.trial.fields import PATIENTS
 from tests.trial.trials import SMALL
 
 REFUSING: dict[str, Any] = SMALL | {"name": "refusing"}
@@ -93,6 +96,17 @@ def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
         assert client.trials().items[0].name == "small"
         client.stop("small", reason="enough")
         assert client.create(template()).name == "maize-nitrogen"
+
+
+def test_what_is_known_of_one_user_is_said_as_in_python(address: str) -> None:
+    known = {"age": 61.0, "sex": "f"}
+    here = Trial.create(PATIENTS, MemoryStore()).ask("p1", attributes=known, cohort="ward")
+    with Client(address) as client:
+        client.create(PATIENTS)
+        (there,) = client.ask("patients", "p1", attributes=known, cohort="ward")
+        (member,) = client.users("patients").items
+    assert (there.user, there.arm, there.propensity) == (here.user, here.arm, here.propensity)
+    assert (member.attributes, member.cohort) == (known, "ward")
 
 
 def test_the_same_with_asyncio(address: str, tmp_path: Path) -> None:

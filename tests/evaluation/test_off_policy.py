@@ -432,8 +432,8 @@ def test_a_report_is_plain_json_with_refusals_as_null() -> None:
     plain = evaluate(replace(log, predictions=None), replace(PLAN, by_user=True)).as_dict()
     read = json.loads(json.dumps(plain, allow_nan=False))
     assert {e["value"] is None for e in read["estimates"] if e["refused"]} == {True}
-    assert read["overlap"]["mine"]["decisions"] == 50
-    assert read["overlap"]["mine"]["by_user"]["ada"]["decisions"] > 0
+    assert read["overlaps"]["mine"]["decisions"] == 50
+    assert read["overlaps"]["mine"]["by_user"]["ada"]["decisions"] > 0
     assert read["differences"][0]["against"] == "uniform"
 
 

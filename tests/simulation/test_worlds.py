@@ -171,7 +171,8 @@ SOUND: dict[str, Any] = {
     "setting": Setting(episodes=3),
 }
 BAD: list[tuple[dict[str, Any], type[DrimedError], str]] = [
-    ({"seeds": []}, ConfigError, "a world needs at least one seed"),
+    ({"seeds": []}, ConfigError, "seeds must be a list of at least one number"),
+    ({"seeds": 20}, ConfigError, r"such as range\(20\), got 20"),
     ({"instances": [INSTANCE] * 2, "seeds": [0, 1, 2]}, ConfigError, r"one instance, or one per seed \(3\), got 2"),
     ({"controls": []}, ConfigError, r"one control per instance \(1\), got 0"),
     ({"controls": [np.full(5, 0.2)]}, ShapeError, r"control must have shape \(\.\.\., 10, 5\), got \(5,\)"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
 
-from drimed.errors import DrimedError, InputError, MissingExtraError
+from drimed.errors import BatchError, DrimedError, InputError, MissingExtraError
 from drimed.trial import tables
 from drimed.trial.tables import Record, csv_text, marks, number, read, sheet, table_text
 
@@ -231,3 +232,12 @@ def test_a_table_is_shown_with_every_row_in_its_place() -> None:
     found = read(book([["a", "b"], [], [1, "x,y"], [], [2, None]]), "s.xlsx")
     again = read(table_text(found))
     assert [(r.number, r.cells) for r in again.rows] == [(3, {"a": "1", "b": "x,y"}), (5, {"a": "2"})]
+
+
+def test_a_title_above_the_headings_is_one_error() -> None:
+    sheet = "Outcomes of spring 2026,,\n,,\ndecision,user,yield\n" + "".join(f"{i},north,5\n" for i in range(1, 19))
+    said = "row 1 looks like a title; the headings seem to be in row 3: decision | user | yield. Take out the rows"
+    with pytest.raises(InputError, match=re.escape(said)):
+        read(sheet)
+    with pytest.raises(BatchError, match="row 2: expected 2 cells, got 3"):
+        read("decision,yield\n1,north,5\n2,south,7\n")

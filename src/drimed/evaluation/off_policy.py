@@ -404,8 +404,7 @@ class Evaluation:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; NaN becomes None."""
         plain = asdict(replace(self, overlaps={}))
-        plain["overlap"] = {name: overlap and overlap.as_dict() for name, overlap in self.overlaps.items()}
-        del plain["overlaps"]
+        plain["overlaps"] = {name: overlap and overlap.as_dict() for name, overlap in self.overlaps.items()}
         return cast(dict[str, Any], _without_nan(plain))
 
 

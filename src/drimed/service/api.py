@@ -358,12 +358,9 @@ def give_control(tx: Transaction, caller: Caller, body: UndrawnBody) -> Decision
     With the key of that request, `ask_key`, one answer stands: a decision that was taken but came too late is marked as
     missing, and a request that comes late gets this decision. Estimates from propensities leave it out.
     """
-    request = records.AskRequest(
-        users=[body.user],
-        contexts={} if body.context is None else {body.user: body.context},
-        enrol={body.user: {"attributes": body.attributes}} if body.attributes else {},
-        key=None if body.ask_key is None else Author(caller.actor, body.ask_key).request,
-    )
+    key = None if body.ask_key is None else Author(caller.actor, body.ask_key).request
+    attributes = body.attributes or None
+    request = records.AskRequest.of_user(body.user, context=body.context, attributes=attributes, key=key)
     return asking.give_control(tx, request, body.arm, body.reason)
 
 

@@ -200,8 +200,8 @@ class World:
     at_once: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not len(self.seeds):
-            raise ConfigError("a world needs at least one seed")
+        if isinstance(self.seeds, int) or not len(self.seeds):
+            raise ConfigError(f"seeds must be a list of at least one number, such as range(20), got {self.seeds!r}")
         if len(self.instances) not in (1, len(self.seeds)):
             raise ConfigError(f"give one instance, or one per seed ({len(self.seeds)}), got {len(self.instances)}")
         if len(self.controls) != len(self.instances):

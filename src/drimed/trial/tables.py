@@ -259,9 +259,22 @@ def _table(lines: Iterable[Line], separator: str, assumed: str = "", hidden: Col
         filled = ((n, c) for n, c in zip(names, line.cells, strict=False) if c != "" and c is not None)
         formats = {names[i]: code for i, code in line.formats.items() if i < len(names)}
         rows.append(Row(line.number, {name: _unguarded(cell) for name, cell in filled}, formats, line.hidden))
+    if errors:
+        _refuse_title(top, body)
     refuse(errors)
     unseen = names if top.hidden else [name for i, name in enumerate(names) if i in hidden]
     return Table(names, rows, separator, assumed, top.number, unseen)
+
+
+def _refuse_title(top: Line, body: Sequence[Line]) -> None:
+    """Refuse a sheet whose first row has fewer cells than a row of three names or more that follows."""
+    filled = [[cell for cell in line.cells if cell not in ("", None)] for line in (top, *body)]
+    at = next((n for n, cells in enumerate(filled) if len(cells) > max(2, len(filled[0]))), 0)
+    if at and all(isinstance(name, str) and not _POINT.fullmatch(name) for name in filled[at]):
+        raise InputError(
+            f"row {top.number} looks like a title; the headings seem to be in row {body[at - 1].number}: "
+            f"{' | '.join(filled[at])[:MOST_SHOWN]}. Take out the rows above them"
+        )
 
 
 def _check_names(names: Sequence[str]) -> None:

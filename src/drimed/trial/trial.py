@@ -118,13 +118,8 @@ class Trial(TrialSession):
         """
         if not isinstance(user, str):
             raise InputError(f"expected the name of one user, got {user!r}; ask_many takes several", ("user",))
-        enrol = {k: v for k, v in {"attributes": attributes, "cohort": cohort}.items() if v is not None}
-        request = AskRequest(
-            users=[user],
-            contexts={} if context is None else {user: context},
-            enrol={user: enrol} if enrol else {},
-            plots={} if plot is None else {user: [plot] if block is None else {block: [plot]}},
-            **options,
+        request = AskRequest.of_user(
+            user, context=context, attributes=attributes, cohort=cohort, plot=plot, block=block, **options
         )
         return self.decide(lambda tx: asking.ask(tx, request, one=True), actor=actor, dry_run=dry_run)[0]
 
@@ -167,8 +162,7 @@ class Trial(TrialSession):
         actor: str | None = None,
     ) -> Decision:
         """Record that a user got its control without a draw, because nobody could wait for `ask` with this key."""
-        enrol = {user: {"attributes": attributes}} if attributes else {}
-        request = AskRequest(users=[user], contexts={user: context} if context else {}, enrol=enrol, key=key)
+        request = AskRequest.of_user(user, context=context or None, attributes=attributes or None, key=key)
         return self.decide(lambda tx: asking.give_control(tx, request, arm, reason), actor=actor)
 
     def commit_all(self, writes: Sequence[Write[T]]) -> list[T | Exception]:
