@@ -99,7 +99,7 @@ def test_a_season_with_the_client(address: str, tmp_path: Path) -> None:
 
 
 def test_what_is_known_of_one_user_is_said_as_in_python(address: str) -> None:
-    known = {"age": 61.0, "sex": "f"}
+    known: dict[str, float | str] = {"age": 61.0, "sex": "f"}
     here = Trial.create(PATIENTS, MemoryStore()).ask("p1", attributes=known, cohort="ward")
     with Client(address) as client:
         client.create(PATIENTS)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from drimed.errors import ConfigError, InputError, UnknownNameError
 from drimed.evaluation.decision_log import ROWS, Log, make_log
 from drimed.evaluation.off_policy import (
+    BIASED,
     ESTIMATORS,
     Estimate,
     Evaluation,
@@ -397,6 +398,7 @@ def test_wrong_propensities_and_few_decisions_are_warned_about() -> None:
     plan = EvaluationPlan(targets=[TargetPolicy.uniform()], estimators=["ips"])
     assert "instead of 1" in evaluate(wrong, plan).warnings["uniform"][0]
     assert evaluate(log, plan).warnings["uniform"] == []
+    assert evaluate(log, replace(plan, estimators=["dm", "dr"])).warnings["uniform"] == [BIASED]
     four = make_log(action=[0, 1, 0, 1], reward=[1.0, 0.0, 0.5, 0.0], propensity=[0.5] * 4)
     (text,) = evaluate(four, plan).warnings["uniform"]
     assert text.startswith("only 4 of 4 decisions count effectively: normal")

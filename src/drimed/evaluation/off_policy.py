@@ -153,6 +153,7 @@ ESTIMATORS = {
     "dr": Estimator(predicts=True),  # unbiased if the propensities are right, whatever the model
     "sndr": Estimator(predicts=True, normalises=True),
 }
+BIASED = "dm is as wrong as its predictions, and its normal interval leaves that out: compare it with dr"
 Terms = tuple[FloatArray | float, FloatArray | float, FloatArray | float]  # base, correction, normaliser: (n,) each
 
 
@@ -518,6 +519,8 @@ class Evaluator:
             if constant := [e.estimator for e in mine if not e.refused and np.isnan(e.standard_error)]:
                 same = "the decisions that count are all the same, or only one"
                 result.warnings[target].append(f"no interval for {', '.join(constant)}: {same}")
+            if any(e.estimator == "dm" and not e.refused for e in mine):
+                result.warnings[target].append(BIASED)
         answered = {(e.target, e.estimator) for e in result.estimates if not e.refused}
         for target, sums in self._targets.items():
             for name in self.plan.estimators:

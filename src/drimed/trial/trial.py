@@ -60,6 +60,7 @@ class Trial(TrialSession):
     ) -> Trial:
         """A new trial, with what was seen of it in a rehearsal; `also` is called in the same transaction.
 
+        Its `notes` are what `drimed trial init` says of it: what a person should know before the first decision.
         `history` is a file of outcomes from before the trial, where they are not in the spec (docs/trial_file.md).
         """
         checked(store)
@@ -95,6 +96,11 @@ class Trial(TrialSession):
         trial = Trial(name, store, actor=actor, clock=clock, anchors=anchors)
         trial.state()
         return trial
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know about the file before the first decision."""
+        return self.status().notes
 
     # Asking
 
