@@ -15,7 +15,7 @@ from drimed.rehearsal.page import assumed
 from drimed.rehearsal.past_estimates import Estimates
 from drimed.trial.past import of_rows, read_rows
 from drimed.trial.problem import Problem
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import TrialSpec, User
 from drimed.trial.tables import Table
 
 FILE = """
@@ -132,3 +132,16 @@ def test_components_of_variance_are_those_of_the_table() -> None:
 def test_a_goal_that_is_not_one_is_refused() -> None:
     with pytest.raises(InputError, match=r"power 0\.8"):
         parse_goal("certainty")
+
+
+def test_people_who_enrol_need_a_preference_to_be_rehearsed_unless_there_is_one_metric() -> None:
+    two: dict[str, Any] = {"name": "t", "arms": {"a": {}, "b": {}}, "control": "a", "model": {"kind": "people"}}
+    two |= {
+        "metrics": {"pain": {"better": "lower", "range": [0, 10]}, "cost": {"spread": 9.0}},
+        "tolerance": {"absolute": 1.0},
+    }
+    with pytest.raises(InputError, match="give one for all, `preference`"):
+        scenarios.difference(TrialSpec.read(two))
+    one = TrialSpec.read(two | {"metrics": {"pain": {"better": "lower", "range": [0, 10]}}})
+    assert one.resolved(User()).preference == {"pain": -1.0}
+    assert scenarios.difference(one) == {"pain": pytest.approx(-1.0)}

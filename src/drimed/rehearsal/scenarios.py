@@ -253,9 +253,11 @@ def difference(spec: TrialSpec) -> dict[str, float]:
     Each metric moves in its good direction by the same share of its standard deviation.
     """
     sd, level = residuals(spec, Scenario()), levels(spec, Scenario())
-    users: list[Cohort] = [*spec.users.values()] or [*spec.cohorts.values()]
+    users: list[Cohort] = [*spec.users.values()] or [*spec.cohorts.values()] or [User()]
     resolved = [spec.resolved(u if isinstance(u, User) else User(**u.model_dump())).preference for u in users]
-    preferences = [p for p in resolved if p is not None] or [spec.preference or {}]
+    preferences = [p for p in resolved if p is not None]
+    if not preferences:
+        raise InputError("people who enrol have no preference to rehearse with: give one for all, `preference`")
     p = {m: float(np.mean([each.get(m, 0.0) for each in preferences])) for m in spec.metrics}
     scatter = sum(abs(p[m]) * sd[m] for m in spec.metrics)
     allowed = spec.tolerance.relative * abs(sum(p[m] * level[m] for m in spec.metrics)) + spec.tolerance.absolute

@@ -617,8 +617,10 @@ class TrialSpec(Part):
         return self.feedback == "difference" and self.kind == "paper"
 
     def resolved(self, user: User) -> Cohort:
-        """The user's own values, or its cohort's, or the trial's."""
-        cohort, trial = self.cohorts.get(user.cohort or "", Cohort()), (self.preference, self.control, *[None] * 3)
+        """The user's own values, or its cohort's, or the trial's; a single metric needs no weight."""
+        single = {m: 1.0 if part.better == "higher" else -1.0 for m, part in self.metrics.items()}
+        preference = single if self.preference is None and len(single) == 1 else self.preference
+        cohort, trial = self.cohorts.get(user.cohort or "", Cohort()), (preference, self.control, *[None] * 3)
         values: dict[str, Any] = {
             name: next((v for v in (getattr(user, name), getattr(cohort, name), default) if v is not None), None)
             for name, default in zip(Cohort.model_fields, trial, strict=True)
