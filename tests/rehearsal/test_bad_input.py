@@ -138,7 +138,7 @@ def test_people_who_enrol_need_a_preference_to_be_rehearsed_unless_there_is_one_
     two: dict[str, Any] = {"name": "t", "arms": {"a": {}, "b": {}}, "control": "a", "model": {"kind": "people"}}
     two |= {
         "metrics": {"pain": {"better": "lower", "range": [0, 10]}, "cost": {"spread": 9.0}},
-        "tolerance": {"absolute": 1.0},
+        "tolerance": {"relative": 0.0, "absolute": 1.0},
     }
     with pytest.raises(InputError, match="give one for all, `preference`"):
         scenarios.difference(TrialSpec.read(two))
