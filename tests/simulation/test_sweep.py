@@ -21,6 +21,7 @@ from drimed.simulation.benchmark import PaperScenario
 from drimed.simulation.runner import Run, RunRecord
 from drimed.simulation.sweep import Progress, sweep
 from drimed.simulation.worlds import Setting
+from tests.rehearsal.test_rehearsals import plan
 
 SHORT = PaperScenario(setting=Setting(episodes=10))
 PLAN = {p: Run(policy=p, scenario=SHORT, seeds=(0, 1)) for p in ("oful", "lin_med", "published_dri_med")}
@@ -164,6 +165,13 @@ def long_here(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, RunRecord]:
 def test_a_dask_cluster_gives_the_same_bits_and_a_killed_worker_costs_time_and_no_result(
     dask: DaskOnLoopback, long_here: dict[Any, RunRecord], tmp_path: Path
 ) -> None:
+    rehearsal = plan()  # of two blocks of simulated trials
+    here, cluster = rehearsal.run(tmp_path / "here", jobs=1), f"dask={dask.address}"
+    there = rehearsal.run(tmp_path / "there", cluster=cluster)
+    for name, record in here.items():
+        for part, array in record.arrays().items():
+            np.testing.assert_array_equal(there[name].arrays()[part], array, err_msg=part)
+
     killed: list[int] = []
 
     def kill_one(block: Progress[RunRecord]) -> None:
@@ -172,10 +180,10 @@ def test_a_dask_cluster_gives_the_same_bits_and_a_killed_worker_costs_time_and_n
             killed.append(dask.workers[0].pid)
             os.kill(dask.workers[0].pid, signal.SIGKILL)
 
-    there = sweep(LONG, tmp_path / "there", cluster=f"dask={dask.address}", on_done=kill_one)
+    swept = sweep(LONG, tmp_path / "there", cluster=cluster, on_done=kill_one)
     assert killed
     assert dask.workers[0].wait(timeout=10) == -signal.SIGKILL
-    assert_same(there, long_here)
+    assert_same(swept, long_here)
 
 
 def test_a_killed_process_of_the_pool_costs_time_and_no_result(long_here: dict[Any, RunRecord], tmp_path: Path) -> None:
