@@ -27,7 +27,19 @@ from rich.console import Console  # noqa: E402
 from benchmarks.measure import Part, Size  # noqa: E402
 
 # Each is a module of benchmarks/ with `run(size) -> Part`.
-PARTS = ("startup", "simulated", "live", "scaling", "field", "kinds", "trial", "evaluation", "rehearsal", "service")
+PARTS = (
+    "startup",
+    "simulated",
+    "live",
+    "scaling",
+    "field",
+    "kinds",
+    "trial",
+    "evaluation",
+    "rehearsal",
+    "service",
+    "staleness",
+)
 
 
 def run(part: str, size: Size) -> Part:

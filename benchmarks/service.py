@@ -1,12 +1,13 @@
 """The service under load from another process, behind 127.0.0.1.
 
-Asks a second with 1 and 2 workers on SQLite, beside the same calls of Trial.ask in a process of its own; the cost of
-dashboards that look at a trial again and again; and an endurance run in which nothing may be lost or doubled and the
-workers' memory stays flat.
+Asks a second of 1, 8 and 64 clients with 1 and 2 workers on SQLite, beside the same calls of Trial.ask in a process of
+its own, and how long the slowest of a hundred waits; the cost of dashboards that look at a trial again and again; and
+an endurance run in which nothing may be lost or doubled and the workers' memory stays flat.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import re
@@ -21,7 +22,7 @@ from statistics import median
 from typing import Any
 
 import httpx
-from tests.service.serving import Processes, processes
+from tests.service.serving import Processes, processes, wait_until
 from tests.trial.trials import BUSY, outcome
 
 from benchmarks.measure import Part, Row, Size, Spread
@@ -30,30 +31,28 @@ from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
 CONNECTIONS = 8  # that ask at the same time
+CLIENTS = (1, CONNECTIONS, 64)
 REFRESH = 1.0  # seconds between two looks of one reader at everything
 READERS = 3
 LEAST_BESIDE = 0.8  # of the asks a second that remain beside dashboards
 MOST_MEMORY = 1.1  # of a worker's memory, from a tenth of the endurance run to its end
-SPEC = BUSY | {"model": {"kind": "paper"}}  # the requests are measured, not the model
-USERS = list(BUSY["users"])
+LEAST_ALONE = {1: 0.67, 8: 1.0}  # of the rate of Trial.ask in a process of its own, by the number of clients
+LEAST_CROWDED = 1.0  # of the asks a second of 8 clients that 64 get
+MOST_UNEVEN = 10.0  # times the median that the slowest of a hundred waits
+USERS = [f"site {i}" for i in range(64)]
+# The requests are measured, not the model.
+SPEC = BUSY | {"model": {"kind": "paper"}, "users": {user: {} for user in USERS}}
 LOOKS = ("/", "/trials/busy", "/trials/busy/results/effects", "/trials/busy/log", "/trials/busy/decisions/1")
 
 
 def run(size: Size) -> Part:
     """Speed, readers, endurance."""
     asks, requests, repeats = {"smallest": (10, 20, 1), "quick": (200, 400, 1), "full": (2_000, 100_000, 3)}[size]
-    part = Part("The service", "asks/s", f"{CONNECTIONS} connections. Ratio: to the yardstick that the row names.")
+    part = Part("The service", "asks/s", "Ratio: to the yardstick that the row names.")
     with tempfile.TemporaryDirectory(prefix="drimed-bench-") as name:
         folder = Path(name)
         for workers in (1,) if size == "smallest" else (1, 2):
-            rates, ratios = list[float](), list[float]()
-            for repeat in range(repeats):
-                store = f"sqlite:///{folder / f'{workers}-{repeat}.db'}"
-                with serving(store, folder, workers) as service:
-                    rates.append(ask(service.address, asks, "speed"))
-                ratios.append(rates[-1] / direct(store, asks))
-                check(store)
-            part.rows.append(Row(f"{workers} workers / Trial.ask alone", Spread.of(rates), Spread.of(ratios)))
+            part.rows.extend(_rates(folder, workers, asks, repeats))
         store = f"sqlite:///{folder / 'busy.db'}"
         with serving(store, folder, 1) as service:
             ids = pairs(service.address, asks, "told")  # so that there is something to see
@@ -74,6 +73,54 @@ def run(size: Size) -> Part:
         if len(set(ids)) < len(ids) or decisions < len(ids):
             raise RuntimeError(f"of {len(ids)} decisions given out {len(set(ids))} differ; the log has {decisions}")
     return part
+
+
+def _rates(folder: Path, workers: int, asks: int, repeats: int) -> Iterator[Row]:
+    """Asks a second by the number of clients, each beside Trial.ask just after it."""
+    rates, ratios, uneven = ({clients: list[float]() for clients in CLIENTS} for _ in range(3))
+    for repeat in range(repeats):
+        store = f"sqlite:///{folder / f'{workers}-{repeat}.db'}"
+        with serving(store, folder, workers) as service:
+            for clients in CLIENTS:
+                seconds, waits = load(service.address, asks, f"speed {clients}", clients)
+                rates[clients].append(asks / seconds)
+                ratios[clients].append(asks / seconds / direct(store, asks))
+                uneven[clients].append(waits[int(0.99 * len(waits))] / median(waits))
+        check(store)
+    for clients in CLIENTS:
+        name, least = f"{workers} workers, {clients} clients", LEAST_ALONE.get(clients) if workers == 1 else None
+        yield Row(f"{name} / Trial.ask alone", Spread.of(rates[clients]), Spread.of(ratios[clients]), at_least=least)
+    many, some = CLIENTS[-1], CLIENTS[-2]
+    crowded = Spread.of([a / b for a, b in zip(rates[many], rates[some], strict=True)])
+    yield Row(f"{workers} workers, {many} clients / {some}", Spread.of(rates[many]), crowded, at_least=LEAST_CROWDED)
+    yield Row(f"{workers} workers, {many} clients: p99 / p50", Spread.of(uneven[many]), at_most=MOST_UNEVEN)
+
+
+def load(address: str, asks: int, run: str, clients: int) -> tuple[float, list[float]]:
+    """Ask over so many connections at a time, with as little work here as can be; seconds in all, and of each."""
+    waits, numbers = list[float](), iter(range(asks))
+
+    async def client() -> None:
+        host, port = address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        for i in numbers:
+            body = json.dumps({"users": [USERS[i % len(USERS)]]})
+            head = f"POST /v1/trials/busy/ask HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            start = time.perf_counter()
+            writer.write(f"{head}Idempotency-Key: {run} {i}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            text = await reader.readexactly(int(answer.partition("content-length: ")[2].split()[0]))
+            waits.append(time.perf_counter() - start)
+            if " 200 " not in answer:
+                raise RuntimeError(f"{answer} {text!r}")
+        writer.close()
+
+    async def all_clients() -> None:
+        await asyncio.gather(*(client() for _ in range(clients)))
+
+    start = time.perf_counter()
+    asyncio.run(all_clients())
+    return time.perf_counter() - start, sorted(waits)
 
 
 def send(connection: HTTPConnection, path: str, data: Any = None, key: str = "") -> bytes:
@@ -108,9 +155,7 @@ def _ask(connection: HTTPConnection, i: int, key: str) -> dict[str, Any]:
 
 def ask(address: str, asks: int, run: str) -> float:
     """Asks a second."""
-    start = time.perf_counter()
-    over_connections(address, asks, lambda connection, i: int(_ask(connection, i, f"{run} {i}")["id"]))
-    return asks / (time.perf_counter() - start)
+    return asks / load(address, asks, run, CONNECTIONS)[0]
 
 
 def pairs(address: str, count: int, run: str) -> list[int]:
@@ -139,10 +184,10 @@ def direct(store: str, asks: int) -> float:
 def _direct(store: str, asks: int, results: Any) -> None:
     opened = open_store(store)
     trial = Trial.open("busy", opened)
-    trial.ask(USERS[0], key="direct first")
-    start = time.perf_counter()
+    trial.ask(USERS[0])
+    start, run = time.perf_counter(), time.time_ns()
     for i in range(asks):
-        trial.ask(USERS[i % len(USERS)], key=f"direct {i}")
+        trial.ask(USERS[i % len(USERS)], key=f"direct {run} {i}")
     results.put(asks / (time.perf_counter() - start))
     opened.close()
 
@@ -180,6 +225,7 @@ def serving(store: str, folder: Path, workers: int) -> Iterator[Processes]:
     """`drimed serve` on an empty store, warm."""
     log = folder / f"{time.time_ns()}.log"
     with processes(store, log, "--workers", str(workers)) as service:
+        wait_until(lambda: httpx.get(f"{service.address}/readyz").is_success, 300.0)
         httpx.post(f"{service.address}/v1/trials", json=SPEC).raise_for_status()
         ask(service.address, 20 * workers, "warm")
         yield service

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drimed.errors import StoreError
+from drimed.records import AskRequest, Report
+from drimed.trial import ask as asking
+from drimed.trial import tell as telling
 from drimed.trial.store import MemoryStore, open_store
+from drimed.trial.transaction import Write
 from drimed.trial.trial import Trial
 from tests.trial.trials import BUSY, outcome
 
@@ -97,12 +101,34 @@ def without_end(address: str, name: str, side: Path, worker: str, patient: bool 
     n = len({line["told"] for line in lines(side) if "told" in line})
     with side.open("a", encoding="utf-8") as stream:
         while os.getppid() == parent:  # a decision whose outcome may not have arrived is asked for again, with its key
-            user, key = users[n % len(users)], f"{worker}-{n}"
-            given = _again(lambda: trial.ask(user, key=key), patient)  # noqa: B023  # called at once
-            _put(stream, {"given": given.id, "key": key, "user": given.user, "arm": given.arm})
-            receipt = _again(lambda: trial.tell(given.id, outcome(given.id, given.arm)), patient)  # noqa: B023
-            _put(stream, {"told": given.id, "state": receipt.state})
-            n += 1
+            together = range(n, n + (1 if n % 3 == 0 else len(users)))
+            asks = [_question(users[i % len(users)], f"{worker}-{i}") for i in together]
+            answers = _again(lambda: _all(trial, asks), patient)  # noqa: B023  # called at once
+            for i, (given,) in zip(together, answers, strict=True):
+                _put(stream, {"given": given.id, "key": f"{worker}-{i}", "user": given.user, "arm": given.arm})
+            tells = [_outcome_of(given.id, given.arm) for (given,) in answers]
+            receipts = _again(lambda: _all(trial, tells), patient)  # noqa: B023
+            for (given,), (receipt,) in zip(answers, receipts, strict=True):
+                _put(stream, {"told": given.id, "state": receipt.state})
+            n += len(together)
+
+
+def _question(user: str, key: str) -> Write[list[Any]]:
+    request = AskRequest(users=[user], key=key)
+    return Write(lambda tx: asking.ask(tx, request), question=(request, lambda decisions: decisions))
+
+
+def _outcome_of(decision: int, arm: str) -> Write[list[Any]]:
+    return Write(lambda tx: telling.tell(tx, [Report(decision, outcome(decision, arm))]))
+
+
+def _all(trial: Trial, writes: list[Write[list[Any]]]) -> list[list[Any]]:
+    """Record what the service records of requests that wait together."""
+    answers = trial.commit_all(writes)
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, list)]
 
 
 def _again(work: Callable[[], T], patient: bool) -> T:
