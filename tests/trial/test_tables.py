@@ -234,6 +234,13 @@ def test_a_table_is_shown_with_every_row_in_its_place() -> None:
     assert [(r.number, r.cells) for r in again.rows] == [(3, {"a": "1", "b": "x,y"}), (5, {"a": "2"})]
 
 
+def test_columns_of_a_workbook_are_as_wide_as_their_names() -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(io.BytesIO(sheet([{"id": 1, "yield of the first cut (t/ha)": 2.5}], ".xlsx")))
+    widths = book.active.column_dimensions
+    assert (widths["A"].width, widths["B"].width) == (10, len("yield of the first cut (t/ha)") + 2)
+
+
 def test_a_title_above_the_headings_is_one_error() -> None:
     sheet = "Outcomes of spring 2026,,\n,,\ndecision,user,yield\n" + "".join(f"{i},north,5\n" for i in range(1, 19))
     said = "row 1 looks like a title; the headings seem to be in row 3: decision | user | yield. Take out the rows"

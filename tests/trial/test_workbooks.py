@@ -159,7 +159,7 @@ LAUGHS = b'<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><worksheet>&b;</wo
         (part("<row>" + "<c/>" * (FEW + 1) + "</row>"), "at most 1,000 cells"),
         (with_part("xl/styles.xml", b"<cellXfs>" + b"<xf/>" * ELEMENTS * FEW + b"</cellXfs>"), "at most 1,000 cells"),
         (with_part("xl/sharedStrings.xml", b"<sst>" + b"<si/>" * ELEMENTS * FEW + b"</sst>"), "at most 1,000 cells"),
-        (with_part(SHEET, COLUMNS), "is not in its place"),
+        (with_part(SHEET, COLUMNS), "described more than once"),
         (with_part("xl/media/1.png", b" " * BYTES * FEW), "when it is unpacked"),
         (with_part(SHEET, LAUGHS), "document type"),
         (with_part(SHEET, b"<worksheet><sheetData><row r='1'><c><v>1</v></c>"), "is damaged"),

@@ -21,7 +21,7 @@ from typing import IO, Any
 from drimed.errors import BatchError, InputError, MissingExtraError
 from drimed.records import Fault
 from drimed.trial.spec import decode, first_twice, is_whole, short, tidy
-from drimed.trial.workbooks import MOST_CELLS, Line, worksheets
+from drimed.trial.workbooks import MOST_CELLS, Line, letters, worksheets
 
 FIRST_ROW = 2  # of data: the first row has the names
 MOST_SHOWN = 200  # characters of a row in a message
@@ -32,6 +32,7 @@ FORMULA = frozenset("=+-@\t\r")  # the first characters of a formula in spreadsh
 SUFFIX, MEDIA = ".xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 SHEET, DICTIONARY, EXPLAINED = "drimed", "columns", ("column", "meaning")  # worksheets, and columns of the second
 MOST_ROWS, LONGEST_TEXT = 1_048_576, 32_767  # rows and characters that Excel has
+NARROWEST, WIDEST = 10, 50  # columns that are written, in characters
 MOST_COLUMNS, LONGEST_NAME = 1000, 300  # columns, and characters of their names
 
 _POINT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -359,12 +360,15 @@ def save_workbook(
     """Write columns of these names row by row, and `meanings` of them on a second sheet; return the number of rows."""
     book, make, count = _openpyxl().Workbook(write_only=True), import_module("openpyxl.cell").WriteOnlyCell, 0
     sheet = book.create_sheet(SHEET)
+    for i, name in enumerate(names):
+        sheet.column_dimensions[letters(i)].width = min(max(NARROWEST, len(name) + 2), WIDEST)
     for count, cells in enumerate(chain([names], (map(row.get, names) for row in rows))):
         if count == MOST_ROWS:
             raise InputError(f"a sheet of a workbook has at most {MOST_ROWS:,} rows: write a .csv file")
         sheet.append([_cell(make(sheet), value) for value in cells])
     if meanings:
         sheet = book.create_sheet(DICTIONARY)
+        sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = WIDEST / 2, 2 * WIDEST
         for cells in [EXPLAINED, *meanings.items()]:
             sheet.append([_cell(make(sheet), value) for value in cells])
     book.save(out)

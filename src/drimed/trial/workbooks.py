@@ -207,10 +207,12 @@ class _Reader:
                     cells.pop()
                 if cells:
                     sheet.lines.append(Line(row, cells, formats, hidden))
-            elif tag == "col" and attributes:
-                first, sized = _next(_whole(attributes["min"]), sized, LAST_COLUMN), _whole(attributes["max"])
-                if _is_hidden(attributes, "width"):
-                    sheet.hidden.update(range(first - 1, min(sized, LAST_COLUMN)))
+            elif tag == "col" and attributes and _is_hidden(attributes, "width"):
+                some = range(_whole(attributes["min"]) - 1, min(_whole(attributes["max"]), LAST_COLUMN))
+                sized += len(some)
+                if sized > LAST_COLUMN:
+                    raise ValueError("a column is described more than once")
+                sheet.hidden.update(some)
             elif tag == "mergeCell" and attributes and sheet.lines:
                 raise InputError(
                     f"cells {attributes['ref'][:20]} are merged: only the first one has what all of them show; "
