@@ -190,7 +190,9 @@ def drawn_world(kind: str, response: str, rng: np.random.Generator) -> tuple[Flo
     families = families if kind == "number" else on_link_scale(families)
     lasting, of_seasons, variance = np.zeros((SITES, K)), np.zeros((SEASONS, SITES, K)), np.zeros(K)
     for f in families:
-        if f.variance is not None or (response != "drawn" and ("arm" in f.by or f.slopes) and "season" not in f.by):
+        if f.variance is not None or f.slopes == ():
+            continue
+        if response != "drawn" and ("arm" in f.by or f.slopes) and "season" not in f.by:
             continue
         v = f.centre * np.exp(f.spread * rng.standard_normal()) if response == "drawn" else f.centre
         shape = SEASONS if "season" in f.by else 1, SITES if "group" in f.by else 1

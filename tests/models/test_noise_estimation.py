@@ -380,7 +380,7 @@ def test_ranges_of_yes_or_no_outcomes_hold_where_an_arm_had_few() -> None:
             learned = policy.observe(learned, offer, np.full((trials, 1), arm), Outcome(y[..., 0], y))
     effects = policy.effects(policy.settle(learned), offer, 0.99)
     assert effects is not None
-    estimate, half = effects
+    estimate, half, _ = effects
     missed = np.abs(estimate - (rates[1] - rates[0])) > half
     assert missed[:, 0, 1].mean() < 0.03
 

@@ -451,7 +451,8 @@ def test_effects_are_estimates_against_the_control_with_intervals_that_widen_wit
             assert found is None
             continue
         assert found is not None
-        estimate, half = found
+        estimate, half, below = found
+        assert np.array_equal(half, below)
         w = step.offer.features - step.offer.control_features[..., None, :]
         if isinstance(policy, Policy) and not in_the_field(policy):
             np.testing.assert_allclose(estimate, np.matvec(w, policy.theta(step.after)[:, None]), atol=1e-12)

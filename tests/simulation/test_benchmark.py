@@ -231,7 +231,7 @@ def test_nothing_is_called_better_after_one_season() -> None:
         assert found.vector is not None
         better = replace(found, vector=found.vector + 500.0 * (action > 0)[..., None])
         state = policy.settle(policy.observe(state, stage.offered, action, better))
-        mean, half = policy.effects(state, world.offers(np.arange(2)), 0.975)
+        mean, half, _ = policy.effects(state, world.offers(np.arange(2)), 0.975)
         assert (mean - half)[..., 1:].max() > 0, "by the range alone it would be"
         said.append(looks.take(policy, state))
     for name in ("look.likely.wrong", "look.certainly.wrong"):

@@ -203,6 +203,20 @@ def test_no_range_of_an_effect_is_beyond_the_possible(n: int) -> None:
     assert limits == [2.0, 1.2, np.inf, np.inf]
 
 
+def test_the_range_of_a_decision_has_little_room_above_a_control_that_nearly_always_succeeds() -> None:
+    changes = {"metrics": {"cure": {"kind": "yes/no"}}, "preference": {"cure": 1.0}, "guardrails": []}
+    trial = Trial.create(clinic(**changes), MemoryStore())
+    for i in range(60):
+        given = trial.ask(f"p{i}")
+        trial.tell(given.id, {"cure": "yes"})
+    effects = trial.ask("the next").effects
+    assert effects is not None
+    assert max(x.high for x in effects.values()) < 0.1
+    assert min(x.low for x in effects.values()) < -0.1
+    assert all(x.low <= x.estimate <= x.high for x in effects.values())
+    verified(trial)
+
+
 def test_the_better_arm_is_found_and_the_control_left() -> None:
     metrics = {"cure": {"kind": "yes/no"}}
     changes = {"metrics": metrics, "preference": {"cure": 1.0}, "guardrails": []}

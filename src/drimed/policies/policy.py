@@ -26,7 +26,7 @@ from drimed.models.offer import Fit, Offer, Outcome, Seen, Shape, Unit, check_si
 from drimed.numerics import probability, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.guards.base import Draw, Guard, radius
-from drimed.policies.protocol import AnyPolicy, Traits
+from drimed.policies.protocol import AnyPolicy, Effects, Traits
 from drimed.policies.registry import guard_name, settings_of
 from drimed.policies.rules.base import Ask, Rule, one_of_the_plots, raised
 
@@ -169,14 +169,16 @@ class Policy(AnyPolicy):
         """The offer as rule and guard see it."""
         return self.learner.see(state.evidence, offer, state.pulls, state.round)
 
-    def effects(
-        self, state: State, offer: Offer, confidence: float | str, draw: Draw | None = None
-    ) -> tuple[FloatArray, FloatArray]:
+    def effects(self, state: State, offer: Offer, confidence: float | str, draw: Draw | None = None) -> Effects:
         """Each arm against the control, as seen now or when the draw was made."""
         seen = draw.seen if draw is not None and draw.seen is not None else self.see(state, offer)
         w = seen.offer.features - seen.offer.control_features[..., None, :]
-        half = radius(seen.fit, confidence)[..., None] * np.sqrt(quadratic_forms.leverages(w, seen.fit.metric))
-        return seen.fit.mean(w), half
+        estimate, draws = seen.fit.mean(w), seen.fit.draws
+        if draws is None or isinstance(confidence, str):
+            half = radius(seen.fit, confidence)[..., None] * np.sqrt(quadratic_forms.leverages(w, seen.fit.metric))
+            return Effects(estimate, half, half)
+        ends = np.quantile(np.matmul(w, np.swapaxes(draws, -1, -2)), [1 - confidence, confidence], axis=-1)
+        return Effects(estimate, ends[1] - estimate, estimate - ends[0])
 
     def inference(self, state: State) -> tuple[Fit, NoiseModel | None] | None:
         """Its own regression, where that is on the offers' features, weighted, and on vectors."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,14 @@ class Traits:
     protects: str  # how strong that is: see drimed.policies.guards.base
     tolerance: Tolerance | None  # None: it does not compare with the control
     confidence: float | str | None  # of the promise, where it has one
+
+
+class Effects(NamedTuple):
+    """Of each arm against the control: (..., n, K) each."""
+
+    estimate: FloatArray
+    above: FloatArray  # how far the interval reaches
+    below: FloatArray  # the same array where it is symmetric
 
 
 class AnyPolicy(Protocol):
@@ -79,10 +87,8 @@ class AnyPolicy(Protocol):
 
     def theta(self, state: Any) -> FloatArray: ...
 
-    def effects(
-        self, state: Any, offer: Offer, confidence: float | str, draw: Draw | None = None
-    ) -> tuple[FloatArray, FloatArray] | None:
-        """Each arm's expected reward minus the control's, and the half-width of its interval: (..., n, K) twice.
+    def effects(self, state: Any, offer: Offer, confidence: float | str, draw: Draw | None = None) -> Effects | None:
+        """Each arm's expected reward minus the control's, with its interval.
 
         None where the policy estimates something else. A draw from this state and offer saves computing them again.
         """

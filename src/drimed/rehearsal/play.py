@@ -256,7 +256,7 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         unknown, endless = np.full(offers.control.shape, np.nan), np.full(offers.control.shape, np.inf)
         wide, every = endless[:, 0], np.ones(endless[:, 0].shape, bool)
         return Look(unknown, endless, unknown[:, 0], wide, -wide, wide, every, every)
-    estimate, half = policy.effects(state, offers, ONE_SIDE)
+    estimate, above, below = policy.effects(state, offers, ONE_SIDE)
     enough = effects.has_enough_seasons(policy.learner, state.evidence, offers)
     confirmed = np.broadcast_to(enough, estimate.shape).all(-2)
     if isinstance(policy.learner, Field):
@@ -269,7 +269,7 @@ def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:
         five = of_regression(fit, (offers.features - offers.control_features[..., None, :]).mean(-3))
         significant = np.ones(confirmed.shape, bool)
     mean, low, high, _, likely = five
-    return Look(estimate, half, mean, likely - mean, low, high, significant, np.asarray(confirmed))
+    return Look(estimate, 0.5 * (above + below), mean, likely - mean, low, high, significant, np.asarray(confirmed))
 
 
 def weights(offers: Offer, some: BoolArray | None = None) -> FloatArray:

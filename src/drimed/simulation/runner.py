@@ -332,10 +332,11 @@ class Looks:
         values: dict[str, Any] = {}
         beyond = np.zeros(self._true.shape, bool)
         for level in reversed(LEVELS):
-            mean, half = (part[..., 1:] for part in policy.effects(state, self._offers, 0.5 + level / 2))
-            values[f"holds.{level:g}"] = _share(np.abs(mean - self._true) <= half)
-            values[f"width.{level:g}"] = (2 * half).reshape(len(half), -1).mean(-1)
-            beyond = mean - half > 0  # of the last one, LIKELY
+            found = policy.effects(state, self._offers, 0.5 + level / 2)
+            mean, above, below = (part[..., 1:] for part in found)
+            values[f"holds.{level:g}"] = _share((mean - below <= self._true) & (self._true <= mean + above))
+            values[f"width.{level:g}"] = (below + above).reshape(len(above), -1).mean(-1)
+            beyond = mean - below > 0  # of the last one, LIKELY
         learner: Any = policy.learner
         control, enough = self._offers.control, effects.has_enough_seasons(learner, state.evidence, self._offers)
         confirmed = np.broadcast_to(enough, control.shape)[..., 1:]

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from drimed import streams
 from drimed.errors import BatchError, ConflictError, InputError, NumericalError, SpecError, UnknownNameError
 from drimed.models.offer import Floor, Offer
-from drimed.numerics.arrays import SUM_TOLERANCE, UNCOMPUTED, FloatArray, computing
+from drimed.numerics.arrays import SUM_TOLERANCE, UNCOMPUTED, computing
 from drimed.numerics.probability import sample
 from drimed.policies.guards.base import FAILED, REASONS, UNCHANGED, Draw
+from drimed.policies.protocol import Effects
 from drimed.records import LONGEST_KEY, PENDING, AskRequest, Context, Decision, Event, Fault, Path, Plots
 from drimed.trial import event_checks, queries, seasons
 from drimed.trial import events as kinds
@@ -547,7 +548,7 @@ def decide(state: TrialState, questions: Sequence[Question | Decided], seed: int
     return bodies
 
 
-def _check_sound(draw: Draw, effects: tuple[FloatArray, FloatArray] | None) -> None:
+def _check_sound(draw: Draw, effects: Effects | None) -> None:
     """NumericalError if the probabilities of the arms (n, K) are none, or an effect is not finite."""
     p = draw.probabilities
     sound = (p >= 0).all() and (np.abs(p.sum(-1) - 1) <= SUM_TOLERANCE).all()  # neither is NaN
@@ -569,7 +570,7 @@ def _bodies(
     state: TrialState,
     questions: Sequence[Question | Decided],
     draw: Draw,
-    effects: tuple[FloatArray, FloatArray] | None,
+    effects: Effects | None,
     floor: Floor | None,
 ) -> list[Decided]:
     n, arms = len(questions), state.problem.arms
@@ -577,13 +578,14 @@ def _bodies(
     def column(values: Any, *shape: int) -> list[Any]:
         return [None] * n if values is None else np.reshape(values, (n, *shape)).tolist()
 
-    estimate = half = None
+    estimate = half = below = None
     if effects is not None:
         values = np.stack(np.broadcast_arrays(*effects))
         with np.errstate(all="ignore"):
             scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(values))))
             rounded = np.round(values * scale) / scale  # not finite: zero, or not finite before
-        estimate, half = np.where(np.isfinite(rounded), rounded, values)
+        estimate, half, below = np.where(np.isfinite(rounded), rounded, values)
+        below = None if effects.below is effects.above else below
     height = None if floor is None else np.broadcast_to(np.stack((floor.control, floor.arms), -1), (n, 2))
     columns = {
         "arm": [arms[k] for k in column(draw.action)],
@@ -593,7 +595,8 @@ def _bodies(
         "propensity": column(draw.propensity if draw.exact else None),
         "floor": column(height, 2),
     }
-    for name, table in (("probabilities", draw.probabilities), ("estimate", estimate), ("half", half)):
+    tables = {"probabilities": draw.probabilities, "estimate": estimate, "half": half, "below": below}
+    for name, table in tables.items():
         columns[name] = column(None if table is None else table[..., : len(arms)], len(arms))
     return [
         Decided(

@@ -135,13 +135,14 @@ class Decided(EventBody, kind=DECISION, user=True, decision=True):
     share: float | None
     certified: int | None
     estimate: list[float] | None
-    half: list[float] | None  # width of each range
+    half: list[float] | None  # width of each range, or what is above the estimate
     plot: Text | None = None
     block: Text | None = None
     floor: list[float] | None = None  # of the control and of every arm
     unmeasured: list[str] | None = None  # metrics that are not measured for this user
     drawn: bool = True  # False: the control was given without a draw, because the caller could not wait
     held_out: float | None = None  # the chance with which this user came to be held out; None: it is not
+    below: list[float] | None = None  # of each range, where it is not as wide as what is above
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ def record(state: TrialState, recorded: RecordedDecision, *, repeated: bool = Fa
     body = body_of(event, Decided)
     effects = None
     if body.estimate is not None and body.half is not None:
-        triples = zip(arms, body.estimate, body.half, strict=False)
+        parts = zip(arms, body.estimate, body.half, body.below or body.half, strict=False)
         most = state.problem.largest_effect(state.profiles[body.profile].preference)
-        effects = {arm: Interval(e, max(e - h, -most), min(e + h, most)) for arm, e, h in triples if h <= LARGEST}
+        effects = {arm: Interval(e, max(e - b, -most), min(e + h, most)) for arm, e, h, b in parts if h <= LARGEST}
     chances = dict(zip(arms, body.probabilities, strict=False))
     controls = [arm for arm, share in zip(arms, state.profiles[body.profile].control.tolist(), strict=False) if share]
     control, whom = controls[0] if len(controls) == 1 else "the control", "user" if body.plot is None else "plot"

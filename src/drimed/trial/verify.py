@@ -39,7 +39,7 @@ from drimed.trial.store import Ledger, Snapshot, Store, checked
 VERSIONS = "drimed {} with NumPy {}"
 ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
 # Estimates are recorded with few digits, and the last one may be rounded otherwise.
-ROUND_OFF_OF_ESTIMATES = {"estimate": 1e-5, "half": 1e-5}
+ROUND_OFF_OF_ESTIMATES = {"estimate": 1e-5, "half": 1e-5, "below": 1e-5}
 # The end of an exact range is searched for, and with millions of decisions in it the search itself loses digits.
 ROUND_OFF_OF_LOOKS = 1e-7
 MOST_FAULTS, MOST_NAMED = 100, 10

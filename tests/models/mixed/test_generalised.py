@@ -179,7 +179,7 @@ def test_families_of_single_users_have_a_level_only() -> None:
     families = on_link_scale(field_families(Terms(), {"member": 1, "block": 1}))
     assert {f.name: round(f.centre**0.5, 2) for f in families if f.variance is None} == {
         "arm": 0.6,
-        "attribute": 0.4,
+        "attribute": 0.6,
         "covariate": 0.4,
         "covariate x arm": 0.2,
         "group": 0.4,

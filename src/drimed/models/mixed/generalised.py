@@ -39,6 +39,7 @@ YES_NO, COUNT, SCORE, NUMBER = "yes/no", "count", "score", "number"
 KINDS = (NUMBER, YES_NO, COUNT, SCORE)
 LEVEL_SD = 2.5  # prior deviation of the overall level
 TAU_SPREAD = 0.7  # prior deviation of log tau
+OF_ARMS = ("attribute", "bend")  # families that are effects of arms by what describes them
 # Prior medians of tau on the logit or log scale: of arms' effects, of places and covariates, and of what changes the
 # effects of arms. Without an entry a family has that of its last factor.
 ARM_SD, PLACE_SD, SEASON_SD, INTERACTION_SD = 0.6, 0.4, 0.3, 0.2
@@ -69,6 +70,8 @@ def _with_prior(family: Family) -> Family:
         sd = INTERACTION_SD
     elif by_arm:
         sd = ARM_SD * min(1.0, family.centre) ** 0.5  # less beside attributes
+    elif family.name in OF_ARMS:
+        sd = ARM_SD
     else:
         sd = SEASON_SD if family.by == ("season",) else PLACE_SD
     return replace(family, centre=sd**2, spread=2 * TAU_SPREAD)
