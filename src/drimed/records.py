@@ -435,10 +435,13 @@ class Claim(Record):
     all_arms: bool = False  # distance and met are those of all arms together
     seasons: int | None = None  # with outcomes of arm and control, where a rule takes no claim from one season alone
     withdrawn: str | None = None  # evidence against the model, where a rule rests on it and would be met
+    planned: bool = True  # whether the look counts: a rule with a planned number of looks is met at these only
 
     @property
     def waits(self) -> str:
         """Why it is not met, whatever the range; empty: the range decides."""
+        if not self.planned:
+            return "this look was not planned, and does not count"
         if self.withdrawn:
             return f"the model is wrong and shows nothing ({self.withdrawn})"
         return unconfirmed(self.seasons)
@@ -462,6 +465,7 @@ class Look(Record):
     time: str
     actor: str
     cause: str  # season, decisions or by hand
+    planned: int  # its number among the planned looks; 0: it was not planned
     episode: int
     decisions: int
     outcomes: int  # complete ones
@@ -469,7 +473,8 @@ class Look(Record):
     limits: list[Limit]
     floor_ends: list[str]  # users for whom the floor ends with this look
     demands: str | None  # paused or stopped
-    reason: str  # for that
+    dropped: list[str]  # arms that are not given any more
+    reason: str  # for these
     hash: str  # of all that it says, as it is recorded
 
     @staticmethod

@@ -5,7 +5,17 @@ import pytest
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.evaluation.confidence_sequences import asymptotic
-from drimed.evaluation.stopping_rules import KINDS, OF_ALL_ARMS, Better, Kind, Rule, share_of
+from drimed.evaluation.stopping_rules import (
+    KINDS,
+    OF_ALL_ARMS,
+    Better,
+    Kind,
+    Rule,
+    Shape,
+    bound_shape,
+    sequential_bound,
+    share_of,
+)
 
 INF = np.inf
 
@@ -84,13 +94,40 @@ def test_what_cannot_be_judged_is_refused() -> None:
 
 
 def test_alpha_is_divided_where_any_claim_may_be_the_false_one() -> None:
-    assert share_of(0.05, "superiority", arms=1) == 0.05
-    for kind in KINDS:
-        assert share_of(0.06, kind, arms=3, groups=2) == pytest.approx(0.03 if kind in OF_ALL_ARMS else 0.01)
+    assert share_of(0.05, arms=1) == 0.05
+    for together in (False, True):
+        assert share_of(0.06, arms=3, groups=2, together=together) == pytest.approx(0.03 if together else 0.01)
     with pytest.raises(ConfigError, match="at least one arm"):
-        share_of(0.05, "harm", arms=0)
+        share_of(0.05, arms=0)
     with pytest.raises(ConfigError, match="alpha"):
-        share_of(1.0, "harm", arms=1)
+        share_of(1.0, arms=1)
+
+
+# One minus the error rate is two-sided; Jennison and Turnbull (2000), tables 2.1, 2.3 and 2.9.
+PUBLISHED: dict[Shape, dict[int, float]] = {
+    "pocock": {1: 1.960, 2: 2.178, 5: 2.413, 10: 2.555},
+    "obrien-fleming": {1: 1.960, 2: 1.977, 5: 2.040, 10: 2.087},
+    "wang-tsiatis": {2: 2.038, 5: 2.136, 10: 2.199},
+}
+
+
+@pytest.mark.parametrize("shape", PUBLISHED)
+def test_group_sequential_bounds_are_the_published_ones(shape: Shape) -> None:
+    for looks, bound in PUBLISHED[shape].items():
+        information = tuple((np.arange(looks) + 1) / looks)
+        assert sequential_bound(0.05, information, shape, sides=2) == pytest.approx(bound, abs=6e-4)
+        # Hardly a path crosses both sides.
+        assert sequential_bound(0.025, information, shape) == pytest.approx(bound, abs=6e-4)
+
+
+def test_a_brownian_motion_crosses_a_bound_at_uneven_looks_as_often_as_it_says() -> None:
+    """200,000 paths; the tolerance is four standard errors."""
+    information = (0.15, 0.2, 0.5, 0.9, 1.0)
+    bound, alpha = sequential_bound(0.1, information, "wang-tsiatis"), 0.1
+    steps = np.sqrt(np.diff(information, prepend=0.0)) * np.random.default_rng(3).normal(size=(200_000, 5))
+    z = np.cumsum(steps, -1) / np.sqrt(information)
+    crossed = (z > bound * bound_shape("wang-tsiatis", information)).any(-1).mean()
+    assert crossed == pytest.approx(alpha, abs=4 * np.sqrt(alpha * (1 - alpha) / 200_000))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,7 +142,7 @@ def test_false_claims_over_all_looks_are_rarer_than_alpha(kind: Kind) -> None:
     rule = Rule(kind=kind, margin=margin)
     x = truth + np.random.default_rng(14).normal(size=(runs, arms, n))
     count = np.arange(1.0, n + 1)
-    share = share_of(alpha, kind, arms=arms)
+    share = share_of(alpha, arms=arms, together=kind in OF_ALL_ARMS)
     band = asymptotic(np.cumsum(x, -1), np.broadcast_to(count, x.shape), np.broadcast_to(count, x.shape),
                       np.broadcast_to(count >= 10, x.shape), share)  # fmt: skip
     if kind in OF_ALL_ARMS:

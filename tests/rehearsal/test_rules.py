@@ -13,7 +13,7 @@ from drimed.rehearsal import designs
 from drimed.rehearsal.play import Season, StoppingMonitor, play, record
 from drimed.rehearsal.results import Record, measures
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
-from drimed.trial.events import LOOK
+from drimed.trial.events import LOOK, Calibration
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
@@ -75,6 +75,11 @@ ON_METRICS = {
 NOTHING: dict[str, Any] = {"claims": []}
 STOP = rule("superiority", evidence="model", then="stop")
 LESS = {"effects": {"new": {"yield": 4.0, "loss": -30.0}, "other": {"loss": 30.0}}}
+PLANNED = {
+    "up": rule("superiority", evidence="spending", shape="obrien-fleming"),
+    "down": rule("harm", evidence="spending", then="drop"),
+    "no use": rule("futility", margin=3.0, evidence="spending", then="drop"),
+}
 WIDE = {"tolerance": {"relative": 0.0, "absolute": 60.0}}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "model": (GROUPS, EFFECTS, {"rules": ON_MODEL}),
@@ -86,6 +91,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "many plots": (PAPER | MANY | WIDE, EFFECTS, {"rules": FREE}),
     "people who join": (PEOPLE | WIDE, EFFECTS | {"users": 30}, {"rules": JOINING}),
     "now and then": (GROUPS, EFFECTS, {"rules": ON_MODEL, "looks": 40}),
+    "planned looks, and arms are dropped": (GROUPS | WIDE, EFFECTS, {"rules": PLANNED, "seasons": 4}),
+    "the same of people": (PEOPLE | WIDE, EFFECTS | {"users": 30}, {"rules": PLANNED, "looks": 30, "decisions": 120}),
     "by hand": (GROUPS, EFFECTS, {"rules": {"stop": STOP}, "looks": "by hand"}),
     "stops by a group": (GROUPS, EFFECTS, {"rules": {"in a": STOP | {"group": "a"}}}),
     "so many seasons": (GROUPS, EFFECTS, {"rules": ON_MODEL, "seasons": 3}),
@@ -110,9 +117,12 @@ def watched(spec: TrialSpec, scenario: dict[str, Any], seasons: int) -> tuple[St
     return watch, found, record(watch, found, spec.tolerance)
 
 
-def lived(spec: TrialSpec, world: SimulatedTrials, seasons: list[Season], s: int) -> tuple[Trial, int]:
+def lived(
+    spec: TrialSpec, world: SimulatedTrials, seasons: list[Season], s: int, bounds: Calibration | None = None
+) -> tuple[Trial, int]:
     """A live trial with the draws and outcomes of world s, and how many seasons it has."""
-    trial, arms = Trial.create(spec.plain() | {"seed": SEEDS[s]}, MemoryStore()), list(spec.arms)
+    trial = Trial.create(spec.plain() | {"seed": SEEDS[s]}, MemoryStore(), calibration=bounds)
+    arms = list(spec.arms)
     waiting: list[Any] = []
     crowd = world
     for season in seasons:

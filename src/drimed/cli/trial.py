@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -22,6 +23,9 @@ from drimed.records import DEFAULT_STORE, PARTIAL, PENDING, SEARCHES, STATES, Se
 
 if TYPE_CHECKING:
     from drimed.records import Claim, Decision, Event, Receipt
+    from drimed.rehearsal.scenarios import Scenario
+    from drimed.trial.events import Calibration, HistoryRead
+    from drimed.trial.spec import TrialSpec
     from drimed.trial.transaction import Transaction
     from drimed.trial.trial import Trial
 
@@ -139,6 +143,8 @@ def rehearse(
         say(f"assumed: {line}")
     place = out or Path("out") / "rehearsal" / plan.spec.name
     answer = None
+    bounds = _calibrate(plan.spec, plan.given, plan.history, place, jobs=jobs, cluster=cluster)
+    plan = replace(plan, calibration=bounds)
     with ui.progress("simulated trials", place / "blocks") as move:
         how: dict[str, Any] = {"jobs": jobs, "cluster": cluster}
         how["on_done"] = lambda done: move(done.finished, done.seeds)
@@ -151,6 +157,23 @@ def rehearse(
     for sentence in results.verdict():
         (note if sentence.warns else say)(sentence.text)
     say(f"wrote {write(results, place, force=force or out is None)}")
+
+
+def _calibrate(
+    spec: TrialSpec, worlds: dict[str, Scenario], history: HistoryRead | None, place: Path, **how: Any
+) -> Calibration | None:
+    """Find the bounds of calibrated rules, if there are any, and say what they are."""
+    from drimed.rehearsal.calibration import calibrate
+    from drimed.reports.analysis import describe_bounds
+
+    if not spec.calibrated:
+        return None
+    with ui.progress("rehearsals of the stopping rules", place / "blocks") as move:
+        how["on_done"] = lambda done: move(done.finished, done.seeds)
+        found = calibrate(spec, worlds, history=history, store=place / "blocks", **how)
+    for line in describe_bounds(found):
+        say(line)
+    return found
 
 
 def _play_on(name: str, store: str, **sizes: int | None) -> None:
@@ -177,7 +200,10 @@ def init(
     actor: ui.Who = None,
     dry_run: Dry = False,
 ) -> None:
-    """Check a trial file, say what a quick rehearsal shows, and create the trial."""
+    """Check a trial file, say what a quick rehearsal shows, and create the trial.
+
+    Calibrated stopping rules get their bounds first; what `drimed trial rehearse` finished of that is not repeated.
+    """
     from drimed.rehearsal import scenarios as rehearsal_scenarios
     from drimed.rehearsal.designs import quick
     from drimed.trial import past
@@ -186,7 +212,8 @@ def init(
 
     spec, worlds = rehearsal_scenarios.load(file)
     known = past.of_trial(spec, file, history)
-    seen, said = quick(spec, worlds, known) if rehearse else (None, [])
+    bounds = None if dry_run else _calibrate(spec, worlds, known, Path("out") / "rehearsal" / spec.name)
+    seen, said = quick(spec, worlds, known, bounds) if rehearse else (None, [])
     for text in [*notes(spec), *said]:
         note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"
@@ -195,7 +222,8 @@ def init(
     if dry_run:
         say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
-    Trial.create(spec, ui.open_store(store, create=True), actor=ui.actor_name(actor), rehearsal=seen, history=known)
+    opened, own = ui.open_store(store, create=True), ui.actor_name(actor)
+    Trial.create(spec, opened, actor=own, rehearsal=seen, history=known, calibration=bounds)
     say(f"created trial {spec.name} in {store}: {size}. Next: drimed trial ask {spec.name}")
 
 

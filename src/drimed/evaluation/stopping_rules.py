@@ -16,15 +16,22 @@ A rule may cover several arms and several groups. For superiority, non-inferiori
 own, and so is each group: any of them may be the false one, so alpha is divided among them all. Futility and
 equivalence claim something of all arms at once. Such a claim is false only if it is false of one arm whose range shows
 it, and one range misses with probability alpha at most: alpha is divided among groups only. One end of a range misses
-about half as often as both, so most claims are false more rarely than alpha. Shapes: any batch.
+about half as often as both, so most claims are false more rarely than alpha.
+
+Where the number of looks is planned, ranges need to hold at these only, and are narrower: an estimate and so many
+deviations to either side, by a bound that stays as it is (Pocock, 1977) or falls as information grows (O'Brien and
+Fleming, 1979; Wang and Tsiatis, 1987). The height of the bound comes from a rehearsal of the trial itself, or from
+`sequential_bound`. Shapes: any batch; T looks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, final, get_args
 
 import numpy as np
+from scipy.special import ndtr
 
 from drimed.errors import ConfigError, InputError, ShapeError
 from drimed.numerics import arrays
@@ -32,9 +39,13 @@ from drimed.numerics.arrays import FloatArray
 
 Kind = Literal["superiority", "non_inferiority", "equivalence", "futility", "harm"]
 Better = Literal["higher", "lower"]
+Shape = Literal["pocock", "wang-tsiatis", "obrien-fleming"]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OF_ALL_ARMS: tuple[Kind, ...] = ("equivalence", "futility")  # claims that every arm in view must bear out
+POWERS: dict[Shape, float] = {"pocock": 0.0, "wang-tsiatis": 0.25, "obrien-fleming": 0.5}  # of the information
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(160)  # of the integral over each look
+FAR = 10.0  # deviations beyond which there is no probability left
 NEED_MARGIN: tuple[Kind, ...] = ("non_inferiority", "equivalence", "futility")  # without one they claim too much
 
 
@@ -93,13 +104,57 @@ class Rule:
         return np.asarray(distances.max(-1))
 
 
-def share_of(alpha: float, kind: Kind, *, arms: int, groups: int = 1) -> float:
+def share_of(alpha: float, *, arms: int, groups: int = 1, together: bool = False) -> float:
     """The alpha of each range, so that a rule over so many arms and groups claims falsely at most in alpha.
 
-    >>> [round(share_of(0.06, kind, arms=3, groups=2), 3) for kind in ("superiority", "futility")]
+    `together`: the claim is one of all arms.
+
+    >>> [round(share_of(0.06, arms=3, groups=2, together=together), 3) for together in (False, True)]
     [0.01, 0.03]
     """
     arrays.share("alpha", alpha)
     if arms < 1 or groups < 1:
         raise ConfigError(f"a rule has at least one arm and one group in view, got {arms} and {groups}")
-    return alpha / (groups * (1 if kind in OF_ALL_ARMS else arms))
+    return alpha / (groups * (1 if together else arms))
+
+
+def bound_shape(shape: Shape, information: Any) -> FloatArray:
+    """The bound at looks with these shares of all information, relative to that at the last.
+
+    >>> bound_shape("obrien-fleming", [0.25, 1.0]).tolist()
+    [2.0, 1.0]
+    """
+    return np.asarray(information, np.float64) ** -POWERS[shape]
+
+
+@cache
+def sequential_bound(alpha: float, information: tuple[float, ...], shape: Shape, sides: int = 1) -> float:
+    """Deviations at the last look so that no look goes beyond the bound but for alpha, where there is no effect.
+
+    For a Brownian motion that is observed at these shares of all information, by integration from look to look
+    (Armitage, McPherson and Rowe, 1969). It assumes that allocation does not follow the outcomes.
+
+    >>> [round(sequential_bound(0.05, (0.2, 0.4, 0.6, 0.8, 1.0), s, 2), 2) for s in ("pocock", "obrien-fleming")]
+    [2.41, 2.04]
+    """
+    from scipy.optimize import brentq  # here, because it takes a quarter of a second that most commands do not need
+
+    arrays.share("alpha", alpha)
+    t = np.array(information)
+    if not (t.size and t[0] > 0 and (np.diff(t) > 0).all()):
+        raise ConfigError(f"information must grow from look to look, got {information}")
+    steps, relative = np.sqrt(np.diff(t, prepend=0.0)), bound_shape(shape, t) * np.sqrt(t)
+
+    def excess(bound: float) -> float:
+        crossed, x, mass = 0.0, np.zeros(1), np.ones(1)  # nodes of the path, and the probability to be there
+        for step, top in zip(steps, bound * relative, strict=True):
+            bottom = -top if sides == 2 else -FAR * max(1.0, top)
+            below = ndtr((bottom - x) / step) if sides == 2 else 0.0
+            crossed += float(mass @ (ndtr((x - top) / step) + below))
+            half = (top - bottom) / 2
+            nodes = bottom + half * (1 + NODES)
+            density = np.exp(-0.5 * ((nodes - x[:, None]) / step) ** 2) / (step * np.sqrt(2 * np.pi))
+            x, mass = nodes, half * WEIGHTS * (mass @ density)
+        return crossed - alpha
+
+    return float(brentq(excess, 1e-3, FAR))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from drimed.rehearsal.results import AT_THE_END, CLAIMS, PROPENSITIES, SURE, Num
 from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import sweep
 from drimed.trial import past
-from drimed.trial.events import HistoryRead, Rehearsed
+from drimed.trial.events import Calibration, HistoryRead, Rehearsed
 from drimed.trial.spec import Floors, PolicyPart, TrialSpec
 
 OWN = "this trial"  # the name of the file's own design
@@ -54,6 +54,8 @@ class Plan:
     seed: int = 0
     seasons: int | None = None
     history: HistoryRead | None = None  # that the trial begins with
+    calibration: Calibration | None = None  # of its rules
+    given: dict[str, Scenario] = field(default_factory=dict)  # the scenarios of the file
 
     def __post_init__(self) -> None:
         if self.trials < 2:
@@ -66,10 +68,10 @@ class Plan:
         """The trial of a file in its scenarios, with other designs beside it; `sizes` are trials, seasons and seed."""
         spec, chosen = scenarios.load(file, scenario_file)
         known = past.of_trial(spec, file, history)
-        chosen = ({} if known is None else scenarios.of_past(spec, known, sizes["seasons"])) | chosen
+        given, chosen = chosen, ({} if known is None else scenarios.of_past(spec, known, sizes["seasons"])) | chosen
         beside = [*without_learning(spec), *variants(spec)] if every_design else without_learning(spec)[:1]
         chosen = chosen or scenarios.usual(spec, sizes["seasons"])
-        return Plan(spec, chosen, (own(spec), *beside), history=known, **sizes)
+        return Plan(spec, chosen, (own(spec), *beside), history=known, given=given, **sizes)
 
     @property
     def main(self) -> str:
@@ -91,6 +93,7 @@ class Plan:
         return {
             (name, design.name): Rehearsal(
                 spec=self.spec, design=design, scenario=scenario, seasons=self.seasons, history=self.history,
+                calibration=self.calibration,
                 seeds=tuple(range(first, first + (self.trials if design.name == OWN else few))),
             )
             for name, scenario in self.scenarios.items()
@@ -212,7 +215,10 @@ def find(
 
 
 def quick(
-    spec: TrialSpec, given: dict[str, Scenario] | None = None, history: HistoryRead | None = None
+    spec: TrialSpec,
+    given: dict[str, Scenario] | None = None,
+    history: HistoryRead | None = None,
+    calibration: Calibration | None = None,
 ) -> tuple[Rehearsed | None, list[str]]:
     """A rehearsal of a second or two before a trial is created: its record and notes; none where it would take long.
 
@@ -220,7 +226,7 @@ def quick(
     """
     try:
         worlds = given or (scenarios.of_past(spec, history) if history is not None else {}) or scenarios.usual(spec)
-        plan = Plan(spec, worlds, (own(spec),), trials=QUICK_TRIALS, history=history)
+        plan = Plan(spec, worlds, (own(spec),), trials=QUICK_TRIALS, history=history, calibration=calibration)
         name = plan.main
         world = worlds[name]
         if spec.enrols and world.users is None:  # as many people as are planned, or as a person waits for

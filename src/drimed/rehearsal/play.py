@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from drimed.simulation.sweep import Task
 from drimed.simulation.trial_world import Response
 from drimed.trial.dataset import Dataset, merged, outcome_columns
 from drimed.trial.estimates import of_posterior, of_regression
-from drimed.trial.events import STOPPED, HistoryRead
+from drimed.trial.events import RETIRED, STOPPED, Calibration, HistoryRead
 from drimed.trial.look_history import BY_HAND, due, has_floor
 from drimed.trial.spec import Tolerance, TrialSpec
 from drimed.trial.state import Episode, TrialState
@@ -67,6 +67,7 @@ class Rehearsal(Task[Record]):
     scenario: Scenario
     seasons: int | None
     history: HistoryRead | None = None  # that the trial begins with
+    calibration: Calibration | None = None
 
     record_type: ClassVar[type[Record]] = Record
     block_size: ClassVar[int] = BLOCK
@@ -78,10 +79,13 @@ class Rehearsal(Task[Record]):
     def described(self) -> Any:
         past = None if self.history is None else self.history.hash
         scenario, specs = self.scenario.model_dump(mode="json"), [self.spec.plain(), self.design.spec.plain()]
-        return [*specs, self.design.allocation, scenario, self.seasons, self.seeds, past]
+        bounds = None if self.calibration is None else self.calibration["hash"]
+        return [*specs, self.design.allocation, scenario, self.seasons, self.seeds, past, bounds]
 
     def run(self) -> Record:
-        trials = SimulatedTrials.of(self.spec, self.scenario, self.seeds, self.seasons, self.history, self.design.spec)
+        trials = SimulatedTrials.of(
+            self.spec, self.scenario, self.seeds, self.seasons, self.history, self.design.spec, self.calibration
+        )
         last, monitor = trials.setting.seasons - 1, StoppingMonitor(trials)
         looks = None if self.design.learns else set(np.linspace(0, last, MOST_LOOKS).round())
         return record(monitor, list(play(trials, self.design, looks=looks, monitor=monitor)), self.spec.tolerance)
@@ -120,11 +124,12 @@ class Season:
 
 def play(
     trials: SimulatedTrials, design: Design, *, looks: Container[int] | None = None,
-    monitor: StoppingMonitor | None = None,
+    monitor: Monitor | None = None, estimates: bool = True,
 ) -> Iterator[Season]:  # fmt: skip
     """Season after season; the trials are looked at after those in `looks`, or (None) after all.
 
-    `monitor` evaluates the stopping rules after every look, and says for which users the floor has ended.
+    `monitor` evaluates the stopping rules after every look, and says for which users the floor has ended, and which
+    arms were dropped. Without `estimates` nobody else looks.
     """
     state = trials.state
     policy, K, L = state.policy, len(state.problem.arms), trials.setting.seasons
@@ -140,6 +145,8 @@ def play(
             learned, open_episode = policy.begin_episode(learned, opening), episode
         now, drawn = draws[:, drawn : drawn + len(user)], drawn + len(user)
         means = trials.means(season, offers)
+        if monitor is not None and monitor.dropped.any():
+            offers = replace(offers, available=_possible(offers) & ~monitor.dropped[:, None])
         if design.learns:
             floors = None if monitor is None else monitor.floors(season)
             open_to = _without_held_out(offers, trials.held_out(season))
@@ -152,10 +159,10 @@ def play(
             then, offered, action, outcome = waiting.pop(0)
             learned = policy.observe(learned, offered, action, outcome, episode - trials.episodes[then])
         np.add.at(earlier, user, 1)
-        look = None
-        if last or looks is None or season in looks:
+        look, is_look = None, last or looks is None or season in looks
+        if is_look:
             learned = policy.settle(learned)
-            look = look_at(policy, learned, trials.typical)
+            look = look_at(policy, learned, trials.typical) if estimates else None
         profiles = trials.profiles(season)
         p = np.stack([q.preference for q in profiles]) / state.problem.sizes  # (n, M)
         past.append(
@@ -173,7 +180,7 @@ def play(
                 look=look,
             )
         )
-        if monitor is not None and look is not None:
+        if monitor is not None and is_look:
             monitor.look(past, learned)
         yield past[-1]
 
@@ -285,6 +292,18 @@ def _possible(offers: Offer) -> BoolArray:
     return np.ones(offers.control.shape, bool) if offers.available is None else offers.available
 
 
+class Monitor(Protocol):
+    """Stopping rules of simulated trials."""
+
+    dropped: BoolArray  # (S, K), arms that are not given any more
+
+    def look(self, seasons: Sequence[Season], learned: Any) -> None:
+        """After the last of these seasons, at the state of the policy by then."""
+
+    def floors(self, season: int) -> BoolArray | None:
+        """Whether the floor still holds for each decision of a season: (S, n); None: it does not end."""
+
+
 @dataclass
 class StoppingMonitor:
     """Stopping rules of simulated trials, evaluated by the live functions on a state of each trial's own."""
@@ -298,6 +317,7 @@ class StoppingMonitor:
         S, stopping = len(self.trials.seeds), self.trials.state.spec.stopping
         self.rules = {} if stopping is None else dict(stopping.rules)  # by name, in the order of the file
         self.history = [self.trials.state.looked] * S  # of looks
+        self.dropped = np.zeros((S, len(self.trials.state.problem.arms)), bool)
         self.played = np.full(S, self.trials.setting.seasons)  # before a rule or a limit ended the trial, or all
 
     def look(self, seasons: Sequence[Season], learned: Any) -> None:
@@ -333,6 +353,7 @@ class StoppingMonitor:
             counts=replace(before, pending=len(observed) - complete, complete=before.complete + complete),
             episode=Episode(trials.episodes[now]),
             looked=self.history[s],
+            retired=tuple(arm for arm, gone in zip(trials.state.problem.arms, self.dropped[s], strict=True) if gone),
         )
         cause = BY_HAND if last else due(state, opens=True)
         done: set[str] = set()
@@ -344,11 +365,14 @@ class StoppingMonitor:
             for claim in (Claim(**one) for one in body["claims"] if one["met"]):
                 r = list(self.rules).index(claim.rule)
                 met[r], wrong[r] = True, wrong[r] or self._is_false(s, claim)
-            if body["demands"] is not None and body["demands"]["kind"] == STOPPED:
+            for demand in body["demands"]:
+                if demand["kind"] == RETIRED:
+                    self.dropped[s, state.problem.arm(demand["arm"])] = True
+            if any(demand["kind"] == STOPPED for demand in body["demands"]):
                 self.played[s] = now + 1
                 break
             cause = None if last else due(state, opens=True)
-        self.history[s] = replace(state.looked, demands=None)
+        self.history[s] = replace(state.looked, demands=())
         most = None if state.spec.stopping is None else state.spec.stopping.decisions
         if not last and most is not None and state.counts.decisions + len(trials.places[now + 1]) > most:
             self.played[s] = now + 1  # no room for a whole season
@@ -382,11 +406,19 @@ class StoppingMonitor:
         """Whether the world says otherwise of the users of a claim; of all, where no user who is looked at is one."""
         trials, rule, problem = self.trials, self.rules[claim.rule], self.trials.state.problem
         scope, arm = trials.state.looked.scopes[claim.rule], problem.arm(claim.arm)
-        names = [{"group": p.group, "user": p.user}.get(scope.by, claim.who) for p in trials.looked_at]
-        who = np.array([name == claim.who for name in names])
         metric = 0 if rule.metric is None else 1 + problem.metrics.index(rule.metric)
-        truth = weights(trials.typical, who if who.any() else None)[:, arm] @ trials.effects[s][:, arm, metric]
+        truth = true_effects(trials, scope.by, claim.who, metric)[s, arm]
         return bool(scope.question(rule).distance(truth, truth) >= 0)
+
+
+def true_effects(trials: SimulatedTrials, by: str, who: str, metric: int) -> FloatArray:
+    """The effect of each arm for a group, a user or all, on the reward (0) or a metric, as the world has it: (S, K).
+
+    That of all, where no user who is looked at is one of them.
+    """
+    names = [{"group": p.group, "user": p.user}.get(by, who) for p in trials.looked_at]
+    some = np.array([name == who for name in names])
+    return np.einsum("hk,shk->sk", weights(trials.typical, some if some.any() else None), trials.effects[..., metric])
 
 
 def member(batch: Any, like: Any, s: int) -> Any:

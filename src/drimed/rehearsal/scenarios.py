@@ -30,7 +30,7 @@ from drimed.simulation.trial_world import Response, TrialSetting, TrialWorld, pe
 from drimed.trial import spec as trial_file
 from drimed.trial.ask import Place, places
 from drimed.trial.dataset import Dataset
-from drimed.trial.events import Created, Draft, HistoryRead, chain
+from drimed.trial.events import Calibration, Created, Draft, HistoryRead, chain
 from drimed.trial.problem import Profile, block_key
 from drimed.trial.spec import Cohort, Metric, Name, TrialSpec, User
 from drimed.trial.spec_faults import pydantic_faults
@@ -247,8 +247,8 @@ def deviation_of_kind(metric: Metric, level: float) -> float:
     return float(np.sqrt(variance))
 
 
-def difference(spec: TrialSpec) -> dict[str, float]:
-    """The smallest effect that matters, by metric: the loss of a typical user's reward that the tolerance allows.
+def difference(spec: TrialSpec, worth: float | None = None) -> dict[str, float]:
+    """Effects by metric that are worth so much to a typical user; None: as much as the tolerance allows to lose.
 
     Each metric moves in its good direction by the same share of its standard deviation.
     """
@@ -261,7 +261,8 @@ def difference(spec: TrialSpec) -> dict[str, float]:
     p = {m: float(np.mean([each.get(m, 0.0) for each in preferences])) for m in spec.metrics}
     scatter = sum(abs(p[m]) * sd[m] for m in spec.metrics)
     allowed = spec.tolerance.relative * abs(sum(p[m] * level[m] for m in spec.metrics)) + spec.tolerance.absolute
-    share = allowed / scatter if allowed > 0 and scatter > 0 else 0.5
+    allowed = allowed if worth is None else worth
+    share = allowed / scatter if allowed and scatter > 0 else 0.5
     return {m: share * sd[m] * float(np.sign(p[m])) for m in spec.metrics}
 
 
@@ -327,7 +328,7 @@ class SimulatedTrials:
     @staticmethod
     def of(
         spec: TrialSpec, scenario: Scenario, seeds: Sequence[int], seasons: int | None = None,
-        past: HistoryRead | None = None, design: TrialSpec | None = None,
+        past: HistoryRead | None = None, design: TrialSpec | None = None, calibration: Calibration | None = None,
     ) -> SimulatedTrials:  # fmt: skip
         """Trials in a scenario of `spec`, run by its own file or by that of another design, that begin with its `past`.
 
@@ -337,7 +338,7 @@ class SimulatedTrials:
             raise InputError("the trial file has no users: a rehearsal needs those that the trial will have")
         sizes, own = setting(spec, scenario, seasons), design or spec
         arriving = (scenario.users or PEOPLE) if spec.enrols else 0
-        draft = Draft(Created(own.plain(), 0, version("numpy"), version("drimed")))
+        draft = Draft(Created(own.plain(), 0, version("numpy"), version("drimed"), calibration=calibration))
         (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="rehearsal")
         state = TrialState.start(created)
         state = state if past is None else state.with_history(past)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import DrimedError
-from drimed.formatting import counted, marked, percent, short
+from drimed.formatting import counted, listed, marked, percent, short
 from drimed.models.mixed.likelihood_kernels import evaluate
 from drimed.numerics.arrays import BoolArray, computing
 from drimed.records import PENDING, Decision, Effect, Event, Look, Opening, Report, Search, Status
@@ -20,7 +20,7 @@ from drimed.reports.benefit import Benefit, benefit
 from drimed.trial import ask, queries
 from drimed.trial.dataset import Dataset, load_dataset
 from drimed.trial.estimates import REWARD, HoldoutComparison, fitted_model, holdout_comparison, may_get
-from drimed.trial.events import DECISION, FORECAST, RULES, Foreseen, body_of, now
+from drimed.trial.events import DECISION, FORECAST, RULES, Calibration, Foreseen, body_of, now
 from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
 from drimed.trial.spec import Stopping, StoppingRule, TrialSpec
@@ -37,8 +37,15 @@ EVIDENCE = {
     "propensities": "the propensities alone",
     "exact": "the propensities alone, exactly as far as outcomes stay in their ranges",
     "model": "the model",
+    "calibrated": "the model at planned looks, beyond a bound from rehearsals of this trial",
+    "spending": "the model at planned looks, beyond a group-sequential bound",
 }
-THEN = {"advise": "looks and reports say so", "pause": "the trial pauses", "stop": "the trial stops"}
+THEN = {
+    "advise": "looks and reports say so",
+    "pause": "the trial pauses",
+    "stop": "the trial stops",
+    "drop": "the arm is not given any more",
+}
 SHOWN = {
     "superiority": "the arm is shown to be better than the control",
     "non_inferiority": "the arm is shown to be not worse than the control by the margin",
@@ -242,7 +249,7 @@ class StoppingHistory:
 
     @property
     def rules(self) -> list[str]:
-        return describe_rules(self.state.spec.stopping)
+        return describe_rules(self.state.spec.stopping, self.state.calibration)
 
     def describe(self, *, withdrawn: bool = False) -> list[str]:
         """Events in order; `withdrawn`: the model is wrong by now, and what it showed before shows nothing."""
@@ -261,10 +268,12 @@ class StoppingHistory:
         text += [f"At the last look {rule} was not met: {why}." for rule, why in waits.items()]
         rules = {} if self.state.spec.stopping is None else self.state.spec.stopping.rules
         for rule in dict.fromkeys(rule for rule, _, _ in first) if withdrawn else ():
-            if rule in rules and rules[rule].evidence == "model":
+            if rule in rules and rules[rule].on_model:
                 text.append(f"{rule} rests on the model, which is wrong by what is known now: its claim does not hold.")
         for look in self.looks:
             text += [f"The floor ended for {who} after {said(look.episode)}." for who in look.floor_ends]
+            if look.dropped:
+                text.append(f"{listed(look.dropped)} was dropped after {said(look.episode)}: {look.reason}.")
             if look.demands is not None:
                 text.append(f"The trial was {look.demands} after {said(look.episode)}: {look.reason}.")
         return text
@@ -287,18 +296,38 @@ def stopping_history(ledger: Ledger, state: TrialState) -> StoppingHistory | Non
     return StoppingHistory(state, list(looks(ledger, until=state.seq)), amendments)
 
 
-def describe_rules(stopping: Stopping | None) -> list[str]:
+def describe_rules(stopping: Stopping | None, calibration: Calibration | None = None) -> list[str]:
     """Rules and limits, one sentence each."""
     if stopping is None:
         return []
     text = [_describe_rule(name, rule) for name, rule in stopping.rules.items()]
+    text += describe_bounds(calibration)
     for most, unit in ((stopping.seasons, "season"), (stopping.decisions, "decision")):
         text += [] if most is None else [f"The trial stops after {counted(most, unit)}."]
     if stopping.rules:
         times = {"season": "before each season", "by hand": "on request"}
         when = times.get(str(stopping.looks), f"after every {stopping.looks} decisions")
-        text.append(f"A look is taken {when}. Ranges hold at all times at once, so any number of looks is allowed.")
+        when += f" from {stopping.first} on" if stopping.first else ""
+        planned = [name for name, rule in stopping.rules.items() if rule.is_planned]
+        text.append(f"A look is taken {when}.")
+        if len(planned) < len(stopping.rules):
+            some = " of the other rules" if planned else ""
+            text.append(f"Ranges{some} hold at all times at once, so any number of looks is allowed.")
+        if planned:
+            text.append(f"For {listed(planned)} {len(stopping.planned())} looks are planned, and no other counts.")
     return text
+
+
+def describe_bounds(calibration: Calibration | None) -> list[str]:
+    """The bounds of calibrated rules, one sentence each."""
+    if calibration is None:
+        return []
+    size, digest = f"{calibration['trials']:,} rehearsals of each scenario", calibration["hash"][:12]
+    return [
+        f"{name}: the bound is {bound:.3g} deviations at the last look. By {size} the error rate holds in the worst, "
+        f"{calibration['worst'][name]!r}, allowing for Monte Carlo error (hash {digest})."
+        for name, bound in calibration["thresholds"].items()
+    ]
 
 
 def _describe_rule(name: str, rule: StoppingRule) -> str:
@@ -306,11 +335,12 @@ def _describe_rule(name: str, rule: StoppingRule) -> str:
     margin = short(rule.margin)
     more = f" by more than {margin}" if rule.margin else ""
     arm = rule.arm or "an arm"
+    some, can = ("no arm", "can") if rule.of_all_arms else ("an arm", "cannot")
     claim = {
         "superiority": f"{arm} is better than the control{more}",
         "non_inferiority": f"{arm} is not worse than the control by {margin}",
         "equivalence": f"{rule.arm or 'every arm'} differs from the control by less than {margin}",
-        "futility": f"{rule.arm or 'no arm'} {'cannot' if rule.arm else 'can'} be better than the control by {margin}",
+        "futility": f"{rule.arm or some} {'cannot' if rule.arm else can} be better than the control by {margin}",
         "harm": f"{arm} is worse than the control{more}",
     }[rule.kind]
     return (

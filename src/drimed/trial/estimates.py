@@ -115,27 +115,39 @@ def model_effects(
     alpha: float,
     metric: str | None = None,
     own: bool = False,
+    deviations: float | None = None,
 ) -> dict[tuple[str, str], Effect]:
     """The effect of each arm for each of these groups of users, on a metric or (None) the reward.
 
-    `own`: each group is one user, with its own random effects.
+    `own`: each group is one user, with its own random effects. The range holds at all times, or has so many
+    `deviations` to either side.
     """
     on, names = 0 if metric is None else 1 + state.problem.metrics.index(metric), list(state.users)
     effects = unknown_effects(members, arms, metric)
     if not names:
         return effects
-    offers = offers_now(state)
-    model = fitted_model(state)
-    if model is None:
+    offers, learner = offers_now(state), _mixed_learner(state)
+    if learner is None:
         raise InputError("only mixed models have ranges of any level")
-    seasons = mixed.seasons_with_both_arms(model.learner, model.evidence, offers)  # (H, K, 1 + M)
+    evidence = state.settled.evidence
+    model = FittedModel.of(learner, evidence) if deviations is None else None
+    seasons = mixed.seasons_with_both_arms(learner, evidence, offers)  # (H, K, 1 + M)
     possible = may_get(state, names)
     for who, some in members.items():
         columns = None
         if some and state.counts.decisions:
-            part = offers.take(list(some)) if own else offers
-            one = mixed.effects_of_users(model, part).at((0,)) if own else effects_together(model, part, some, possible)
-            columns = of_posterior(one, alpha)[..., on]  # (5, K)
+            if deviations is not None:
+                mean, deviation = effect_moments(learner, evidence, offers, some, possible)
+                wide, likely = deviations * deviation, mixed.STANDARD * deviation
+                columns = np.stack([mean, mean - wide, mean + wide, mean - likely, mean + likely])[..., on]
+            elif model is not None:
+                part = offers.take(list(some)) if own else offers
+                one = (
+                    mixed.effects_of_users(model, part).at((0,))
+                    if own
+                    else effects_together(model, part, some, possible)
+                )
+                columns = of_posterior(one, alpha)[..., on]  # (5, K)
         for arm in arms:
             k = state.problem.arm(arm)
             count = None if seasons is None else int(seasons[list(some), k, on].min()) if some else 0
@@ -144,6 +156,15 @@ def model_effects(
                 mean, low, high, a, b = columns[:, k].tolist()
                 effects[who, arm] = Effect(who, arm, metric or REWARD, mean, low, high, a, b, seasons=count)
     return effects
+
+
+def effect_moments(
+    learner: Field, evidence: Any, offers: Offer, some: Sequence[int], possible: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """The effect of each arm for some users together, and its deviation, by evidence of any batch: (..., K, 1 + M)."""
+    can = np.zeros((len(some), offers.control.shape[-1]), bool)
+    can[:, : possible.shape[-1]] = possible[list(some)]
+    return mixed.effect_moments(learner, evidence, offers.take(list(some)), can)
 
 
 def unknown_effects(members: Members, arms: Sequence[str], metric: str | None) -> dict[tuple[str, str], Effect]:

@@ -17,7 +17,7 @@ from drimed.records import MISSING, OTHER, Event, Fault, Path
 from drimed.trial import events as kinds
 from drimed.trial import spec_faults
 from drimed.trial.events import BODIES, Decided, EventBody, Told, Values, body_of, to_json
-from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash
+from drimed.trial.look_history import BY_HAND, DECISIONS, SEASON, due, is_fresh, look_hash, planned_look
 from drimed.trial.problem import Profile, below_key, keys_of, number, plot_key
 from drimed.trial.seasons import Season, check_season
 from drimed.trial.spec import LARGEST, Arm, ArmNoise, Attribute, ContextField, Metric, Part, Stopping, User
@@ -106,6 +106,14 @@ def check_start(created: Event) -> None:
     if body.spec.get("seed") not in (None, body.seed):
         raise InputError(f"the seed is {body.seed}, and the trial file has {body.spec['seed']}")
     kinds.parsed(created)  # also the results of a rehearsal, which came from a caller
+    rules = (body.spec.get("stopping") or {}).get("rules", {})
+    calibrated = {name for name, rule in rules.items() if rule.get("evidence") == "calibrated"}
+    if calibrated != set(body.calibration["thresholds"] if body.calibration else ()):
+        raise InputError(
+            f"every calibrated rule needs a bound from rehearsals of the trial ({', '.join(calibrated) or 'none is'}): "
+            "`drimed trial init FILE` finds it; in Python create it with `calibration=calibrate(spec)`",
+            ("stopping", "rules"),
+        )
 
 
 def need_reason(reason: str) -> None:
@@ -140,11 +148,12 @@ def _check_columns(event: Event) -> None:
 
 
 def _check_looks(state: TrialState, event: Event) -> None:
-    """A pause or stop that a look demands comes right after it, and decisions wait for a look that is due."""
+    """What a look demands comes right after it, and decisions wait for a look that is due."""
     looked = state.looked
-    if looked.demands is not None:
-        if (event.kind, event.body.get("reason")) != looked.demands:
-            raise ConflictError("the look before it demands that the trial is {}: {}".format(*looked.demands))
+    if looked.demands:
+        if {"kind": event.kind} | dict(event.body) != looked.demands[0]:
+            kind, reason = looked.demands[0]["kind"], looked.demands[0]["reason"]
+            raise ConflictError(f"the look before it demands an event of kind {kind!r}: {reason}")
     elif looked.last == state.seq and event.kind not in LOOK_FOR.get(looked.cause, kinds.KINDS):
         raise ConflictError(f"the look before it was taken for {' or '.join(LOOK_FOR[looked.cause])}")
     if event.kind in (kinds.EPISODE, kinds.DECISION):
@@ -164,6 +173,8 @@ def _check_look(state: TrialState, body: kinds.LookTaken) -> None:
             raise ConflictError(f"no look was due because of {body.cause!r}")
         if state.status != "running":
             raise ConflictError(f"a look before decisions, and the trial is {state.status}")
+    if body.planned != planned_look(state, body.cause):
+        raise ConflictError(f"it is not the planned look {body.planned}")
     if body.hash != look_hash(body.to_json()):
         raise ConflictError("its hash is not that of its contents")
 
@@ -178,8 +189,19 @@ def _check_rules(state: TrialState, body: kinds.RulesChanged) -> None:
     if exact is not None and state.balances:
         text = "exact ranges need decisions that are drawn one by one, and this trial spreads those of a season evenly"
         raise InputError(f'{text}: use evidence = "propensities"', ("stopping", "rules", exact, "evidence"))
+    _check_calibrated(was or Stopping(), new)
     spec = state.spec.model_copy(update={"stopping": new})
     raise_if_any(stopping_faults(spec, {name: state.profile(name).definition for name in state.users}))
+
+
+def _check_calibrated(was: Stopping, new: Stopping) -> None:
+    """A rule that was calibrated by rehearsals of the trial is kept as it was, with its looks, or left out."""
+    kept = {name: rule for name, rule in new.rules.items() if rule.evidence == "calibrated"}
+    for name, rule in kept.items():
+        if was.rules.get(name) != rule or was.planned() != new.planned():
+            text = "a calibrated rule and its looks are fixed before the first decision"
+            fix = 'leave both as they were, or use evidence = "model"'
+            raise InputError(f"{text}; {fix}", ("stopping", "rules", name, "evidence"))
 
 
 # The history

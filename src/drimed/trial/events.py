@@ -72,6 +72,16 @@ class Rehearsed(TypedDict):
     power: Share | None
 
 
+@with_config(ConfigDict(strict=True, extra="forbid"))
+class Calibration(TypedDict):
+    """Bounds of calibrated stopping rules, and the rehearsals that they come from."""
+
+    hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]  # of the rehearsals and the bounds
+    trials: Count  # rehearsed in each scenario
+    thresholds: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]  # by rule: deviations at the last look
+    worst: dict[str, Text]  # by rule: the scenario that needs so many
+
+
 @dataclass(frozen=True)
 class Created(EventBody, kind=CREATED):
     """The first event: the trial file and the seed of all draws."""
@@ -81,6 +91,7 @@ class Created(EventBody, kind=CREATED):
     numpy: Text  # version
     drimed: Text  # version
     rehearsal: Rehearsed | None = None
+    calibration: Calibration | None = None
 
 
 @with_config(ConfigDict(strict=True, extra="forbid"))
@@ -260,13 +271,14 @@ class LookTaken(EventBody, kind=LOOK):
 
     after: int
     cause: str
+    planned: int  # its number among the planned looks; 0: it was not planned
     episode: int
     decisions: int
     outcomes: int
     claims: list[dict[str, Any]]
     limits: list[dict[str, Any]]
     ends: list[str]
-    demands: dict[str, str] | None
+    demands: list[dict[str, str]]  # events that must follow
     hash: str
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from drimed.evaluation.stopping_rules import Better, Rule, share_of
+from drimed.evaluation.stopping_rules import Better, Rule, bound_shape, sequential_bound, share_of
 from drimed.records import Claim
-from drimed.trial.spec import StoppingRule, TrialSpec, User
+from drimed.trial.spec import Stopping, StoppingRule, TrialSpec, User
 
 if TYPE_CHECKING:
     from drimed.trial.state import TrialState
@@ -38,8 +40,9 @@ class RuleScope:
         return Rule(kind=rule.kind, margin=rule.margin, better=self.better)
 
     def alpha(self, rule: StoppingRule) -> float:
-        """The level of each of its ranges."""
-        return share_of(1 - rule.confidence, rule.kind, arms=len(self.arms), groups=len(self.names))
+        """The level of each of its ranges; calibration allows for all arms and groups together."""
+        sizes = {} if rule.evidence == "calibrated" else {"arms": len(self.arms), "groups": len(self.names)}
+        return share_of(1 - rule.confidence, **{"arms": 1} | sizes, together=rule.of_all_arms)
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,14 @@ class LookHistory:
 
     scopes: Mapping[str, RuleScope] = field(default_factory=dict)  # by rule
     count: int = 0
-    last: int = 0  # the event of the last look; 0: there was none
+    last: int = 0  # the event of the last look, or of the last arm that it dropped; 0: there was none
+    planned: int = 0  # the number of the last planned look
     cause: str = ""  # of the last look
     decisions: int = 0  # at the last look
     asked: str = ""  # when the last decisions were taken, where looks follow their number
     met: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # rule -> claim -> the event that found it met
     ended: tuple[str, ...] = ()  # scopes for which the floor has ended
-    demands: tuple[str, str] | None = None  # what must follow the last look: the kind of event, and its reason
+    demands: tuple[Mapping[str, str], ...] = ()  # events that must follow the last look: kind, reason and maybe arm
     halted: str = ""  # why a rule has paused or stopped the trial
 
     def with_rules(self, before: TrialSpec, after: TrialSpec, users: Mapping[str, User]) -> LookHistory:
@@ -71,16 +75,16 @@ class LookHistory:
         met = {rule: dict(claims) for rule, claims in self.met.items()}
         for claim in (Claim(**one) for one in body["claims"] if one["met"]):
             met.setdefault(claim.rule, {}).setdefault(claim_key(claim), seq)
-        demands = body["demands"]
         return replace(
             self,
             count=self.count + 1,
             last=seq,
+            planned=body["planned"] or self.planned,
             cause=body["cause"],
             decisions=body["decisions"],
             met=met,
             ended=(*self.ended, *body["ends"]),
-            demands=None if demands is None else (demands["kind"], demands["reason"]),
+            demands=tuple(body["demands"]),
         )
 
 
@@ -104,17 +108,52 @@ def look_hash(body: Mapping[str, Any]) -> str:
 
 def due(state: TrialState, *, opens: bool) -> str | None:
     """The cause of a look that must be taken before a decision now; `opens`: before an episode is opened."""
-    stopping, n = state.spec.stopping, state.counts.decisions
+    stopping, looked, n = state.spec.stopping, state.looked, state.counts.decisions
     if stopping is None or not n:
         return None
     if stopping.decisions is not None and n >= stopping.decisions:
         return DECISIONS
     over = stopping.seasons is not None and state.episode.number >= stopping.seasons
-    if opens and (over or (stopping.rules and stopping.looks == "season")):
+    if opens and (over or (stopping.rules and stopping.looks == "season" and _reached(stopping, state.episode.number))):
         return SEASON
-    if stopping.rules and isinstance(stopping.looks, int) and n - state.looked.decisions >= stopping.looks:
+    if stopping.rules and stopping.looks != "season" and _reached(stopping, n) > _reached(stopping, looked.decisions):
         return DECISIONS
     return None
+
+
+def _reached(stopping: Stopping, count: int) -> int:
+    """The number of looks that so many seasons or decisions ask for."""
+    if stopping.looks == "by hand":
+        return 0
+    step = stopping.looks if isinstance(stopping.looks, int) else 1
+    return max(0, 1 + (count - (stopping.first or step)) // step)
+
+
+def planned_look(state: TrialState, cause: str) -> int:
+    """The number of the planned look that a look now would be; 0: it was not planned.
+
+    The first look after so many decisions or seasons is the planned one, whatever its cause.
+    """
+    stopping, looked, over = state.spec.stopping, state.looked, state.counts.decisions
+    planned = () if stopping is None else stopping.planned()
+    if planned and stopping is not None and stopping.looks == "season":
+        complete = cause == SEASON or (state.episode.number >= planned[-1] and not state.counts.pending)
+        over = state.episode.number - (not complete)
+    number = bisect_right(planned, over)
+    return number if number > looked.planned else 0
+
+
+def deviations(state: TrialState, name: str, look: int) -> float:
+    """Deviations to either side of an estimate, in the range of a rule at this planned look; infinite: not known."""
+    rule, scope, stopping = state.spec.rules[name], state.looked.scopes[name], state.spec.stopping
+    planned = () if stopping is None else stopping.planned()
+    information = tuple(at / planned[-1] for at in planned)
+    shape = rule.shape or "pocock"
+    if rule.evidence == "calibrated":
+        bound = state.thresholds.get(name, inf)
+    else:
+        bound = sequential_bound(scope.alpha(rule), information, shape)
+    return bound * float(bound_shape(shape, information[max(look, 1) - 1]))
 
 
 def is_fresh(state: TrialState, cause: str) -> bool:

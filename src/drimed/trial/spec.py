@@ -34,7 +34,7 @@ from pydantic import (
 )
 
 from drimed.errors import InputError, SpecError
-from drimed.evaluation.stopping_rules import Kind
+from drimed.evaluation.stopping_rules import OF_ALL_ARMS, Kind, Shape
 from drimed.records import Fault, Path
 
 # No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
@@ -376,10 +376,26 @@ class StoppingRule(Part):
     each: Literal["group", "user"] | None = None  # every group, or every user, is a question of its own
     metric: Name | None = None  # None: the reward
     margin: NotNegative = 0.0  # in the unit of what is measured
-    # Ranges from the propensities in large samples; from these and the metrics' ranges, exactly; or from the model.
-    evidence: Literal["propensities", "exact", "model"] = "propensities"
+    # Ranges from the propensities in large samples; from these and the metrics' ranges, exactly; from the model, at all
+    # times; or from the model at planned looks only, by a bound from rehearsals of the trial or from theory.
+    evidence: Literal["propensities", "exact", "model", "calibrated", "spending"] = "propensities"
+    shape: Shape | None = None  # of that bound over the looks; None: it stays as it is
     confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95  # one minus the false-claim rate of the rule
-    then: Literal["advise", "pause", "stop"] = "advise"
+    then: Literal["advise", "pause", "stop", "drop"] = "advise"  # drop: the arm is retired
+
+    @property
+    def on_model(self) -> bool:
+        return self.evidence in ("model", "calibrated", "spending")
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it may be met at planned looks only."""
+        return self.evidence in ("calibrated", "spending")
+
+    @property
+    def of_all_arms(self) -> bool:
+        """Whether it claims something of all arms at once: not where each arm is dropped by itself."""
+        return self.kind in OF_ALL_ARMS and self.then != "drop"
 
 
 class Stopping(Part):
@@ -390,6 +406,19 @@ class Stopping(Part):
     decisions: Count | None = None
     # When the rules are evaluated by themselves: before each season, after so many decisions, or never.
     looks: Looks = "season"
+    first: Count | None = None  # seasons or decisions before the first look; None: as many as between two looks
+
+    def planned(self) -> tuple[int, ...]:
+        """Seasons or decisions after which looks are planned; empty: nothing says how many there will be.
+
+        >>> Stopping(looks=100, first=300, decisions=550).planned()
+        (300, 400, 500, 550)
+        """
+        last = self.seasons if self.looks == "season" else self.decisions
+        if last is None or self.looks == "by hand":
+            return ()
+        step = self.looks if isinstance(self.looks, int) else 1
+        return (*range(self.first or step, last, step), last)
 
     def plain(self) -> dict[str, Any]:
         """As JSON data, without defaults."""
@@ -559,6 +588,11 @@ class TrialSpec(Part):
     @property
     def rules(self) -> dict[str, StoppingRule]:
         return {} if self.stopping is None else self.stopping.rules
+
+    @property
+    def calibrated(self) -> dict[str, StoppingRule]:
+        """Rules whose bound comes from rehearsals of the trial."""
+        return {name: rule for name, rule in self.rules.items() if rule.evidence == "calibrated"}
 
     @property
     def has_exact_rule(self) -> bool:

@@ -29,6 +29,7 @@ from drimed.trial.problem import Covariates, Problem, build_policy
 from drimed.trial.spec import LARGEST, Arm, Attribute, ContextField, Metric, TrialSpec, User, folded, short, tidy
 
 FEWEST_DOSES = 3  # a bend needs a third
+MOST_LOOKS = 200  # that are planned
 MOST_COEFFICIENTS = 2000  # to learn in one trial: matrices have the square of it
 NAME_RULE = (
     "must be a name: 1 to 100 characters, no quotes, slashes, commas or semicolons, and in front no space and none of "
@@ -546,11 +547,18 @@ def _rule_faults(
         yield Fault((*at, "each"), f'{text}: write each = "group", or leave `each` out')
     elif rule.each == "user" and not users:
         yield Fault((*at, "each"), "there are no users in the file to divide alpha among: name them first")
+    if rule.then == "drop" and (fields or rule.kind not in ("futility", "harm")):
+        text = 'an arm is dropped for all users, by a rule of kind "futility" or "harm"'
+        yield Fault((*at, "then"), f"{text}: leave out group, user and each, or choose another consequence")
+    if rule.shape is not None and not rule.is_planned:
+        yield Fault((*at, "shape"), 'is of evidence = "calibrated" or "spending", which have a bound at each look')
     at, policy = (*at, "evidence"), make(spec.policy.name)
-    if rule.evidence == "model":
+    if rule.is_planned:
+        yield from _plan_faults(spec, rule, at)
+    if rule.on_model:
         if spec.kind == "paper":
             yield Fault(at, 'the paper\'s model has no such ranges: write kind = "field", or evidence = "propensities"')
-        if rule.then != "advise" and spec.confounds_seasons_with_arms:
+        if rule.then != "advise" and rule.evidence != "calibrated" and spec.confounds_seasons_with_arms:
             yield Fault(
                 at,
                 f'{trial_file.SEASONLESS}; or write then = "advise", or [stopping] seasons = 1 if there is one season',
@@ -562,3 +570,20 @@ def _rule_faults(
         if metric in spec.metrics and spec.metrics[metric].ends is None:
             text = f"exact ranges need the range of {metric!r}, outside of which no outcome can be"
             yield Fault(at, f'{text}; give it one, or evidence = "propensities"')
+
+
+def _plan_faults(spec: TrialSpec, rule: trial_file.StoppingRule, at: Path) -> Iterator[Fault]:
+    """Faults of the number and the spacing of looks, for a rule that may be met at planned ones only."""
+    stopping = spec.stopping or trial_file.Stopping()
+    planned, looks, first = stopping.planned(), stopping.looks, stopping.first or 1
+    limit = "seasons" if looks == "season" else "decisions"
+    if not planned:
+        text = "its looks are planned: give their spacing (`looks`) and the limit of the trial"
+        yield Fault(at, f'{text}, `seasons` where looks = "season", `decisions` where it is a number')
+    elif len(planned) > MOST_LOOKS or first > planned[-1]:
+        yield Fault(at, f"expected 1 to {MOST_LOOKS} planned looks up to {planned[-1]} {limit}, got {len(planned)}")
+    elif rule.evidence == "calibrated" and isinstance(looks, int):
+        if not spec.enrols:
+            yield Fault(at, 'in a rehearsal all users are decided for at once: write looks = "season"')
+        elif any(count % looks for count in planned):
+            yield Fault(at, f"to be rehearsed, `first` and `decisions` must be multiples of looks = {looks}")

@@ -258,6 +258,16 @@ class TrialState:
         return empty.with_users(spec.users.items())
 
     @property
+    def calibration(self) -> kinds.Calibration | None:
+        """Of the stopping rules that were rehearsed."""
+        return body_of(self.created, kinds.Created).calibration
+
+    @property
+    def thresholds(self) -> Mapping[str, float]:
+        """The bound of each calibrated rule."""
+        return {} if self.calibration is None else self.calibration["thresholds"]
+
+    @property
     def remembers_users(self) -> bool:
         """Whether the policy's arrays have an axis of users, which must be large enough."""
         return self.problem.remembers_users(self.policy)
@@ -680,11 +690,14 @@ def _changed(state: TrialState, event: Event) -> TrialState:
             spec = with_arm(state.spec, body)
             return replace(state, spec=spec, problem=problem_of(state.created, spec, state.capacity))
         case kinds.ArmRetired(arm=arm):
-            return replace(state, retired=(*state.retired, arm))
+            looked = state.looked
+            if looked.demands:
+                looked = replace(looked, last=event.seq, demands=looked.demands[1:])
+            return replace(state, retired=(*state.retired, arm), looked=looked)
         case kinds.StatusChanged(reason=reason):
             looked = state.looked
-            if looked.demands is not None or looked.halted:
-                looked = replace(looked, demands=None, halted=reason if looked.demands is not None else "")
+            if looked.demands or looked.halted:
+                looked = replace(looked, demands=looked.demands[1:], halted=reason if looked.demands else "")
             return replace(state, looked=looked, status="running" if event.kind == kinds.RESUMED else event.kind)
         case kinds.Revealed(decision=decision):
             return replace(state, opened=state.opened or decision is None, openings=(*state.openings, event.seq))

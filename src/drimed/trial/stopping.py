@@ -1,7 +1,8 @@
-"""Looks at the stopping rules: interim analyses that are recorded, with the pause or the stop that they demand.
+"""Looks at the stopping rules: interim analyses that are recorded, with the events that they demand.
 
-A look is a pure function of the log. Its ranges hold at all times at once, so any number of looks may be taken. It is
-recorded with the hash of all that it says, and `verify` repeats it.
+A look is a pure function of the log. Its ranges hold at all times at once, so any number of looks may be taken; rules
+that hold at planned looks only are met at no other. It is recorded with the hash of all that it says, and `verify`
+repeats it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import HaltedError, InputError, NumericalError
-from drimed.evaluation.stopping_rules import OF_ALL_ARMS
 from drimed.numerics.arrays import computing
 from drimed.records import Claim, Event, Limit, Look
 from drimed.trial import estimates, look_history
 from drimed.trial import events as kinds
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.events import STATUS_CHANGES, Draft, LookTaken
+from drimed.trial.events import BODIES, STATUS_CHANGES, Draft, LookTaken
 from drimed.trial.look_history import BY_HAND, SEASON, RuleScope, claim_key, due, scope_key
 from drimed.trial.spec import Stopping, StoppingRule
 from drimed.trial.state import TrialState
@@ -41,8 +41,8 @@ def record_look(tx: Transaction, cause: str = BY_HAND, *, preview: bool = False)
     if preview:
         return look_record(body)
     (event,) = tx.append([Draft(LookTaken(**body))])
-    if body["demands"] is not None:
-        tx.append([Draft(STATUS_CHANGES[body["demands"]["kind"]](body["demands"]["reason"]))])
+    for demand in body["demands"]:
+        tx.append([Draft(BODIES[demand["kind"]](**{k: v for k, v in demand.items() if k != "kind"}))])
     return look_record(body, None if tx.dry_run else event)
 
 
@@ -73,9 +73,9 @@ def look(
 
 def evaluate(state: TrialState, cause: str, load: Callable[[], Dataset]) -> dict[str, Any]:
     """Every rule and limit at a state, with the check of the model; data is loaded where one of these needs it."""
-    rules = state.spec.rules
-    claims = [claim for name, rule in rules.items() for claim in _claims(state, load, name, rule)]
-    by_model = {name for name, rule in rules.items() if rule.evidence == "model"}
+    rules, planned = state.spec.rules, look_history.planned_look(state, cause)
+    claims = [claim for name, rule in rules.items() for claim in _claims(state, load, name, rule, planned)]
+    by_model = {name for name, rule in rules.items() if rule.on_model}
     # The check of the model is worth its time only if a rule that rests on it is met.
     if any(claim.met for claim in claims if claim.rule in by_model) and (wrong := estimates.model_fault(load())):
         claims = [replace(c, met=False, withdrawn=wrong) if c.rule in by_model else c for c in claims]
@@ -85,6 +85,7 @@ def evaluate(state: TrialState, cause: str, load: Callable[[], Dataset]) -> dict
     return {
         "after": state.seq,
         "cause": cause,
+        "planned": planned,
         "episode": state.episode.number,
         "decisions": state.counts.decisions,
         "outcomes": state.counts.complete,
@@ -95,16 +96,22 @@ def evaluate(state: TrialState, cause: str, load: Callable[[], Dataset]) -> dict
     }
 
 
-def _claims(state: TrialState, load: Callable[[], Dataset], name: str, rule: StoppingRule) -> Iterator[Claim]:
+def _claims(
+    state: TrialState, load: Callable[[], Dataset], name: str, rule: StoppingRule, planned: int
+) -> Iterator[Claim]:
     """The claims of one rule: for each group or user of its scope, of each arm; some kinds are of all arms together."""
     scope = state.looked.scopes[name]
     members = {who: _members(state, scope, who) for who in scope.names}
     alpha, wrong = scope.alpha(rule), None
-    if rule.evidence == "model":
-        own = scope.by == "user"
+    if rule.on_model:
+        own, deviations = scope.by == "user", None
+        if rule.is_planned:
+            deviations = look_history.deviations(state, name, planned or state.looked.planned)
         try:
             with computing():
-                effects = estimates.model_effects(state, members, scope.arms, alpha=alpha, metric=rule.metric, own=own)
+                effects = estimates.model_effects(
+                    state, members, scope.arms, alpha=alpha, metric=rule.metric, own=own, deviations=deviations
+                )
         except NumericalError as error:  # the trial goes on, and the claim waits
             effects, wrong = estimates.unknown_effects(members, scope.arms, rule.metric), str(error)
     else:
@@ -112,7 +119,7 @@ def _claims(state: TrialState, load: Callable[[], Dataset], name: str, rule: Sto
         effects = estimates.model_free_effects(
             load(), members, scope.arms, alpha=alpha, metric=rule.metric, exact=exact
         )
-    possible, of_all = estimates.may_get(state, list(state.users)), rule.kind in OF_ALL_ARMS
+    possible, of_all = estimates.may_get(state, list(state.users)), rule.of_all_arms
     for who, some in members.items():
         # Of an arm that none of these users may still get nothing can be learned, and nothing is claimed.
         is_open = {arm: not some or possible[some, state.problem.arm(arm)].any() for arm in scope.arms}
@@ -122,6 +129,8 @@ def _claims(state: TrialState, load: Callable[[], Dataset], name: str, rule: Sto
             low, high = np.array([effect.ends for effect in judged]).T
             distance = float(scope.question(rule).distance_all(low, high))
             met = distance < 0 and all(effect.confirmed for effect in judged)  # never from one season alone
+            if rule.is_planned:  # of an arm that is not given any more nothing more is claimed
+                met = met and planned > 0 and not any(effect.arm in state.retired for effect in judged)
             for effect in judged:
                 of_effect = {end: getattr(effect, end) for end in ("on", "who", "arm", "low", "high", "seasons")}
                 yield Claim(
@@ -135,6 +144,7 @@ def _claims(state: TrialState, load: Callable[[], Dataset], name: str, rule: Sto
                     met=met,
                     all_arms=of_all and rule.arm is None,
                     withdrawn=wrong,
+                    planned=planned > 0 or not rule.is_planned,
                 )
 
 
@@ -157,11 +167,16 @@ def _limits(state: TrialState, cause: str) -> list[Limit]:
     return limits
 
 
-def _demands(state: TrialState, claims: Sequence[Claim], limits: Sequence[Limit]) -> dict[str, str] | None:
-    """The event that must follow: limits stop a trial, and rules act when they are met for the first time."""
+def _demands(state: TrialState, claims: Sequence[Claim], limits: Sequence[Limit]) -> list[dict[str, str]]:
+    """The events that must follow: limits stop a trial, and rules act when they are met for the first time.
+
+    A control is never dropped; where no other arm is left, the trial stops.
+    """
     if state.status == "stopped":
-        return None
+        return []
     reasons: dict[str, list[str]] = {"stop": [], "pause": []}
+    dropped: dict[str, str] = {}
+    controls = {arm for user in state.users for arm in _controls(state, user)}
     reasons["stop"] += [f"the largest number of {one.limit}, {one.of}, is reached" for one in limits if one.met]
     for name, rule in state.spec.rules.items():
         before = state.looked.met.get(name, {})
@@ -169,10 +184,21 @@ def _demands(state: TrialState, claims: Sequence[Claim], limits: Sequence[Limit]
         if new and rule.then in reasons:
             shown = dict.fromkeys(f"{'all arms' if c.all_arms else c.arm} for {c.who}" for c in new)
             reasons[rule.then].append(f"stopping rule {name!r} is met: {'; '.join(shown)}")
+        for claim in new if rule.then == "drop" else ():
+            if claim.arm not in {*controls, *state.retired}:
+                dropped.setdefault(claim.arm, f"stopping rule {name!r} is met: {claim.arm} for {claim.who}")
+    demands = [{"kind": kinds.RETIRED, "arm": arm, "reason": reason} for arm, reason in dropped.items()]
+    if dropped and controls.issuperset(set(state.problem.arms) - dropped.keys() - set(state.retired)):
+        reasons["stop"].append("no arm but the control is left")
     for action, texts in reasons.items():
         if texts and (action == "stop" or state.status == "running"):
-            return {"kind": EVENTS[action], "reason": ". ".join(texts)}
-    return None
+            return [*demands, {"kind": EVENTS[action], "reason": ". ".join(texts)}]
+    return demands
+
+
+def _controls(state: TrialState, user: str) -> Iterator[str]:
+    control = state.profile(user).control
+    return (arm for k, arm in enumerate(state.problem.arms) if control[k] > 0)
 
 
 # Recorded looks
@@ -180,16 +206,17 @@ def _demands(state: TrialState, claims: Sequence[Claim], limits: Sequence[Limit]
 
 def look_record(body: Mapping[str, Any], event: Event | None = None) -> Look:
     """A look as a record; without its event it was not recorded."""
-    demands = body["demands"] or {"kind": None, "reason": ""}
+    halts = next((d["kind"] for d in body["demands"] if d["kind"] in STATUS_CHANGES), None)
     place = (0, "", "") if event is None else (event.seq, event.time, event.actor)
     return Look(
         *place,
-        **{name: body[name] for name in ("cause", "episode", "decisions", "outcomes", "hash")},
+        **{name: body[name] for name in ("cause", "planned", "episode", "decisions", "outcomes", "hash")},
         claims=[Claim(**claim) for claim in body["claims"]],
         limits=[Limit(**limit) for limit in body["limits"]],
         floor_ends=[key.partition(":")[2] for key in body["ends"]],
-        demands=demands["kind"],
-        reason=demands["reason"],
+        demands=halts,
+        dropped=[demand["arm"] for demand in body["demands"] if demand["kind"] == kinds.RETIRED],
+        reason=". ".join(dict.fromkeys(demand["reason"] for demand in body["demands"])),
     )
 
 

@@ -26,7 +26,7 @@ from drimed.trial import blinding, changes, queries, stopping
 from drimed.trial import tell as telling
 from drimed.trial.ask import Definition
 from drimed.trial.event_checks import check_start
-from drimed.trial.events import Created, Draft, HistoryRead, Rehearsed, chain, now
+from drimed.trial.events import Calibration, Created, Draft, HistoryRead, Rehearsed, chain, now
 from drimed.trial.past import of_trial as past_of_trial
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
 from drimed.trial.state import start_of
@@ -56,11 +56,13 @@ class Trial(TrialSession):
         clock: Callable[[], str] = now,
         rehearsal: Rehearsed | None = None,
         history: HistoryRead | Path | str | None = None,
+        calibration: Calibration | None = None,
         also: Callable[[Transaction], object] = lambda _: None,
     ) -> Trial:
         """A new trial, with what was seen of it in a rehearsal; `also` is called in the same transaction.
 
         Its `notes` are what `drimed trial init` says of it: what a person should know before the first decision.
+        `calibration` has the bounds of calibrated stopping rules, from `drimed.rehearsal.calibration.calibrate`.
         `history` is a file of outcomes from before the trial, where they are not in the spec (docs/trial_file.md).
         """
         checked(store)
@@ -72,7 +74,8 @@ class Trial(TrialSession):
                 raise InputError(f"the trial has a history, whose sheet must come with it: {fix}", ("history",))
             trial = trial.model_copy(update={"history": trial.history.model_copy(update={"sheet": None})})
         seed = trial.seed if trial.seed is not None else secrets.randbits(62)
-        draft, time = Draft(Created(trial.plain(), seed, version("numpy"), version("drimed"), rehearsal)), clock()
+        versions = version("numpy"), version("drimed")
+        draft, time = Draft(Created(trial.plain(), seed, *versions, rehearsal, calibration)), clock()
         with store.create(trial.name) as ledger:
             (created,) = chain([draft], seq=ledger.seq, hash=ledger.hash, time=time, actor=actor)
             check_start(created)

@@ -29,7 +29,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from drimed.errors import ConfigError, InputError
 from drimed.models.mixed.generalised import DRAWS
@@ -51,6 +51,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import ENOUGH_SEASONS
 
 LIKELY = 0.95
+STANDARD = float(ndtri(0.5 + LIKELY / 2))  # deviations of a normal distribution that are likely
 NORMAL = np.asarray(np.inf)  # degrees of freedom
 ALPHA = 0.05  # a range at all times fails with this probability, and Dunnett's bound
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(101)
@@ -367,6 +368,39 @@ def _effects_of_arms(model: FittedModel, offers: Offer, weight: FloatArray, arms
     single = np.einsum("...tjm,...jmn,...tjn->...t", total, model.noise(offers).mean(-4), total, optimize=True)
     single = np.broadcast_to(np.sqrt(single).reshape(*single.shape[:-1], K, measures), posterior.mean.shape)
     return posterior._replace(single=single)
+
+
+def effect_moments(
+    learner: Field, evidence: FieldEvidence, offers: Offer, possible: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """The estimates of `effects_together` and their deviations, by which a normal range would be as wide: (..., K, O).
+
+    From draws alone where no metric is a number: the Gaussian model is not fitted. Offers have no batch.
+    """
+    if not learner.has_draws:
+        model = FittedModel.of(learner, evidence)
+        every = offers.broadcast((*model.evidence.cells.batch, offers.batch[-1]))
+        together = effects_together(model, every, possible)
+        return together.mean, together.quantile(0.5 + LIKELY / 2) / STANDARD
+    weight = mean_weights(possible)  # (n, K)
+    n, K = weight.shape
+    M = len(learner.kinds)
+    preference = np.ones((n, M)) if offers.preference is None else np.broadcast_to(offers.preference, (n, M))
+    if learner.promise == "alike":  # users who differ in nothing that is not averaged out are one
+        keys, covariates = learner.features.prediction_rows(offers, evidence.season)
+        structure = learner.structure(evidence)
+        away = {structure.cluster, "season"}
+        kept = {name for family in structure.families if not away & set(family.by) for name in family.by}
+        keys = keys[..., [name in kept for name in structure.factors]]
+        traits = [np.broadcast_to(a, (n, *a.shape[1:])).reshape(n, -1) for a in (keys, covariates, offers.control)]
+        _, first, which = np.unique(np.hstack([*traits, preference]), axis=0, return_index=True, return_inverse=True)
+        offers, preference = offers.take(first), preference[first]
+        weight = np.stack([np.bincount(which.reshape(-1), column) for column in weight.T], -1)
+    contrast = np.eye(K) - np.broadcast_to(offers.control, (len(weight), K))[:, None, :]  # (n, K, K)
+    drawn = learner.means(evidence, offers).draws  # (..., n, S, K, M)
+    each = np.einsum("hk,hom,hkj->hkojm", weight, on_measures(preference), contrast)
+    total = np.einsum("hkojm,...hsjm->...kos", each, drawn, optimize=True)
+    return total.mean(-1), total.std(-1)
 
 
 def mean_weights(possible: BoolArray) -> FloatArray:
