@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drimed.cli.console import console
+from drimed.rehearsal import calibration
 from drimed.reports import wording
 from drimed.trial.events import Draft, Foreseen
 from drimed.trial.store import open_store
@@ -96,3 +97,57 @@ def test_rules_are_replaced_by_those_of_a_file(line: CommandLine, tmp_path: Path
     assert "has no section [stopping]" in str(line.refused("rules", NAME, str(file), "--reason", "x"))
     file.write_text("[stopping]\nseason = 3\n")
     assert "season" in str(line.refused("rules", NAME, str(file), "--reason", "x"))
+
+
+CALIBRATED = """
+name = "c"
+control = "old"
+[metrics.yield]
+spread = 3.0
+[arms.old]
+[arms.new]
+[arms.other]
+[preference]
+yield = 1.0
+[tolerance]
+absolute = 2.0
+[users.north]
+plots = ["1", "2", "3"]
+[users.south]
+plots = ["1", "2", "3"]
+[policy]
+name = "uniform"
+[stopping]
+seasons = 3
+[stopping.rules.better]
+kind = "superiority"
+evidence = "calibrated"
+confidence = 0.8
+then = "stop"
+[scenarios.usual]
+"""
+
+
+def test_a_calibrated_rule_gets_its_bound_before_the_trial_begins_and_the_report_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "TRIALS", 40)
+    monkeypatch.chdir(tmp_path)
+    line = CommandLine(tmp_path)
+    file = line.write("c.toml", CALIBRATED)
+    said = "better: the bound is"
+    shown = line.ok("rehearse", file, "--quick", "--trials", "2", "--jobs", "1")
+    assert said in shown
+    finished = set(Path("out/rehearsal/c/blocks").iterdir())
+    created = line.ok("init", file)
+    assert "in the worst, 'usual'" in created
+    assert set(Path("out/rehearsal/c/blocks").iterdir()) == finished, "nothing is rehearsed again"
+    bound = Trial("c", open_store(str(tmp_path / "t.db"))).state().thresholds["better"]
+    assert f"{said} {bound:.3g} deviations" in created
+    line.ok("ask", "c")
+    assert "this look was not planned, and does not count" in line.ok("look", "c", "--json") + line.ok("look", "c")
+    page = tmp_path / "report"
+    line.ok("report", "c", "--out", str(page))
+    text = next(page.rglob("*.html")).read_text(encoding="utf-8") if page.is_dir() else page.read_text(encoding="utf-8")
+    assert said in text
+    assert "For better 3 looks are planned, and no other counts." in text

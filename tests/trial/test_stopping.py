@@ -12,10 +12,10 @@ import pytest
 
 from drimed.errors import ConflictError, HaltedError, InputError, SpecError
 from drimed.formatting import short
-from drimed.records import Report, unconfirmed
+from drimed.records import Look, Report, unconfirmed
 from drimed.reports.charts import describe_claim as said_of
 from drimed.trial import events as kinds
-from drimed.trial import snapshots
+from drimed.trial import snapshots, stopping
 from drimed.trial.look_history import look_hash
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore, Store
@@ -340,6 +340,75 @@ def test_a_dry_run_that_would_end_the_trial_says_so_and_records_nothing() -> Non
     assert trial.state().status == "running"
 
 
+# Arms that are dropped, and looks that are planned
+
+HARM: dict[str, Any] = {"kind": "harm", "then": "drop"}
+
+
+def dropping(trial: Trial) -> list[Look]:
+    """Looks that dropped an arm."""
+    with trial.reading() as (ledger, _):
+        return [look for look in stopping.looks(ledger) if look.dropped]
+
+
+@pytest.mark.parametrize("looks_at", ["season", 10])
+def test_a_rule_drops_an_arm_and_the_trial_goes_on_with_the_others(store: Store, looks_at: Any) -> None:
+    trial = play(create({"rules": {"r": HARM}, "looks": looks_at}, store), 30)
+    state = trial.state()
+    assert (state.status, state.retired, state.looked.demands) == ("running", ("bad",), ())
+    (retired,) = trial.log(kinds=[kinds.RETIRED])
+    assert retired.body == {"arm": "bad", "reason": "stopping rule 'r' is met: bad for all users"}
+    after = [e for e in trial.log() if e.seq > retired.seq and e.kind == kinds.DECISION]
+    assert after
+    assert all(e.body["arm"] != "bad" for e in after)
+    (look,) = dropping(trial)
+    assert (look.event, look.dropped, look.demands) == (retired.seq - 1, ["bad"], None)
+    assert verify(trial.store, NAME).ok
+    log = list(trial.log())
+    kept = [e for e in log if e.seq != retired.seq]
+    proof = verify(stored(chained(kept)), NAME)
+    assert any("demands an event of kind 'retired'" in fault for fault in proof.faults)
+
+
+def test_a_trial_stops_where_every_arm_but_the_control_is_dropped() -> None:
+    rule = {"kind": "futility", "margin": 2.0, "then": "drop"}
+    trial = play(create({"rules": {"r": rule}}), 60, {"old": 10.0, "new": 9.0, "bad": 4.0})
+    state = trial.state()
+    assert (state.status, set(state.retired)) == ("stopped", {"new", "bad"})
+    assert state.looked.halted == "no arm but the control is left"
+    assert len(dropping(trial)) == 2, "each arm had its own claim"
+    assert verify(trial.store, NAME).ok
+
+
+def test_the_control_of_a_user_is_never_dropped() -> None:
+    users = SPEC["users"] | {"own": {"control": "bad"}}
+    trial = play(create({"rules": {"r": HARM | {"arm": "bad"}}}, users=users), 30)
+    assert trial.state().looked.met["r"]
+    assert (trial.state().status, trial.state().retired) == ("running", ())
+    assert verify(trial.store, NAME).ok
+
+
+def test_a_look_that_was_not_planned_does_not_count() -> None:
+    """Effects are as clear as can be, and a look is taken by hand in the middle of every season."""
+    rule = SUPERIOR | {"evidence": "spending", "then": "stop"}
+    trial = create({"rules": {"r": rule}, "seasons": 4, "first": 3}, **EVEN)
+    for season in range(3):
+        play(trial, 1, HUGE, seed=season)
+        trial.look()
+    bodies = looks(trial)
+    assert [body["planned"] for body in bodies] == [0, 0, 0]
+    assert the_claim(bodies[-1])["distance"] < 0, "the range shows it"
+    assert not any(the_claim(body)["met"] for body in bodies)
+    assert "was not planned" in said_of(trial.look(dry_run=True).claims[0], "")
+    with pytest.raises(HaltedError, match="stopping rule 'r' is met"):
+        trial.open_episode()
+    assert looks(trial)[-1]["planned"] == 1
+    assert the_claim(looks(trial)[-1])["met"]
+    assert verify(trial.store, NAME).ok
+    trial.look()
+    assert looks(trial)[-1]["planned"] == 0, "once"
+
+
 # Floors that end
 
 
@@ -457,7 +526,8 @@ FORGERIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
     "low": lambda _, claim: claim.update(low=claim["low"] - 1e-6),
     "met": lambda _, claim: claim.update(met=False),
     "alpha": lambda _, claim: claim.update(alpha=0.1),
-    "demands": lambda body, _: body.update(demands=None),
+    "demands": lambda body, _: body.update(demands=[]),
+    "planned": lambda body, _: body.update(planned=1),
     "ends": lambda body, _: body.update(ends=["all:all users"]),
     "cause": lambda body, _: body.update(cause="by hand"),
     "hash": lambda *_: None,

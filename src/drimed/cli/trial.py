@@ -575,6 +575,8 @@ def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
         say(f"{limit.limit}: {limit.reached} of at most {limit.of}")
     for who in taken.floor_ends:
         say(f"the floor ends for {who}")
+    if taken.dropped:
+        say(f"dropped: {listed(taken.dropped)} ({taken.reason})", "bold")
     if taken.demands is not None:
         say(f"the trial is {taken.demands}: {taken.reason}", "bold")
     analysis = analyse(opened)
@@ -754,7 +756,7 @@ def summary(event: Event) -> str:
         case "look":
             met = dict.fromkeys(claim["rule"] for claim in body["claims"] if claim["met"])
             parts.append(f"rules met: {', '.join(met)}" if met else "no rule is met")
-            parts.append(body["demands"] and f"the trial is {body['demands']['kind']}")
+            parts += [f"{demand.get('arm', 'the trial')} is {demand['kind']}" for demand in body["demands"]]
         case "rules":
             parts.append(f"stopping rules: {', '.join(body['stopping'].get('rules', {})) or 'none'}")
     parts.append(kind != "decision" and body.get("reason") and f"reason: {body['reason']}")

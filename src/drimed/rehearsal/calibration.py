@@ -49,12 +49,12 @@ def calibrate(
     spec: TrialSpec,
     worlds: Mapping[str, Scenario] | None = None,
     *,
-    trials: int = TRIALS,
+    trials: int | None = None,
     history: HistoryRead | None = None,
     store: Path | None = None,
     **how: Any,
 ) -> Calibration | None:
-    """The bounds of all calibrated rules; None: there are none.
+    """The bounds of all calibrated rules, from so many `trials` in each scenario; None: there are none.
 
     `worlds` are the scenarios of the file, of which the effects of arms are left out; beside them, or instead, stand
     those of the `history`, or the usual ones. Finished blocks are kept in
@@ -63,7 +63,7 @@ def calibrate(
     if not spec.calibrated:
         return None
     worlds = ({} if history is None else scenarios.of_past(spec, history)) | dict(worlds or {})
-    plain = nuisances(spec, worlds)
+    plain, trials = nuisances(spec, worlds), trials or TRIALS
     dropping = {name for name, rule in spec.calibrated.items() if rule.then == "drop"}
     thresholds, worst, keys = dict[str, float](), dict[str, str](), list[str]()
     for names in filter(None, (dropping, spec.calibrated.keys() - dropping)):

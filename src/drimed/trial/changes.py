@@ -216,8 +216,8 @@ _TABLE = [
     ),
     Change(
         "look", "looks", "Look at the stopping rules",
-        "What each rule says now. The look is recorded, and so is a pause or a stop that a rule demands. Ranges hold "
-        "at all times at once: any number of looks is allowed.", LookBody,
+        "What each rule says now. The look is recorded, and so is a pause or a stop that a rule demands. Any "
+        "number of looks is allowed; rules with planned looks are met at these only.", LookBody,
         lambda tx, body: stopping.record_look(tx, preview=body.dry_run),
         "A look was taken: the overview has what the rules said.", {"dry_run": False}, Look,
     ),

@@ -111,7 +111,7 @@ def check_start(created: Event) -> None:
     if calibrated != set(body.calibration["thresholds"] if body.calibration else ()):
         raise InputError(
             f"every calibrated rule needs a bound from rehearsals of the trial ({', '.join(calibrated) or 'none is'}): "
-            "`drimed trial init FILE` finds it; in Python create it with `calibration=calibrate(spec)`",
+            "`drimed trial init FILE` finds it, and drimed.rehearsal.calibration.calibrate in Python",
             ("stopping", "rules"),
         )
 
