@@ -6,17 +6,20 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 from unittest.mock import patch
 
 from drimed.errors import DrimedError
-from drimed.records import DecisionRow, Event
+from drimed.records import AskRequest, Decision, DecisionRow, Event
+from drimed.trial import ask as asking
 from drimed.trial import events as kinds
 from drimed.trial import transaction as opened_trials
 from drimed.trial.events import START, Draft, Foreseen, SnapshotTaken, hash_after, to_json
 from drimed.trial.look_history import look_hash
 from drimed.trial.state import RecordedDecision, TrialState, grouped
 from drimed.trial.store import MemoryStore, Store
+from drimed.trial.transaction import Write
 from drimed.trial.trial import Trial
 from tests.trial.seasons import KNOWN, RAIN, SPEC
 from tests.trial.trials import outcome
@@ -205,6 +208,10 @@ def could_be_written(log: Sequence[Event]) -> bool:
         return False
 
 
+def _ask(request: AskRequest, tx: opened_trials.Transaction) -> list[Decision]:
+    return asking.ask(tx, request)
+
+
 def _call(trial: Trial, events: Log) -> None:
     event = events[0]
     body, actor, user = event.body, event.actor or "?", str(event.user)
@@ -214,11 +221,17 @@ def _call(trial: Trial, events: Log) -> None:
             fields = trial.state().problem.fields
             contexts = {str(e.user): dict(zip(fields, e.body["context"], strict=True)) for e in events}
             standing = trial.state().excluded
-            extra = {a for e in events for a in e.body["unavailable"]} - set(standing(user))
-            trial.ask_many(
-                [str(e.user) for e in events], contexts=contexts, unavailable=sorted(extra), key=event.request,
-                actor=actor,
-            )  # fmt: skip
+            extra = sorted({a for e in events for a in e.body["unavailable"]} - set(standing(user)))
+            writes = []  # one, or requests that waited together
+            for (who, key), some in groupby(events, lambda e: (e.actor or "?", e.request)):
+                users = [str(e.user) for e in some]
+                own = {u: contexts[u] for u in users}
+                request = AskRequest(users=users, contexts=own, unavailable=extra, key=key)
+                writes.append(Write(partial(_ask, request), who, question=(request, lambda answer: answer)))
+            trial.slow = False
+            for answer in trial.commit_all(writes):
+                if isinstance(answer, Exception):
+                    raise answer
         case kinds.EPISODE:
             fields = trial.state().problem.fields
             contexts = {u: dict(zip(fields, v, strict=True)) for u, v in body["contexts"].items()}
