@@ -96,7 +96,7 @@ def test_every_operation_reads_well(description: dict[str, Any]) -> None:
                 if int(status) >= 400:
                     assert list(answer["content"]) == ["application/problem+json"]
             if path.startswith("/v1/"):
-                assert operation["x-role"] in ("any", "tell", "read", "ask-tell", "manage")
+                assert operation["x-role"] in ("any", "tell", "ask", "read", "ask-tell", "manage")
                 assert {"401", "403", "429", "503"} <= set(operation["responses"])
             if method == "post":
                 assert {"400", "409", "413", "415", "422"} <= set(operation["responses"])
