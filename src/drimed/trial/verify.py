@@ -43,6 +43,7 @@ ROUND_OFF_OF_ESTIMATES = {"estimate": 1e-5, "half": 1e-5, "below": 1e-5}
 # The end of an exact range is searched for, and with millions of decisions in it the search itself loses digits.
 ROUND_OFF_OF_LOOKS = 1e-7
 MOST_FAULTS, MOST_NAMED = 100, 10
+ROWS_AT_ONCE = 10_000  # of the table of decisions
 LARGEST = 2**31 - 1  # number of an event
 
 
@@ -168,9 +169,21 @@ class _Replay:
                 self.progress(state.seq, self.ledger.seq)
         if self.snapshot is not None:
             self._fault(f"the snapshot is of event {self.snapshot.seq}, after which none was taken")
-        stored = {row.decision: row for row in self.ledger.decision_rows()}
-        for number in sorted(n for n in {*stored, *self.rows} if stored.get(n) != self.rows.get(n)):
-            self._fault(f"the table of decisions has {stored.get(number)}, expected {self.rows.get(number)}")
+        self._compare_rows()
+
+    def _compare_rows(self) -> None:
+        """Compare the table of decisions with the rows that follow from the log, some at a time; these are used up."""
+        wrong: dict[int, DecisionRow | None] = {}  # as stored
+        before: int | None = None
+        while rows := self.ledger.decision_rows(before=before, limit=ROWS_AT_ONCE):
+            before = rows[-1].decision
+            for row in rows:
+                if self.rows.get(row.decision) == row:
+                    del self.rows[row.decision]
+                else:
+                    wrong[row.decision] = row
+        for number in sorted({*wrong, *self.rows}):
+            self._fault(f"the table of decisions has {wrong.get(number)}, expected {self.rows.get(number)}")
 
     def _step(self, state: TrialState, group: Group) -> TrialState:
         """Check one event, or decisions that were taken together, and fold them in."""
