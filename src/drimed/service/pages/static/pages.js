@@ -77,11 +77,16 @@
     });
   }
 
-  // A form is sent once; the server makes sure of that too.
+  // A form is sent once; the server makes sure of that too. An answer that takes long is not a dead page.
   for (const form of document.querySelectorAll("form[method=post]")) {
     form.addEventListener("submit", (event) => {
       if (form.dataset.sent) event.preventDefault();
       form.dataset.sent = "yes";
+      setTimeout(() => {
+        tip.textContent = "Working …";
+        tip.style.left = tip.style.top = "6px";
+        tip.hidden = false;
+      }, 700);
       setTimeout(() => delete form.dataset.sent, 5000);
     });
   }
