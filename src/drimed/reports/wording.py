@@ -219,7 +219,8 @@ def _harms(a: Analysis) -> list[str]:
         whom = "" if x.who == EVERYBODY else f" for {x.who}"
         text.append(f"{a.label(x.arm)} is {sure} worse than the control on {x.on}{whom}: {more} ({ends}).")
     for (arm, sure), some in single.items():
-        text.append(f"{a.label(arm)} is {sure} worse than the control for {listed(some, MOST_NAMED)}.")
+        whom = listed(some, MOST_NAMED) if a.own_rows.keys() >= {*some} else f"{len(some):,} people"
+        text.append(f"{a.label(arm)} is {sure} worse than the control for {whom}.")
     if not text:
         return [] if a.checks.withdrawn else ["No arm is shown to be worse than the control on any measure."]
     return text if len(text) <= MOST_NAMED else [*text[:MOST_NAMED], f"And {len(text) - MOST_NAMED} more: see effects."]

@@ -20,6 +20,7 @@ from drimed.service import auth, demo
 from drimed.service.settings import Settings
 from drimed.trial import template
 from drimed.trial.trial import Trial
+from tests.service.pages.visiting import Visitor
 from tests.service.serving import Running, served
 from tests.trial.test_kinds import clinic, outcome
 
@@ -235,21 +236,23 @@ def clinic_of_400(service: Running) -> str:
         new = {f"person {i}": {"attributes": {"sex": sexes[i % 2]}} for i in range(first, first + 100)}
         given = trial.ask_many(list(new), enrol=new)
         trial.tell_many([Report(d.id, outcome(rng, d.arm)) for d in given if d.id <= 390], confirm=True)
-        trial.look()
+    trial.look()
+    Visitor(service.http).look(f"/trials/{trial.name}")  # from now on no page waits for the analysis
     return f"/trials/{trial.name}"
 
 
 @pytest.mark.parametrize("context", [(False, PHONE_WIDTH)], indirect=True, ids=["phone"])
 def test_a_page_about_400_people_is_three_screens_of_a_phone_but_for_lists(tab: Tab, clinic_of_400: str) -> None:
+    tab.page.set_default_navigation_timeout(60_000)  # the analysis of so many takes the machine for some seconds
     results = [f"/results/{page}" for page in RESULTS]
     for part in ("", *results, "/plan", "/ask", "/manage", "/decisions/9", "/given?decisions=9"):
         address = clinic_of_400 + part
         tab.go(address)
-        expect(tab.page.locator("[data-reload]")).to_have_count(0, timeout=60_000)
         screens = tab.page.evaluate("document.documentElement.scrollHeight") / PHONE_HEIGHT
         assert screens <= MOST_SCREENS, f"{address} takes {screens:.2f} screens"
         if not part or part in results:
-            assert "person 7" not in tab.page.content(), "people who do not return have no rows of their own"
+            named = re.findall(r".{40}person \d.{40}", tab.page.content())
+            assert not named, "people who do not return have no rows of their own"
         check_for_everybody(tab.page, address)
     for part in ("/log", "/log?show=changes", "/tell"):
         tab.go(clinic_of_400 + part)

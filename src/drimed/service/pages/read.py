@@ -163,7 +163,7 @@ def _findings(visit: Visit, analysis: Analysis) -> dict[str, Any]:
     measures = [REWARD, *(m for m in state.problem.metrics if m != REWARD)]
     if on not in measures or (who in state.users and who not in named):
         on = REWARD  # single users are estimated on the reward only
-    listed = users if len(users) <= MOST_NAMES else []
+    listed = list(analysis.own_rows) if len(users) <= MOST_NAMES else []
     foreseen = visit.may(ASK_TELL, visit.trial)  # the next decisions are shown to callers who may ask
     view = findings.PageView(who, [on], tabled, foreseen)
     return findings.page_context(analysis, view) | {
