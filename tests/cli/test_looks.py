@@ -150,4 +150,4 @@ def test_a_calibrated_rule_gets_its_bound_before_the_trial_begins_and_the_report
     line.ok("report", "c", "--out", str(page))
     text = next(page.rglob("*.html")).read_text(encoding="utf-8") if page.is_dir() else page.read_text(encoding="utf-8")
     assert said in text
-    assert "For better 3 looks are planned, and no other counts." in text
+    assert "For better 3 looks are planned, and no other counts:" in text

@@ -197,7 +197,7 @@ def _design(trials: SimulatedTrials) -> Design:
     """The trial's own; a plain randomised trial needs no belief to decide."""
     spec, policy = trials.state.spec, trials.state.policy
     plain = isinstance(policy, Policy) and isinstance(policy.rule, Uniform) and isinstance(policy.guard, Off)
-    plain = plain and spec.floors is None and not trials.state.balances
+    plain = plain and spec.floors is None and spec.holdout is None and not trials.state.balances
     return Design("calibration", spec, UNIFORM if plain else POLICY)
 
 

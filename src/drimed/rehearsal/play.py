@@ -317,7 +317,8 @@ class StoppingMonitor:
         S, stopping = len(self.trials.seeds), self.trials.state.spec.stopping
         self.rules = {} if stopping is None else dict(stopping.rules)  # by name, in the order of the file
         self.history = [self.trials.state.looked] * S  # of looks
-        self.dropped = np.zeros((S, len(self.trials.state.problem.arms)), bool)
+        state = self.trials.state
+        self.dropped = np.tile([arm in state.retired for arm in state.problem.arms], (S, 1))
         self.played = np.full(S, self.trials.setting.seasons)  # before a rule or a limit ended the trial, or all
 
     def look(self, seasons: Sequence[Season], learned: Any) -> None:

@@ -312,9 +312,13 @@ def describe_rules(stopping: Stopping | None, calibration: Calibration | None = 
         text.append(f"A look is taken {when}.")
         if len(planned) < len(stopping.rules):
             some = " of the other rules" if planned else ""
-            text.append(f"Ranges{some} hold at all times at once, so any number of looks is allowed.")
+            text.append(
+                f"Ranges{some} hold at all times at once: any number of looks is allowed, and less is found than by "
+                "planned ones."
+            )
         if planned:
-            text.append(f"For {listed(planned)} {len(stopping.planned())} looks are planned, and no other counts.")
+            looks_planned = f"{len(stopping.planned())} looks are planned, and no other counts"
+            text.append(f"For {listed(planned)} {looks_planned}: more is found, while the trial goes as planned.")
     return text
 
 
