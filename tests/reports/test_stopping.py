@@ -61,7 +61,7 @@ def test_a_rule_by_a_model_that_is_wrong_is_not_met_and_an_earlier_claim_does_no
     assert found is not None
     claim = Claim("r", "superiority", "reward", "all", "all users", "new", 1.0, 2.0, 0.05, 0.0, -1.0, met=True)
     met = replace(found, looks=[Look(1, "", "", "season", 0, 2, 9, 9, [claim], [], [], None, [], "", "")])
-    text = "r rests on the model, which is wrong by what is known now: its claim does not hold."
+    text = "r rests on the model, which was found wrong since: its claim does not hold."
     assert text in met.describe(withdrawn=True)
     assert text not in met.describe()
 

@@ -38,8 +38,8 @@ Texts = list[str] | None
 Attributes = Annotated[Texts, typer.Option("--attribute", help="Of the user: ph=6.1 or soil=sand; repeatable.")]
 Cohort = Annotated[str | None, typer.Option("--cohort", help="A cohort of the trial file, whose defaults it takes.")]
 Control = Annotated[Texts, typer.Option("--control", help="Of the control plot: yield=5; repeatable.")]
-Blinded = Annotated[bool, typer.Option("--blinded", help="Without the arms and all that tells them.")]
-Given = Annotated[str | None, typer.Option(help="The arm given, if another than was drawn; or other, or a code.")]
+Blinded = Annotated[bool, typer.Option("--blinded", help="Hide the arms, and all that reveals them.")]
+Given = Annotated[str | None, typer.Option(help="The arm given, if not the one drawn; or other, or a code.")]
 Ignore = Annotated[Texts, typer.Option(help="A column of the sheet to ignore; repeatable.")]
 History = Annotated[Path | None, typer.Option(help="A sheet of the past: season, user or site, arm and metrics.")]
 UserName = Annotated[str, typer.Argument(help="The user.")]
@@ -80,7 +80,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 def template(
     name: Annotated[
         Literal["field", "people", "website"],
-        typer.Argument(help="Sites season after season with every field there is, people who come once, or a website."),
+        typer.Argument(help="Sites season after season with every setting, people who come once, or a website."),
     ] = "field",
     out: Annotated[Path | None, typer.Option(help="Where to write it; default: show it.")] = None,
     force: Force = False,
@@ -107,7 +107,7 @@ def rehearse(
     history: History = None,
     trials: Annotated[int | None, typer.Option(min=2, help="Simulated; default: 1000, 200 of a running one.")] = None,
     seasons: Annotated[int | None, typer.Option(min=1, help="Seasons (to come), whatever scenarios say.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers.")] = 0,
     quick: Annotated[bool, typer.Option(help=f"{QUICK} trials, and few other designs.")] = False,
     goal: Annotated[str | None, typer.Option("--for", help='Find the seasons that reach it: "power 0.8".')] = None,
     find: Annotated[str, typer.Option(help="With --for: the smallest of seasons, tolerance or floor.")] = "seasons",
@@ -130,7 +130,7 @@ def rehearse(
         for option, value in {"--scenarios": scenarios, "--history": history, "--for": goal, "--scenario": scenario,
                               "--cluster": cluster, "--out": out}.items():  # fmt: skip
             if value is not None:
-                raise InputError(f"{option} is for a trial file; {str(file)!r} is a running trial, played on as it is")
+                raise InputError(f"{option} is for a trial file; {str(file)!r} is a running trial")
         _play_on(str(file), store, seasons=seasons, trials=trials or (QUICK if quick else None), seed=seed)
         return
     most = trials or MOST
@@ -305,7 +305,7 @@ def ask(
             raise
         kept = f"what was decided for {called} is recorded all the same: repeat this to get the sheet"
         raise InputError(f"{error}; {kept}") from None
-    if out is not None and not dry_run and not blinded:  # from a hash the arms could be found by trying all
+    if out is not None and not dry_run and not blinded:  # the arms could be recovered from a hash
         say(f"log: event {state.seq}, hash {state.hash}")
     again = sum(d.repeated for d in made)
     decided = f"{len(made) - again} {'would be ' if dry_run else ''}decided"
@@ -538,7 +538,7 @@ def rules(
     file: Annotated[Path, typer.Argument(help="A .toml file with a section [stopping], such as the trial file.")],
     reason: Why,
 ) -> None:
-    """Replace the stopping rules by those of a file; the old ones stay in the log, and the report tells of it."""
+    """Replace the stopping rules by those of a file; the old ones stay in the log, and the report shows the change."""
     from drimed.trial.spec import read_file
 
     stopping = read_file(file)[1].get("stopping")
@@ -569,7 +569,7 @@ def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
     for reason, arms in waiting.items():
         say(f"no rule is met yet by {listed(arms)}: {reason}")
     for rule, kind in {claim.rule: claim.kind for claim in taken.claims if claim.distance is not None}.items():
-        say(f"to go in {rule} is how far the range must still move")
+        say(f"'to go' of {rule}: how far the range must still move")
         say(f"  until {until(kind, then_of(state.spec, rule))}")
     for limit in taken.limits:
         say(f"{limit.limit}: {limit.reached} of at most {limit.of}")
@@ -848,7 +848,7 @@ def verify(
         replayed += f"; {counted(proof.looks, 'look')} taken again"
     say(f"{proof.events} events, made by {proof.made_with or 'an unknown version'}; {replayed}; last hash {proof.hash}")
     others = f", {counted(len(heads) - len(kept), 'anchor')} of other trials" if len(heads) > len(kept) else ""
-    whole = "" if kept or expect else "; a log that was written anew as a whole is found by --anchors alone"
+    whole = "" if kept or expect else "; only --anchors can detect a log that was rewritten as a whole"
     say(f"not looked at: tokens, answers that are kept for repeated requests{others}{whole}")
     if proof.faults:
         raise typer.Exit(1)

@@ -1,6 +1,6 @@
 """Checks of a model's residuals, and advice about what they show.
 
-Input are standardised residuals: independent and standard normal if the model is right. A regression hands over its
+The input is standardised residuals: independent and standard normal if the model is right. A regression hands over its
 columns as well (`design`), and outcomes over their noise: its coefficients are taken out here, and the degrees of
 freedom that they cost are counted. Residuals are tested by season, group, user and arm and by pairs of these, over
 time, along each covariate and by each category, by their spread, order, tails and single outliers, and where a design
@@ -11,8 +11,8 @@ probability alpha at most, at one look.
 
 Levels and lines are tested by F twice, on the residuals and on the normal scores of their ranks, and the larger
 p-value counts. Heavy tails do not raise the second. Ties do not raise the first: of outcomes that take few values,
-all zeros fall into one narrow bundle of residuals, in which the order is that of the predicted means, and ranks would
-make much of it. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
+all zeros fall into one narrow bundle of residuals, where ranks only reflect the predicted means and would exaggerate
+the pattern. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
 a season is judged by the scatter of the seasons' means around it (`_line_between`).
 
 Shapes: n rows, M metrics, p columns.
@@ -42,7 +42,7 @@ ROWS = 10_000  # that are worked on together
 LEFT = 3  # degrees of freedom that must remain for the noise
 LOST = 1e-6  # columns of which less than this share of their squares is left within levels are the same within them
 RANK = 1e-9  # eigenvalues below this share of the largest belong to columns that say nothing new
-MOST_OUTLIERS = 10  # that are drawn in
+MOST_OUTLIERS = 10  # largest number of residuals that are clipped
 TINY = 1e-150  # keeps 0 / 0 from arising, and its square too
 SHORTEST = 4  # rows of a user: with fewer, the sum of products around the circle is the same in every order
 
@@ -184,7 +184,7 @@ def _finding(name: str, size: float, decision: IntArray | None) -> str:
     if name == OUTLIER:
         place = f"row {int(size) + 1}" if decision is None else f"decision {int(decision[int(size)])}"
     text = FINDINGS[name].format(size=size, place=place)
-    return f"{text}, by about {size:.1f} times what single outcomes scatter by" if name in (*TERMS, "arm") else text
+    return f"{text}, by about {size:.1f} standard deviations of a single outcome" if name in (*TERMS, "arm") else text
 
 
 class Space(NamedTuple):
@@ -374,7 +374,7 @@ def _level_tests(
             tests.append(_by_level(f"{name}: arms", own, Space((arm,), (straight,))))
     for name, v in categories.items():
         if v.max() == 0 or any(_nested(factors[f], v) for f in ("group", "user") if f in factors):
-            continue  # one that names users or groups is tested as these
+            continue  # a category that only names users or groups is tested as a factor
         tests.append(_by_level(f"{name}: levels", Space((v,))))
         if arm is not None:
             tests.append(_by_level(f"{name}: arms", Space((_cells(v, arm),)), Space((v, arm))))
@@ -386,7 +386,7 @@ def _forward(
 ) -> tuple[Space, dict[str, tuple[float, float]]]:
     """Findings step by step, and p-value and size of every test: at its turn, or after the last step.
 
-    A test is made on each of `ys`, and the largest p-value counts. A finding that a later one explains is let go in
+    A test is made on each of `ys`, and the largest p-value counts. A finding that a later one explains is dropped at
     the end: levels of seasons, where they are a trend.
     """
 
@@ -408,7 +408,7 @@ def _forward(
     for each in list(taken):
         others = reduce(Space.and_, (c.adds for c in taken if c is not each), model)
         again = tested(each, others)
-        if again[0] >= threshold:  # not where it cannot be told apart from the others
+        if again[0] >= threshold:  # NaN, where it cannot be separated from the others, stays
             results[each.name], base = again, others
             taken.remove(each)
     return base, results
@@ -484,7 +484,7 @@ def _normal_scores(values: FloatArray) -> FloatArray:
 
 
 def _tamed(rest: FloatArray, threshold: float) -> FloatArray:
-    """Single outliers drawn in to the size of the next largest, so that one typing error does not hide all else: (n,).
+    """Single outliers, clipped to the size of the next largest, so that one typing error does not hide all else: (n,).
 
     Where many are as large, as the ones among zeros, nothing changes.
     """
@@ -563,14 +563,14 @@ def _few_values(values: FloatArray) -> str | None:
 def advice(name: str, model: ModelDescription) -> str:
     """Advice on a finding, without a capital or a full stop."""
     if name.startswith(NOISE):
-        return "ranges are as much too narrow or too wide: correct the noise in the trial file, or have it learned"
+        return "ranges are too narrow or too wide: correct the noise in the trial file, or have it learned"
     if ": " in name:
         covariate, form = name.rsplit(": ", 1)
         return _about_covariate(covariate, form, model)
     if name in TERMS:
         return _about_terms(name, model)
     others = {
-        "arm": "look for an arm that has changed in the course of the trial, or that was noted for another",
+        "arm": "look for an arm that has changed in the course of the trial, or that was recorded as another",
         "serial": "outcomes of a user are not independent and ranges are too narrow: "
         + (
             "ask less often" if model.family("user") in model.terms else 'use [model] kind = "field", or ask less often'

@@ -18,7 +18,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 NOISE_FLOOR = 1e-10  # a direction without noise is given this share of the arm's largest variance: weights stay finite
 
-OPEN, NEVER = 0.05, 2.0  # chances of the control from which on it has one of a user's plots: by default, and none
+OPEN, NEVER = 0.05, 2.0  # probabilities of the control that guarantee it a plot: the default; more than any, for none
 
 
 @dataclass(frozen=True, slots=True)

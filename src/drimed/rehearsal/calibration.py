@@ -3,8 +3,8 @@
 A rule with `evidence = "calibrated"` claims what an estimate shows that is so many deviations beyond its margin. How
 many: the trial is rehearsed with all arms at the margin, which is no difference where there is none. Each simulated
 trial has a largest estimate, in deviations from the truth, over all planned looks, arms and groups. The bound is the
-quantile of that over trials, in the worst of the scenarios, with its Monte Carlo error. No rule acts in these
-rehearsals, but that rules which drop arms come first, and drop them when the others have their turn.
+quantile of that over trials, in the worst of the scenarios, with its Monte Carlo error. Rules do not act in these
+rehearsals, except those that drop arms: they are calibrated first, and act while the others are.
 
 Shapes: S trials, T planned looks, K arms, R rules.
 """

@@ -28,8 +28,8 @@ from drimed.trial.spec import Floors, PolicyPart, TrialSpec
 
 OWN = "this trial"  # the name of the file's own design
 CONTROL_FLOORS = (0.1, 0.3)  # of designs beside one without floors
-FEWER = 5  # designs beside the trial's own are rehearsed with so many times fewer trials,
-FEWEST = 100  # but with no fewer than these
+FEWER = 5  # other designs are rehearsed with one fifth of the trials,
+FEWEST = 100  # but with at least these
 TRIED = {  # until the goal is reached
     "seasons": (8, 16, 32),
     "tolerance": (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0),  # times the file's
@@ -101,12 +101,12 @@ class Plan:
         }  # fmt: skip
 
     def hash(self) -> str:
-        """Of everything that the results depend on."""
+        """The hash of everything that the results depend on."""
         keys = [block.key() for task in self.tasks().values() for block in task.blocks()]
         return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 
     def run(self, store: Path | None, **how: Any) -> Records:
-        """Play what is not stored yet, and return all of it; `how` is that of `sweep`."""
+        """Play what is not stored yet, and return all of it; `how` is passed on to `sweep`."""
         return sweep(self.tasks(), store, **how)
 
 
@@ -188,7 +188,7 @@ class Answer:
 def find(
     goal: tuple[float, str], plan: Plan, scenario: str, store: Path | None, what: str = "seasons", **how: Any
 ) -> Answer:
-    """The smallest number of seasons, tolerance or floor with a power in a scenario; `how` is that of `sweep`."""
+    """The smallest number of seasons, tolerance or floor that reaches a power in a scenario; `how` goes to `sweep`."""
     if what not in TRIED:
         raise InputError(f"--find is one of {', '.join(TRIED)}, got {what!r}")
     power, claim = goal

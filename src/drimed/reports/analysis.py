@@ -35,7 +35,7 @@ GUARANTEED, NOT_GUARANTEED, AT_ALL_TIMES = "guaranteed", "not guaranteed", "at a
 AT_THIS_LOOK = "range at this look"  # of sums over decisions, in mixed models
 EVIDENCE = {
     "propensities": "the propensities alone",
-    "exact": "the propensities alone, exactly as far as outcomes stay in their ranges",
+    "exact": "the propensities alone, exactly, as long as outcomes stay within their ranges",
     "model": "the model",
     "calibrated": "the model at planned looks, beyond a bound from rehearsals of this trial",
     "spending": "the model at planned looks, beyond a group-sequential bound",
@@ -164,7 +164,7 @@ class Analysis:
 
 @computing()
 def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
-    """Analyse a trial as it stands; of `before`, data that was read earlier, only changes are read."""
+    """Analyse a trial as it stands; `before` is data that was read earlier, so that only changes are read."""
     with trial.reading() as (ledger, state):
         data, pending = load_dataset(ledger, state, before), ledger.decision_rows(Search(state=PENDING))
         unblindings, history = queries.openings(ledger, state), stopping_history(ledger, state)
@@ -224,7 +224,7 @@ def until(kind: str, then: str) -> str:
 
 
 def then_of(spec: TrialSpec, rule: str) -> str:
-    """The consequence of a rule; one that is not in the file any more only advised."""
+    """The consequence of a rule; a rule that is no longer in force counts as advice."""
     current = None if spec.stopping is None else spec.stopping.rules.get(rule)
     return "advise" if current is None else current.then
 
@@ -252,7 +252,7 @@ class StoppingHistory:
         return describe_rules(self.state.spec.stopping, self.state.calibration)
 
     def describe(self, *, withdrawn: bool = False) -> list[str]:
-        """Events in order; `withdrawn`: the model is wrong by now, and what it showed before shows nothing."""
+        """Events in order; `withdrawn`: the model was found wrong since, and its claims no longer count."""
         text = [f"{counted(len(self.looks), 'look')} so far." if self.looks else "No look was taken yet."]
         said, first = calendar(self.state).said, dict[tuple[str, str, str], Look]()
         for look in self.looks:
@@ -269,7 +269,7 @@ class StoppingHistory:
         rules = {} if self.state.spec.stopping is None else self.state.spec.stopping.rules
         for rule in dict.fromkeys(rule for rule, _, _ in first) if withdrawn else ():
             if rule in rules and rules[rule].on_model:
-                text.append(f"{rule} rests on the model, which is wrong by what is known now: its claim does not hold.")
+                text.append(f"{rule} rests on the model, which was found wrong since: its claim does not hold.")
         for look in self.looks:
             text += [f"The floor ended for {who} after {said(look.episode)}." for who in look.floor_ends]
             if look.dropped:

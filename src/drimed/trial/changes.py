@@ -223,7 +223,7 @@ _TABLE = [
     ),
     Change(
         "change_rules", "rules", "Change the stopping rules",
-        "Replace all stopping rules and limits. What they were stays in the log, and the report tells of it.",
+        "Replace all stopping rules and limits. What they were stays in the log, and the report shows the change.",
         RulesBody, _change_rules, "The stopping rules were changed; they apply from the next look on.",
         {
             "stopping": {"seasons": 30, "rules": {"better": {"kind": "superiority", "then": "stop"}}},

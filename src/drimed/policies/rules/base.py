@@ -24,7 +24,7 @@ TIES = {"ties": ("first", "shared")}  # the allowed arm of lowest index, or equa
 # Arms whose values differ by less than this share of the largest one differ by round-off: it is far above what sums of
 # a few thousand terms lose, and far below any difference that data can show.
 SAME = 1e-9
-# The chance of the control, by the rule, from which on it has one of a user's plots.
+# The control is guaranteed a plot once the rule gives it at least this probability.
 PLOT = {"always": 0.0, "open": OPEN, "never": NEVER}
 
 
@@ -154,9 +154,9 @@ class Floors:
 
 
 def one_of_the_plots(offer: Offer, user: Any) -> FloatArray:
-    """The least chance of the control with which each user has a plot of it: one in its plots here, (..., n).
+    """The smallest probability of the control on each plot that gives its user one control plot: 1 / plots, (..., n).
 
-    0: the user has fewer plots than arms, or two, or more than one arm as control, or a floor says that it needs none.
+    Zero if the user has fewer plots than arms, only two plots, several control arms, or a floor that asks for none.
     """
     number = np.unique(np.broadcast_to(np.asarray(user), offer.batch[-1:]), return_inverse=True)[1].reshape(-1)
     plots = np.bincount(number)[number]
@@ -168,7 +168,7 @@ def one_of_the_plots(offer: Offer, user: Any) -> FloatArray:
 def raised(p: FloatArray, offer: Offer, mask: BoolArray | None, least: FloatArray | None = None) -> FloatArray:
     """The lottery with the floors of the offer; those of arms outside the mask go to the rest: (..., K).
 
-    `least` (...) is what the control has as long as the rule gives it a chance; no more than is missing is added.
+    `least` (...) is the minimum of the control unless the rule excludes it; only the shortfall is added.
     """
     if least is not None:
         least = np.where(np.vecdot(p, offer.control) >= (OPEN if offer.floor is None else offer.floor.plot), least, 0.0)
