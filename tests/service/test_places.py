@@ -47,6 +47,8 @@ def test_somebody_new_joins_with_the_question(made: httpx.Client) -> None:
         (P, {"user": "a.b", "enrol": {"attributes": {"sex": "f", "aeg": 1}}}, 422,
          ["enrol", "a.b", "attributes", "aeg"], "did you mean 'age'"),
         (P, {"user": "12", "enrol": {"attributes": {"sex": 3}}}, 422, ["enrol", "12", "attributes", "sex"], "a text"),
+        (P, {"user": "p1", "enrol": {"attributes": {"sex": "mm"}}}, 422, ["enrol", "p1", "attributes", "sex"],
+         "did you mean 'm'"),
         (P, {"user": "p1"}, 422, ["enrol", "p1", "attributes", "sex"], "attribute 'sex' is missing"),
         (P, {"user": "p1", "enrol": FEMALE | {"cohort": "wrad"}}, 422, ["enrol", "p1", "cohort"], "mean 'ward'"),
         (P, {"user": "a/b", "enrol": FEMALE}, 422, ["enrol", "a/b"], "must be a name"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import BatchError, ConflictError, UnconfirmedError
+from drimed.errors import BatchError, ConflictError, SpecError, UnconfirmedError
 from drimed.records import AskRequest, Decision, Fault
 from drimed.trial import sheets
 from drimed.trial.tables import read
@@ -139,17 +139,17 @@ def test_a_mistyped_plot_in_a_block_that_is_known_is_refused_whoever_confirms_it
         refused(trial, ask, ConflictError, "unknown plot '11'")
 
 
-def test_a_level_that_the_file_does_not_list_is_asked_about_once() -> None:
-    """A mistyped level would otherwise be a category of its own for good."""
-    trial = new(enrolment="open", users={}, attributes={"sex": {"levels": ["f", "m"]}})
-    (fault,) = doubted(trial, lambda: trial.ask("p1", attributes={"sex": "F"}))
-    assert fault.path == ("enrol", "p1", "attributes", "sex")
-    assert fault.message.startswith("user 'p1': sex: unknown level 'F'")
-    assert fault.message.endswith("Known: f, m; it becomes a new level if that is right")
-    trial.ask("p1", attributes={"sex": "m"})
-    trial.ask("p2", attributes={"sex": "x"}, confirm=True)
-    trial.ask("p3", attributes={"sex": "x"})  # known by now
-    verified(trial)
+def test_a_mistyped_level_of_a_declared_category_is_refused_whoever_confirms_it() -> None:
+    """It would otherwise be a category of its own for good."""
+    trial = new(enrolment="open", users={}, attributes={"soil": {"levels": ["sand", "clay"]}})
+    wrong: dict[str, Any] = {"attributes": {"soil": "snad"}}
+    for do in (
+        lambda: trial.ask("north", **wrong, confirm=True),
+        lambda: trial.add_user("north", wrong, confirm=True),
+    ):
+        with nothing_written(trial), pytest.raises(SpecError, match="unknown level of 'soil' 'snad'") as error:
+            do()
+        assert "did you mean 'sand'? Known: clay, sand" in str(error.value)
 
 
 def test_levels_that_the_file_does_not_list_at_all_come_as_they_come() -> None:

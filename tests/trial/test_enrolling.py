@@ -63,12 +63,12 @@ def test_several_join_in_the_order_in_which_they_are_asked_for() -> None:
     verified(trial)
 
 
-def test_an_unknown_level_of_a_category_is_a_new_one() -> None:
-    trial = opened()
+def test_levels_of_a_category_that_lists_none_are_numbered_as_they_come() -> None:
+    trial = opened(attributes={"sex": {"levels": []}})
     for name, sex in (("a", "x"), ("b", "m"), ("c", "y"), ("d", "x")):
-        trial.ask(name, attributes={"sex": sex}, confirm=True)
+        trial.ask(name, attributes={"sex": sex})
     found = [trial.state().profile(u).unit.levels for u in "abcd"]
-    assert found == [(2,), (1,), (3,), (2,)]
+    assert found == [(0,), (1,), (2,), (0,)]
     again = Trial.open("t", trial.store).state()
     assert [again.profile(u).unit.levels for u in "abcd"] == found
 

@@ -147,6 +147,11 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"users": users_of({"wet": True})}, "users.u0.attributes.wet", "must be a number, or a text"),
     ({"users": users_of({"ph": float("nan")})}, "users.u0.attributes.ph", "must be a finite number, or left out"),
     ({"attributes": {"sex": {"levels": ["f", "m", "f"]}}, "users": {}}, "attributes.sex.levels", "must differ"),
+    (
+        {"attributes": {"sex": {"levels": ["f", "m"]}}, "users": {"a": {"attributes": {"sex": "mm"}}}},
+        "users.a.attributes.sex",
+        "unknown level of 'sex' 'mm'; did you mean 'm'?",
+    ),
     ({"attributes": {"sex": {"levels": [], "spread": 2.0}}, "users": {}}, "attributes.sex.spread", "levels only"),
     (
         {"attributes": {"sex": {"levels": [], "affects": ["noise"]}}, "users": {}},

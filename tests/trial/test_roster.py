@@ -91,6 +91,7 @@ def test_a_sheet_of_new_patients_is_enough(patients: Trial) -> None:
         ("user,age,sexx\np1,61,f\n", "unknown column 'sexx'; did you mean 'sex'"),
         ("user,age\np1,61\n", "row 2: attribute 'sex' is missing"),
         ("user,age,sex,cohort\np1,61,f,wrad\n", "row 2: unknown cohort 'wrad'; did you mean 'ward'"),
+        ("user,age,sex\np1,61,f\np2,50,mm\n", "row 3: .*unknown level of 'sex' 'mm'; did you mean 'm'"),
         ("user,age,sex\np1,61,f\n=p2,50,m\n", "row 3: user must be a name"),
     ],
 )

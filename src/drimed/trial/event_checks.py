@@ -487,12 +487,9 @@ def unlikely_contexts(state: TrialState, contexts: Mapping[str, Mapping[str, Any
 
 def unlikely_attributes(state: TrialState, user: str, values: Mapping[str, Any] | None, at: Path) -> Iterator[Fault]:
     for name, value in (values or {}).items():
-        declared, path = state.spec.attributes.get(name, Attribute()), (*at, "attributes", name)
-        yield from _unlikely_value(user, name, value, declared, path)
-        levels = state.numbers.levels.get(name, declared.levels or ())
-        if declared.levels and isinstance(value, str) and value not in levels:
-            message = f"user {user!r}: {name}: {UnknownNameError('level', value, levels)}"
-            yield Fault(path, f"{message}; it becomes a new level if that is right", severity="unlikely")
+        yield from _unlikely_value(
+            user, name, value, state.spec.attributes.get(name, Attribute()), (*at, "attributes", name)
+        )
 
 
 def _unlikely_value(user: str, name: str, value: Any, declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:

@@ -113,7 +113,7 @@ class Covariate:
     typical: float = 0.0
     spread: float = 1.0
     needed: bool = True  # whether a user must have it: there is no typical value to take instead
-    levels: Sequence[str] | None = None  # as declared; None: a number
+    levels: Sequence[str] | None = None  # as declared, empty where none are; None: a number
 
     def recorded(self, value: float) -> float | str:
         """A recorded number of a context, as it was given."""
@@ -157,6 +157,8 @@ class Covariates:
             elif isinstance(value, str) != (known.levels is not None):
                 wanted = "a number" if known.levels is None else "a text, one of the levels of a category"
                 yield Fault((*at, name), f"must be {wanted}, got {value!r}")
+            elif known.levels and value not in known.levels:
+                yield Fault((*at, name), str(UnknownNameError(f"level of {name!r}", str(value), known.levels)))
         for name, known in self.attributes.items():
             if known.roles and known.needed and name not in values:
                 fix = " or, when the trial is created, declare a typical value, which is then taken"

@@ -498,7 +498,7 @@ class Attribute(Part):
     """A property of users: a number, or a category."""
 
     unit: Text = ""
-    levels: Annotated[list[Level], Unlike] | None = None  # of a category; others may come later
+    levels: Annotated[list[Level], Unlike] | None = None  # of a category; empty: whatever comes
     typical: Finite | None = None  # None: the mean of the file's users
     spread: Positive | None = None  # None: their standard deviation
     affects: Annotated[list[Role], Unlike] | None = None  # None: level and effects
