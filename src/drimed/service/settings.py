@@ -49,8 +49,8 @@ class Settings(BaseModel):
     largest_body: Annotated[int, Field(ge=1024, le=2**30)] = 4 * 1024 * 1024  # bytes
     largest_sheet: Annotated[int, Field(ge=1000, le=10**7)] = 200_000  # cells
     reading: Annotated[float, Field(gt=0, le=600)] = 20.0  # seconds for one workbook or trial file
-    rate: Annotated[float, Field(ge=0, le=1e9)] = 1000.0  # requests a second of one token in one process; 0: no limit
-    burst: Annotated[int, Field(ge=1, le=10**9)] = 2000  # requests at once
+    rate: Annotated[float, Field(ge=0, le=1e9)] = 5000.0  # requests a second of one token in one process; 0: no limit
+    burst: Annotated[int, Field(ge=1, le=10**9)] = 10_000  # requests at once
     keep_answers: Annotated[float, Field(ge=0.01, le=1e6)] = 72.0  # hours that answers to idempotency keys are kept
     connections: Annotated[int, Field(ge=10, le=60_000)] = 2000  # at once in one process, as far as it may open files
     connections_per_address: Annotated[int, Field(ge=1, le=60_000)] = 200
