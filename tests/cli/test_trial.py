@@ -204,7 +204,9 @@ def test_a_history_is_named_in_the_file_or_on_the_command_line(tmp_path: Path) -
     error = line.refused("init", file, "--no-rehearse", "--dry-run")
     assert [fault.row for fault in error.faults] == [3, 4]
     past.write_text("season,site,arm,yield\n2024,north,old,5\n2025,north,old,6\n2025,hill,old,4\n")
-    assert "Before the trial: 3 outcomes of 2 units in 2 seasons" in line.ok("init", file, "--no-rehearse", "--dry-run")
+    said = line.ok("init", file, "--no-rehearse", "--dry-run")
+    assert "Before the trial: 3 outcomes of 2 units in 2 seasons" in said
+    assert "note: not rehearsed: how likely this trial is to find a better arm" in said
     line.ok("init", line.write("u.toml", text), "--no-rehearse", "--history", str(past))
     assert "Levels and variances rest on them, effects of arms do not" in line.ok("status", "t")
     line.ok("ask", "t")

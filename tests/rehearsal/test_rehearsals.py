@@ -190,6 +190,18 @@ def test_a_quick_rehearsal_is_kept_in_the_first_event_and_verified() -> None:
     Trial.create(spec, store, rehearsal=seen)
     assert Trial.open("t", store).state().created.body["rehearsal"] == seen
     assert verify(store, "t").faults == []
+    assert not any("not rehearsed" in note for note in Trial.open("t", store).notes)
+
+
+def test_a_trial_that_is_not_rehearsed_says_so_until_its_first_decision() -> None:
+    large = TrialSpec.read(PLAIN | {"users": {f"u{i}": {} for i in range(60)}})
+    seen, (said,) = quick(large)
+    assert seen is None
+    assert said.startswith("not rehearsed, since that takes longer than a moment")
+    trial = Trial.create(large, MemoryStore())
+    assert sum("not rehearsed" in note for note in trial.notes) == 1
+    trial.ask_many(["u0"])
+    assert not any("not rehearsed" in note for note in trial.notes)
 
 
 PEOPLE: dict[str, Any] = {

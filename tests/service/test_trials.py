@@ -26,8 +26,12 @@ def test_a_trial_begins_with_the_sheet_of_the_past_that_comes_with_its_file(runn
     metric, arm = next(iter(SMALL["metrics"])), SMALL["control"]
     spec = SMALL | {"name": "past", "history": {"sheet": f"season,site,arm,{metric}\n2021,a,{arm},1\n2021,b,{arm},2\n"}}
     known = "Before the trial: 2 outcomes of 2 units in 1 season (in the trial file)."
-    assert known in " ".join(ok(running.http.post("/v1/trials?dry_run=true", json=spec))["notes"])
-    assert ok(running.http.post("/v1/trials", json=spec), 201)["history"].startswith(known)
+    advice = " ".join(ok(running.http.post("/v1/trials?dry_run=true", json=spec))["notes"])
+    assert known in advice
+    assert "not rehearsed" in advice
+    made = ok(running.http.post("/v1/trials", json=spec), 201)
+    assert made["history"].startswith(known)
+    assert sum("not rehearsed" in note for note in made["notes"]) == 1
     assert "history" not in ok(running.http.get("/v1/trials/past/spec")).get("history", {})
     wrong = spec | {"name": "wrong", "history": {"sheet": f"season,site,arm,{metric}\n2021,a,{arm},much\n"}}
     for query in ("", "?dry_run=true"):

@@ -207,13 +207,13 @@ def init(
     from drimed.rehearsal import scenarios as rehearsal_scenarios
     from drimed.rehearsal.designs import quick
     from drimed.trial import past
-    from drimed.trial.queries import notes, past_text
+    from drimed.trial.queries import not_rehearsed, notes, past_text
     from drimed.trial.trial import Trial
 
     spec, worlds = rehearsal_scenarios.load(file)
     known = past.of_trial(spec, file, history)
     bounds = None if dry_run else _calibrate(spec, worlds, known, Path("out") / "rehearsal" / spec.name)
-    seen, said = quick(spec, worlds, known, bounds) if rehearse else (None, [])
+    seen, said = quick(spec, worlds, known, bounds) if rehearse else (None, [not_rehearsed()])
     for text in [*notes(spec), *said]:
         note(text)
     size = f"{len(spec.arms)} arms, {len(spec.users)} users, {len(spec.metrics)} metrics"

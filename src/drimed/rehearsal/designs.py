@@ -24,6 +24,7 @@ from drimed.rehearsal.scenarios import Scenario, SimulatedTrials
 from drimed.simulation.sweep import sweep
 from drimed.trial import past
 from drimed.trial.events import Calibration, HistoryRead, Rehearsed
+from drimed.trial.queries import not_rehearsed
 from drimed.trial.spec import Floors, PolicyPart, TrialSpec
 
 OWN = "this trial"  # the name of the file's own design
@@ -220,7 +221,7 @@ def quick(
     history: HistoryRead | None = None,
     calibration: Calibration | None = None,
 ) -> tuple[Rehearsed | None, list[str]]:
-    """A rehearsal of a second or two before a trial is created: its record and notes; none where it would take long.
+    """A rehearsal of a second or two before a trial is created: its record, or none where it takes long, and notes.
 
     `given` are the scenarios of the file.
     """
@@ -240,7 +241,7 @@ def quick(
         return None, [f"not rehearsed: {error}"]
     seasons, size = trials.setting.seasons, max(map(len, trials.places)) * len(spec.arms) * len(spec.metrics)
     if size > (QUICK_PEOPLE if spec.enrols else QUICK_LARGEST) or seasons > 2 * scenarios.SEASONS:
-        return None, []
+        return None, [not_rehearsed(", since that takes longer than a moment")]
     record = plan.run(None, jobs=1)[name, OWN]
     m = measures(record)
     control, power = m[AT_THE_END], m[f"power, {record.first_claim}"]

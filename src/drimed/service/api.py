@@ -448,7 +448,7 @@ async def create_trial(
     if dry_run:
         known = await service.parse(lambda: past.of_trial(spec))
         advice = await service.run(lambda: queries.notes(spec))
-        advice += [] if known is None else [queries.past_text(spec, known)]
+        advice += [queries.not_rehearsed(), *([] if known is None else [queries.past_text(spec, known)])]
         return answer(Checked(spec.name, advice))
     created = lambda tx: Reply(201, routing.encoded(queries.status(tx.state)))  # noqa: E731
     reply = await service.create(spec, created, await author_of(request))

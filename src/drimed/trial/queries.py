@@ -81,7 +81,10 @@ def status(state: TrialState) -> Status:
         created=state.created.time,
         events=state.seq,
         hash=state.hash,
-        notes=notes(spec, len(state.users), policy=state.policy),
+        notes=[
+            *notes(spec, len(state.users), policy=state.policy),
+            *([] if counts.decisions or state.created.body.get("rehearsal") else [not_rehearsed()]),
+        ],
         model=spec.kind,
         enrolment="open" if spec.enrols else "closed",
         season=state.seasons.get(state.episode.number, UNNAMED).name,
@@ -168,6 +171,12 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
             text = f"attribute {name!r} has no typical value or spread, and no user in the file to take them from"
             texts.append(f"{text}: declare both, or its levels if it is a category")
     return texts
+
+
+def not_rehearsed(why: str = "") -> str:
+    """What is not known of a trial that was created without a rehearsal."""
+    unknown = "how likely this trial is to find a better arm, or to stay with the control, is not known"
+    return f"not rehearsed{why}: {unknown}; `drimed trial rehearse` simulates it"
 
 
 def alarms(state: TrialState) -> list[Alarm]:
