@@ -74,6 +74,7 @@ def follow(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list
         )
     assert ran.returncode == 0, ran.stdout[-2000:]
     said = ran.stdout.replace(f"{COLD}\n", "")  # on a machine that has never run it
+    said = re.sub(r"^.*: (none yet .*|[\d,]+ of [\d,]+), after \d+ s\n", "", said, flags=re.M)  # or is busy
     return re.findall(r"^@@\d+\n(.*?)(?=^@@\d+\n|\Z)", said, flags=re.S | re.M)
 
 

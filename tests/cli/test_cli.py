@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from drimed.cli import console as ui
 from drimed.cli import main
 from drimed.cli.main import VERBS, app, load
 from drimed.numerics import compiled
@@ -144,3 +145,28 @@ def test_compiling_for_the_first_time_is_told_in_one_line_on_stderr_and_shared_w
     out, err = capsys.readouterr()
     assert (out, err) == ("", 2 * (compiled.COLD + "\n"))
     assert [words[1:] for words in started] == [["-m", "drimed.cli.main", "warm"]]
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then_on_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ui, "EVERY", 0.01)
+    errors = ""
+
+    def wait_for(text: str) -> None:
+        nonlocal errors
+        end = time.monotonic() + 30
+        while text not in errors and time.monotonic() < end:
+            time.sleep(0.01)
+            errors += capsys.readouterr().err
+        assert text in errors
+
+    with ui.progress("simulated trials") as move:
+        wait_for("simulated trials: none yet (a first use prepares the numerical code), after 0 s\n")
+        move(1200, 2400)
+        wait_for("simulated trials: 1,200 of 2,400, after ")
+        move(7, 9, "hard".ljust(9))
+        wait_for("hard: 7 of 9, after ")
+    capsys.readouterr()
+    time.sleep(0.1)
+    assert capsys.readouterr() == ("", "")

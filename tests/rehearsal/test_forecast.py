@@ -201,7 +201,7 @@ def test_a_running_trial_is_rehearsed_by_its_name(tmp_path: Path) -> None:
     command = ["trial", "rehearse", "t", "--store", store, "--trials", "2", "--seasons", "1"]
     shown = CliRunner().invoke(app, command)
     assert shown.exit_code == 0, shown.output
-    lines = shown.output.strip().splitlines()
+    lines = shown.stdout.strip().splitlines()
     assert lines[0].startswith("assumed:")
     assert "by season 3" in lines[-1] or "already" in lines[-1]
     said = analyse(Trial("t", open_store(store))).forecast

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +31,7 @@ T = TypeVar("T")
 console = Console(highlight=False)
 MOST_ROWS = 40  # of a table on the screen; files hold all
 MOST_QUESTIONS = 3  # values to confirm that are listed
+EVERY = 10.0  # seconds between lines about progress where there is no terminal
 GAP = 2  # between the columns of a table
 LONGEST_WORD = 20  # letters of a word that is not broken in a table, if there is room
 
@@ -104,9 +107,16 @@ def show(rows: Sequence[dict[str, Any]], most: int = MOST_ROWS) -> None:
 
 @contextmanager
 def progress(what: str, kept: Path | None = None) -> Iterator[Callable[..., None]]:
-    """A bar, and a function that moves it: so many of how many, and of what. Ctrl-C tells where results are `kept`."""
+    """A bar, and a function that moves it: so many of how many, and of what. Ctrl-C tells where results are `kept`.
+
+    Without a terminal a line goes to stderr now and then, so that a long command does not look dead.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
+        if not console.is_terminal:
+            with _lines(what) as move:
+                yield move
+            return
         with Progress(*columns, console=console, transient=True) as bars:
             task = bars.add_task(what, total=None)
             yield lambda done, of, what=what: bars.update(task, completed=done, total=of, description=what)
@@ -115,6 +125,28 @@ def progress(what: str, kept: Path | None = None) -> Iterator[Callable[..., None
             raise
         say(f"interrupted; finished runs are kept in {kept}: run the same command again to continue")
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def _lines(what: str) -> Iterator[Callable[..., None]]:
+    over, start = threading.Event(), time.monotonic()
+    last = f"{what}: none yet (a first use prepares the numerical code)"
+
+    def move(done: int, of: int, what: str = what) -> None:
+        nonlocal last
+        last = f"{what.strip()}: {done:,} of {of:,}"
+
+    def tell() -> None:
+        while not over.wait(EVERY):
+            typer.echo(f"{last}, after {time.monotonic() - start:.0f} s", err=True)
+
+    telling = threading.Thread(target=tell, daemon=True)
+    telling.start()
+    try:
+        yield move
+    finally:
+        over.set()
+        telling.join()
 
 
 def _least(cell: str, number: bool) -> int:
