@@ -1,6 +1,6 @@
 """Calibrated stopping rules on the published example of adaptr: how often they are right, and how often wrong.
 
-    python -m benchmarks.calibrated [--trials 1000] [--out out/calibrated]
+    python -m benchmarks.calibrated [--trials 1000] [--calibrations 4000] [--jobs 1] [--out out/calibrated]
 
 The example (Overview of adaptr 1.5.0, Granholm et al. 2022): an undesirable outcome in 25, 20 and 30 % of people, who
 come once; 18 looks at 300 to 2,000 outcomes, with 100 people whose outcomes are still to come. Its thresholds are
@@ -62,12 +62,14 @@ WORLDS = {
 def main() -> None:
     """Calibrate, play all worlds, and print the table."""
     parser = argparse.ArgumentParser(description="Calibrated stopping rules on the published example of adaptr.")
-    parser.add_argument("--trials", type=int, default=1000, help="of each kind (%(default)s)")
+    parser.add_argument("--trials", type=int, default=1000, help="in each world (%(default)s)")
+    parser.add_argument("--calibrations", type=int, default=4000, help="trials that find the bounds (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("out/calibrated"), help="folder of blocks (%(default)s)")
     options = parser.parse_args()
     spec, how = TrialSpec.read(SPEC), dict[str, Any]()
-    how |= {"jobs": 1, "on_done": lambda done: print(done.finished, done.seeds, flush=True)}
-    bounds = calibrate(spec, {"plain": Scenario(**NOTHING)}, trials=options.trials, store=options.out, **how)
+    how |= {"jobs": options.jobs, "on_done": lambda done: print(done.finished, done.seeds, flush=True)}
+    bounds = calibrate(spec, {"plain": Scenario(**NOTHING)}, trials=options.calibrations, store=options.out, **how)
     if bounds is None:
         raise RuntimeError("the file has calibrated rules")
     print(bounds)
