@@ -21,7 +21,7 @@ from drimed import TrialSpec, streams
 from drimed.models.mixed.effects import FittedModel, effects_of_users
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Outcome
-from drimed.numerics.arrays import FloatArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
 from drimed.trial.events import Created, Draft, chain
 from drimed.trial.spec import User
@@ -67,6 +67,15 @@ class SmallWorld:
         )
 
 
+@dataclass(frozen=True)
+class Played:
+    """What a policy did."""
+
+    chances: FloatArray  # (S, decisions, K)
+    given: IntArray | None = None  # (S, decisions)
+    ranges: FloatArray | None = None  # 95 %, of effects for somebody who comes next: (2, S, K - 1)
+
+
 WORLDS = {
     "small noise": SmallWorld(means=(4.0, 3.0, 3.5, 5.0, 6.0), decisions=500, tolerance=0.3, sd=0.1),
     "no noise": SmallWorld(means=(4.0, 3.0, 3.5, 5.0, 6.0), decisions=500, tolerance=0.3, sd=0.0),
@@ -105,12 +114,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         world = replace(whole, decisions=whole.decisions // options.shorter)
         y = np.stack([world.outcomes(seed) for seed in seeds])  # (S, decisions, K)
         for policy in (*world.kinds, *(["Beta-Thompson"] if world.sd is None else [])):
-            held = ""
-            if policy in world.kinds:
-                p, held = trial(world, y, seeds, policy)
-            else:
-                p = beta_thompson(y, seeds[0])
-            print(f"| {name} | {policy} | {' | '.join(judged(world, p))} | {held} |", flush=True)
+            played = trial(world, y, seeds, policy) if policy in world.kinds else Played(beta_thompson(y, seeds[0]))
+            held = "" if played.ranges is None else f"{holding(world, played.ranges).mean():.3f}"
+            print(f"| {name} | {policy} | {' | '.join(judged(world, played.chances))} | {held} |", flush=True)
+
+
+def holding(world: SmallWorld, ranges: FloatArray) -> BoolArray:
+    """Whether each range of an effect has the true one: (S, K - 1)."""
+    true = np.array(world.means[1:]) - world.means[0]
+    return np.asarray((ranges[0] <= true) & (true <= ranges[1]))
 
 
 def judged(world: SmallWorld, p: FloatArray) -> list[str]:
@@ -124,36 +136,35 @@ def judged(world: SmallWorld, p: FloatArray) -> list[str]:
     return [f"{found} of {len(p)}", f"{regret.mean():.3g} ± {error:.2g}", f"{p[..., 0].mean():.3f}", f"{broken:.3g}"]
 
 
-def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: str) -> tuple[FloatArray, str]:
-    """Probabilities of all decisions by a trial file: (S, decisions, K); and the share of ranges that hold."""
+def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: str) -> Played:
+    """All decisions by a trial file, and its last ranges for the next unit."""
     kind = policy_name.split(",")[0]
     draft = Draft(
         Created(world.spec(kind, as_numbers=policy_name == AS_NUMBERS).plain(), 0, np.__version__, "benchmark")
     )
     (created,) = chain([draft], seq=0, hash="", time="1970-01-01T00:00:00Z", actor="worlds")
     state = TrialState.start(created)
-    names = [f"person {i}" if kind == "people" else "site" for i in range(world.decisions)]
+    names = [f"person {i}" if kind == "people" else "site" for i in range(world.decisions + 1)]
     state = state.with_users((name, User()) for name in dict.fromkeys(names) if name not in state.users)
     policy, problem, S = state.policy, state.problem, len(seeds)
     learned = policy.init(problem.shape, (S,))
     width = policy.draws_needed(problem.shape)
     draws = np.stack([streams.uniforms(seed, "policy", 0, world.decisions, width) for seed in seeds])
-    chosen = np.zeros((S, world.decisions, len(world.means)))
-    for i, name in enumerate(names):
+    chosen, given = np.zeros((S, world.decisions, len(world.means))), np.zeros((S, world.decisions), dtype=np.int64)
+    for i, name in enumerate(names[:-1]):
         offer = problem.offer([state.profile(name)], [None], [None]).broadcast((S, 1))
         learned = policy.begin_episode(learned, offer) if i == 0 else policy.settle(learned)
         draw = policy.decide(learned, offer, draws[:, i : i + 1])
         learned = policy.commit(learned, offer, draw)
         outcome = np.take_along_axis(y[:, i], draw.action, -1)[..., None]  # (S, 1, 1)
         learned = policy.observe(learned, offer, draw.action, Outcome(outcome[..., 0], outcome))
-        chosen[:, i] = draw.probabilities[:, 0, : len(world.means)]
+        chosen[:, i], given[:, i] = draw.probabilities[:, 0, : len(world.means)], draw.action[:, 0]
     learner = policy.learner if isinstance(policy, Policy) else None
     if not isinstance(learner, Field):
-        return chosen, ""
-    low, high = effects_of_users(FittedModel.of(learner, policy.settle(learned).evidence), offer).likely
-    true = (np.array(world.means) - world.means[0])[:, None]  # (K, 1)
-    held = ((low <= true) & (true <= high))[:, 0, 1 : len(world.means), :1]
-    return chosen, f"{held.mean():.3f}"
+        return Played(chosen, given)
+    newcomer = problem.offer([state.profile(names[-1])], [None], [None]).broadcast((S, 1))
+    likely = effects_of_users(FittedModel.of(learner, policy.settle(learned).evidence), newcomer).likely
+    return Played(chosen, given, np.stack([end[:, 0, 1 : len(world.means), 0] for end in likely]))
 
 
 def beta_thompson(y: FloatArray, seed: int) -> FloatArray:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import doses, drawn_trials, forecast, goals, outcomes, worlds
+from benchmarks import doses, drawn_trials, forecast, goals, outcomes, streams, worlds
 from benchmarks.__main__ import PARTS, run
 from docs import draw, pictures
 
@@ -41,6 +41,11 @@ def test_small_worlds_are_played(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("of 2 |") == sum(each)
 
 
+def test_streams_are_played_beside_the_prototype(capsys: pytest.CaptureFixture[str]) -> None:
+    streams.main(["--trials", "2", "--own", "0.5", "--people", "30", "--late", "20"])
+    assert capsys.readouterr().out.count("±") == 3 + 3 * 2 + 1
+
+
 def test_worlds_of_outcomes_are_played_by_all_policies() -> None:
     small = replace(outcomes.WORLDS["sites 30 %"], seasons=2, each=2)
     for policy in outcomes.POLICIES:
@@ -64,14 +69,16 @@ def test_ranges_of_doses_and_a_field_of_them_are_measured(capsys: pytest.Capture
 
 def test_goals_are_measured_beside_a_balanced_trial(capsys: pytest.CaptureFixture[str]) -> None:
     goals.main(["--trials", "2", "--seasons", "2"])
-    assert capsys.readouterr().out.count("%") == 2 * 2 * 3 * 3
+    assert capsys.readouterr().out.count("%") == 2 * 2 * 3 * 4
+    goals.main(["--trials", "2", "--seasons", "2", "--metrics", "1", "--tolerance", "60", "--known", "--spread", "1.5"])
+    assert capsys.readouterr().out.count("%") == 4 + 2
 
 
 def test_a_live_trial_decides_as_in_the_small_world() -> None:
     world = replace(worlds.WORLDS["small noise"], decisions=30)
     y = np.stack([world.outcomes(7)])
     live = Trial.create(world.spec("people").model_copy(update={"seed": 7}), MemoryStore())
-    for i, p in enumerate(worlds.trial(world, y, [7], "people")[0][0]):
+    for i, p in enumerate(worlds.trial(world, y, [7], "people").chances[0]):
         decision = live.ask(f"person {i}")
         np.testing.assert_allclose([*decision.probabilities.values()], p, atol=1e-9)
         live.tell(decision.id, {"outcome": float(y[0, i, int(decision.arm.split()[1])])}, confirm=True)
@@ -81,7 +88,7 @@ def test_outcomes_without_noise_do_not_hide_the_best_arm() -> None:
     """Where outcomes never scattered, an arm that was not tried was once taken to be like the others."""
     world, seeds = replace(worlds.WORLDS["no noise"], decisions=150), range(90_005, 90_011)
     y = np.stack([world.outcomes(seed) for seed in seeds])
-    last = worlds.trial(world, y, seeds, "people")[0][:, -1]
+    last = worlds.trial(world, y, seeds, "people").chances[:, -1]
     assert (last.argmax(-1) == np.argmax(world.means)).all()
 
 
