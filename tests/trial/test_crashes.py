@@ -18,6 +18,7 @@ def test_nothing_is_lost_or_doubled_when_processes_are_killed(address: str, tmp_
     campaign.run(KILLS)  # checks after each kill, and once more at the end
     assert campaign.kills == KILLS
     assert campaign.totals["decisions"] >= KILLS // 2
+    assert campaign.totals["together"] > 0
 
 
 def test_the_check_itself_notices_a_decision_that_is_lost(tmp_path: Path) -> None:

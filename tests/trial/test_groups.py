@@ -11,6 +11,7 @@ from drimed.errors import DrimedError, HaltedError, InputError, StoreError
 from drimed.records import AskRequest, Decision, Report
 from drimed.trial import ask as asking
 from drimed.trial import tell as telling
+from drimed.trial import transaction
 from drimed.trial.store import Ledger, Store, open_store
 from drimed.trial.transaction import Transaction, Write
 from drimed.trial.trial import Trial
@@ -38,14 +39,22 @@ def ask(user: str, actor: str | None = None) -> Write[list[Decision]]:
     return Write(lambda tx: asking.ask(tx, AskRequest(users=[user])), actor)
 
 
-def test_a_group_is_one_flush_and_reproduced_exactly(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial, flushes, flush = warm(store), list[int](), Ledger.flush
+@pytest.fixture
+def flushes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many events were written each time."""
+    sizes, flush = list[int](), Ledger.flush
 
     def counted(ledger: Ledger) -> None:
-        flushes.append(len(ledger.new))
+        sizes.append(len(ledger.new))
         flush(ledger)
 
     monkeypatch.setattr(Ledger, "flush", counted)
+    return sizes
+
+
+def test_a_group_is_one_flush_and_reproduced_exactly(store: Store, flushes: list[int]) -> None:
+    trial = warm(store)
+    flushes.clear()
     answers = trial.commit_all([ask(f"site {i % 4}", f"clerk {i}") for i in range(10)])
     assert flushes == [10]
     ids = [a[0].id for a in answers if isinstance(a, list)]
@@ -53,6 +62,17 @@ def test_a_group_is_one_flush_and_reproduced_exactly(store: Store, monkeypatch: 
     with store.reading(trial.name) as ledger:
         assert [e.actor for e in ledger.events(kinds=["decision"])][3:] == [f"clerk {i}" for i in range(10)]
     verified(trial)
+
+
+def test_deciding_for_hundreds_at_once_does_not_end_groups(
+    store: Store, flushes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "QUICK", 0.01)  # for each of them
+    trial = warm(store, users={f"site {i}": {} for i in range(400)})
+    trial.ask_many()
+    flushes.clear()
+    trial.commit_all([question(f"site {i}") for i in range(10)])
+    assert flushes == [10]
 
 
 def test_a_refused_write_leaves_nothing_and_the_others_stay(store: Store) -> None:

@@ -97,18 +97,22 @@ def test_after_some_attempts_a_decision_is_taken_under_the_lock(address: str, mo
     store.close()
 
 
-def test_quick_decisions_are_taken_under_the_lock_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store(address)
+def test_the_newest_decision_says_whether_the_next_is_taken_under_the_lock_at_once(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, reading, read = open_store(address), Trial.reading, list[Trial]()
     trial = Trial.create(BUSY, store)
-    monkeypatch.setattr(transaction, "QUICK", PATIENCE)
-    trial.ask("site 0")
-    monkeypatch.setattr(transaction, "ATTEMPTS", None)  # it would fail
-    assert trial.ask("site 1").id == 2
-    monkeypatch.setattr(transaction, "QUICK", 0.0)
-    assert trial.ask("site 0").id == 3
-    monkeypatch.setattr(transaction, "QUICK", PATIENCE)
-    with pytest.raises(TypeError):  # one that took long was enough
-        trial.ask("site 1")
+
+    def counted(session: Trial) -> Any:  # a decision without the lock begins with it
+        read.append(session)
+        return reading(session)
+
+    monkeypatch.setattr(Trial, "reading", counted)
+    for quick, without in ((PATIENCE, True), (PATIENCE, False), (0.0, False), (PATIENCE, True), (PATIENCE, False)):
+        monkeypatch.setattr(transaction, "QUICK", quick)
+        read.clear()
+        trial.ask("site 0")
+        assert bool(read) == without  # the first one, and the one after a slow one
     store.close()
 
 

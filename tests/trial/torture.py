@@ -127,8 +127,7 @@ class Campaign:
             process.kill()
             process.join()
         if self.trial:
-            decisions, outcomes = self.check(store)
-            self.totals += Counter(decisions=decisions, outcomes=outcomes)
+            self.totals += self.check(store)
         if again:
             self.trials += 1
             self.trial = f"busy-{self.trials}"
@@ -191,8 +190,8 @@ class Campaign:
                 raise
             return False
 
-    def check(self, store: Store) -> tuple[int, int]:
-        """What was given out is there, once; nothing is counted twice; the log proves itself. Decisions, outcomes."""
+    def check(self, store: Store) -> Counter[str]:
+        """What was given out is there, once; nothing is counted twice; the log proves itself. How many of each."""
         sides = {name: workers.lines(self.side(name)) for name in self.names}  # first: the log only grows
         found = verify(store, self.trial)
         _expect(found.ok, f"verify: {found.faults}")
@@ -222,7 +221,8 @@ class Campaign:
             _expect(same(quick, slow), "what is known from the snapshot is not what the log amounts to")
         counts = slow.counts
         _expect((counts.decisions, counts.complete) == (len(decisions), len(outcomes)), f"counts are off: {counts}")
-        return len(decisions), len(outcomes)
+        together = len(decisions) - len({e.body["state"] for e in decisions})  # with one before them, from its state
+        return Counter(decisions=len(decisions), outcomes=len(outcomes), together=together)
 
 
 def _size(side: Path) -> int:
@@ -289,10 +289,11 @@ def _report(name: str, campaign: Campaign, work: Callable[[Callable[[], None]], 
             print(f"{name}: {campaign.kills} done", flush=True)
 
     work(tick)
+    decisions, outcomes, together = (campaign.totals[name] for name in ("decisions", "outcomes", "together"))
     print(
-        f"{name} in {time.perf_counter() - start:.0f} s; of {campaign.totals['decisions']} decisions none was lost and "
-        f"none given twice, of {campaign.totals['outcomes']} outcomes none was lost or counted twice, and every proof "
-        "of the log held",
+        f"{name} in {time.perf_counter() - start:.0f} s; of {decisions} decisions ({together} of them together with "
+        f"others) none was lost and none given twice, of {outcomes} outcomes none was lost or counted twice, and every "
+        "proof of the log held",
         flush=True,
     )
 

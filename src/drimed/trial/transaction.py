@@ -91,7 +91,7 @@ class TrialSession:
     ) -> None:
         checked(store)
         self.name, self.store, self.clock = name, store, clock
-        self.slow: bool | None = None  # whether decisions take long; None: none was taken yet
+        self.slow: bool | None = None  # whether the newest decisions took long; None: none was taken yet
         # Seconds by the clock of this process's writers: until they have the store, to fold in what others wrote, to
         # decide and to learn (where variances are fitted anew: `fit`), and until that is durable.
         self.spent = dict.fromkeys(("wait", "catch up", "work", "fit", "commit"), 0.0)
@@ -202,11 +202,18 @@ class TrialSession:
         return answer
 
     def _timed(self, write: Write[T], tx: Transaction) -> T:
-        start = time.thread_time()  # a thread that waits for others is not slow
+        start, before = time.thread_time(), tx.state  # a thread that waits for others is not slow
         answer = write.act(tx)
-        slow = not write.large and time.thread_time() - start > QUICK
-        self.slow = self.slow is not None and (self.slow or slow)  # the first one compiles kernels: it does not count
+        if not write.large:
+            self._judge(before, tx.state, time.thread_time() - start)
         return answer
+
+    def _judge(self, before: TrialState, after: TrialState, seconds: float) -> None:
+        """Note whether the newest decisions took long, each of them: new variances and the first one say nothing."""
+        if self.slow is None:  # it compiled kernels
+            self.slow = False
+        elif before.fits == after.fits:
+            self.slow = seconds > QUICK * max(1, after.counts.decisions - before.counts.decisions)
 
     def _caught_up(self, state: TrialState | None, ledger: Ledger) -> TrialState:
         """The state after the ledger's last event; a store that was set back is read again."""

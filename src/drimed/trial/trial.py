@@ -31,7 +31,7 @@ from drimed.trial.past import of_trial as past_of_trial
 from drimed.trial.spec import Arm, ArmNoise, TrialSpec
 from drimed.trial.state import start_of
 from drimed.trial.store import Store, checked
-from drimed.trial.transaction import QUICK, Transaction, TrialSession, Write
+from drimed.trial.transaction import Transaction, TrialSession, Write
 
 T = TypeVar("T")
 
@@ -225,7 +225,7 @@ class Trial(TrialSession):
                         users |= {*request.users, *slots}
                 start = time.thread_time()
                 given = dict(zip(asked, asking.take(joint, list(asked.values())), strict=True))
-                self.slow = self.slow or time.thread_time() - start > QUICK * max(1, len(asked))
+                self._judge(tx.state, joint.state, time.thread_time() - start)
         except (InputError, ConflictError):  # as if each had come by itself
             given, alone = {}, sorted([*alone, *asked])
         else:
