@@ -85,7 +85,7 @@ def create_app(settings: Settings, *, warm: bool = False, ends: bool = False) ->
         lifespan=lifespan,
     )
     for router in (api.routes, api.health, base.static, read.routes, write.routes):
-        app.include_router(router)
+        app.router.routes.extend(router.routes)  # included, each would be built again, by the first request
     app.add_middleware(Observed, largest_body=settings.largest_body)
     for kind in (Refusal, DrimedError, HTTPException):
         app.add_exception_handler(kind, _refused)

@@ -290,8 +290,6 @@ class Observed:
 def _account(scope: Scope, own_id: str, status: int, seconds: float) -> None:
     path, method = scope["path"], scope["method"] if scope["method"] in METHODS else "other"
     route = getattr(scope.get("route"), "path", "unmatched")
-    if path.startswith("/v1/") and route.startswith("/"):
-        route = "/v1" + route.removeprefix("/v1")  # a route does not know where its router is
     REQUESTS.labels(method, route, str(status)).inc()
     LATENCY.labels(method, route).observe(seconds)
     fields = {"request_id": own_id, "method": method, "path": path, "status": status, "ms": round(seconds * 1000, 3)}
