@@ -92,6 +92,9 @@ def test_an_arm_without_an_answer_and_without_a_chance_is_set_aside() -> None:
     bad = replace(worlds.everybody(decided, "bad"), estimate=-2.0, low=-9.0, high=5.0, likely_low=-6.0, likely_high=2.0)
     (said,) = set_aside(replace(decided, effects=[bad]))
     assert f"about {3 * bad.decisions} more outcomes of it" in said  # half the width needs four times the outcomes
+    alone = replace(bad, likely_low=-3.0, likely_high=-1.0, significant=False)
+    (said,) = set_aside(replace(decided, effects=[alone]))
+    assert "would take some more outcomes of it" in said  # below 0, and open since there are several arms
 
 
 def test_a_trial_that_stands_on_its_control_is_told_what_would_free_a_new_one() -> None:

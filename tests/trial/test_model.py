@@ -46,10 +46,8 @@ def test_a_field_trial_with_control_plots_may_have_a_relative_tolerance_and_seve
         ("0.6", "must be a number, got '0.6'"),
         (True, "must be a number, got True"),
         ([0.6], "must be a number, got [0.6]"),
-        (
-            600,
-            "cannot have a spread of 600: it is at most half of that width; give it in the unit of the metric",
-        ),
+        (600, "cannot have a spread of 600: it is at most half of that width, and not below 1/300 of it; give both in"),
+        (0.0006, "outcomes between 0 and 10 cannot have a spread of 0.0006"),
         (5.1, "outcomes between 0 and 10 cannot have a spread of 5.1"),
     ],
 )
@@ -66,6 +64,30 @@ def test_a_field_of_one_season_is_told_that_nothing_can_be_told_from_it() -> Non
         {}, one, one | {"model": {"seasons": False}}, one | {"model": {"kind": "people"}}, one | {"model": PAPER}
     )]  # fmt: skip
     assert said == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("spread", "tolerance", "doubted"),
+    [
+        (600.0, {"relative": 0.0, "absolute": 0.5}, True),
+        (0.0006, {"absolute": 168.0}, True),
+        (600.0, {"relative": 0.1, "absolute": 0.5}, False),  # nobody said how high the control is
+        (600.0, {"relative": 0.0, "absolute": 100.0}, False),
+        (None, {"relative": 0.0, "absolute": 1e-9}, False),
+    ],
+)
+def test_a_tolerance_out_of_proportion_to_the_spread_is_noted(
+    spread: float | None, tolerance: dict[str, float], doubted: bool
+) -> None:
+    said = notes(spec_of(metrics={"yield": {} if spread is None else {"spread": spread}}, tolerance=tolerance))
+    assert sum("check that they are in the same unit" in note for note in said) == doubted
+
+
+def test_many_users_in_many_seasons_are_told_what_a_decision_will_cost() -> None:
+    many, seasons = {f"u{i}": {} for i in range(1000)}, {"stopping": {"seasons": 1000}}
+    kinds: tuple[dict[str, Any], ...] = ({}, {"users": many}, {"model": {"kind": "people"}}, {"model": PAPER})
+    said = [any("are both many" in note for note in notes(spec_of(**seasons, **more))) for more in kinds]
+    assert said == [False, True, True, False]
 
 
 # Attributes and context fields

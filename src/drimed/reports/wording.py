@@ -501,7 +501,9 @@ def set_aside(a: Analysis) -> list[str]:
         if not x.unconfirmed:
             takes = f"more than {MOST_NEEDED} times the outcomes so far, for its effect is close to 0"
             if x.decisions * short_of <= MOST_NEEDED * a.status.decisions:
-                takes = f"about {counted(max(1, round(x.decisions * short_of)), 'more outcome')} of it"
+                more = round(x.decisions * short_of)  # below 1: its range is short enough, but not for so many arms
+                some = f"about {counted(more, 'more outcome')}" if more > 0 else "some more outcomes"
+                takes = f"{some} of it"
         text.append(
             f"{x.arm} is set aside without an answer: of the next {counted(len(chances), 'decision')} it is expected "
             f"to get {plays:.2g}. To decide about it would take {takes}: give arms a floor ([floors] arms = 0.05) or "

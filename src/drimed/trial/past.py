@@ -22,14 +22,14 @@ from drimed.trial.events import HistoryRead, PastUnit
 from drimed.trial.look_history import groups_of
 from drimed.trial.problem import Problem, alike, number, read_outcome, shown
 from drimed.trial.sheets import ARM, SEASON, Cells, Columns, Sheet
-from drimed.trial.spec import ATTRIBUTE, CONTEXT, METRIC, Attribute, TrialSpec, tidy
+from drimed.trial.spec import ATTRIBUTE, CONTEXT, METRIC, WRONG_UNIT, Attribute, TrialSpec, tidy
 from drimed.trial.state import Spread
 from drimed.trial.tables import Marks, Table, is_missing
 
 UNITS = ("user", "site", "group")  # names of the column of units
 RIGHT = "correct the row, or the trial file"
 FEWEST = 8  # values whose standard deviation can contradict a declared spread
-MOST_SPREAD, WRONG_UNIT = 5.0, 300.0  # a spread so many times theirs, or theirs so many times the spread
+MOST_SPREAD = 5.0  # a spread so many times theirs is in another unit, or, as theirs WRONG_UNIT times the spread
 
 
 @dataclass(frozen=True)

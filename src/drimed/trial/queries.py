@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
+from math import hypot, nan
 
 from drimed.errors import InputError, UnknownDecisionError
 from drimed.formatting import counted, listed
@@ -18,7 +19,8 @@ from drimed.records import OPEN, Alarm, Decision, Event, Interval, Member, Openi
 from drimed.trial.events import Decided, HistoryRead, body_of
 from drimed.trial.problem import Problem, build_policy
 from drimed.trial.seasons import UNNAMED
-from drimed.trial.spec import LARGEST, SEASONLESS, TrialSpec
+from drimed.trial.spec import LARGEST, SEASONLESS, WRONG_UNIT, TrialSpec, User
+from drimed.trial.spec_faults import MOST_COEFFICIENTS
 from drimed.trial.state import RecordedDecision, TrialState, decision_number, recorded_decisions
 from drimed.trial.store import Ledger
 
@@ -149,6 +151,15 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
             "that the trial stays on the control unless people come back many times; leave `for` out to promise it to "
             "people alike"
         )
+    if traits.tolerance is not None:
+        texts += _unit_notes(spec)
+    seasons = spec.stopping.seasons if spec.stopping is not None and spec.kind != "paper" and spec.model.seasons else 0
+    units = seasons if spec.enrols else users or len(spec.users)
+    if seasons and min(seasons, units or 0) * (len(spec.arms) + 1) * len(spec.metrics) > MOST_COEFFICIENTS:
+        texts.append(
+            f"users and planned seasons ({seasons:,}) are both many: a decision may come to take minutes "
+            "and gigabytes; let a season be a longer time, or end the trial earlier"
+        )
     if spec.has_one_season and traits.tolerance is not None:
         texts.append(
             "all outcomes will be of one season: what an arm brings in an average season cannot be told from its luck "
@@ -171,6 +182,20 @@ def notes(spec: TrialSpec, users: int = 0, *, policy: AnyPolicy | None = None) -
             text = f"attribute {name!r} has no typical value or spread, and no user in the file to take them from"
             texts.append(f"{text}: declare both, or its levels if it is a category")
     return texts
+
+
+def _unit_notes(spec: TrialSpec) -> Iterator[str]:
+    """A tolerance that is out of all proportion to the declared spread of the reward, probably in another unit."""
+    for user in spec.users.values() or [User()]:
+        weights = {name: weight for name, weight in (spec.resolved(user).preference or {}).items() if weight}
+        spread = hypot(*(weight * (spec.metrics[name].spread or nan) for name, weight in weights.items()))
+        tolerance = spec.tolerance.absolute
+        if tolerance > WRONG_UNIT * spread or (not spec.tolerance.relative and 0 < WRONG_UNIT * tolerance < spread):
+            yield (
+                f"the tolerance is {tolerance:g}, and rewards alike scatter by {spread:g}, as declared: check that "
+                "they are in the same unit, or the tolerance allows anything, or nothing but the control"
+            )
+            return
 
 
 def not_rehearsed(why: str = "") -> str:

@@ -39,6 +39,7 @@ from drimed.records import Fault, Path
 
 # No unit of measurement makes a number larger or smaller than this; powers of it must stay within a double.
 LARGEST, SMALLEST = 1e30, 1e-30
+WRONG_UNIT = 300.0  # a declared spread so many times too small for what else is declared is in another unit
 TOO_LARGE = f"is too large to compute with, correct it: must be a number of at most {LARGEST:g}"
 LONGEST_LEVEL = 100  # characters of a category's level
 MOST_DOSES = 50  # that are made by themselves

@@ -394,11 +394,13 @@ def _model_faults(spec: TrialSpec) -> Iterator[Fault]:
     """Fields that the other kind of model has; kinds and spreads of metrics; and covariates."""
     for name, metric in spec.metrics.items():
         yield from _kind_faults(spec, metric, ("metrics", name))
-        low, high = metric.range or (0.0, 0.0)
-        if metric.range is not None and metric.spread is not None and 2 * metric.spread > high - low:
+        if metric.range is None or metric.spread is None:
+            continue
+        low, high = metric.range
+        if not 2 * metric.spread <= high - low <= trial_file.WRONG_UNIT * metric.spread:
             text = f"outcomes between {low:g} and {high:g} cannot have a spread of {metric.spread:g}"
-            fix = "it is at most half of that width; give it in the unit of the metric"
-            yield Fault(("metrics", name, "spread"), f"{text}: {fix}")
+            fix = f"it is at most half of that width, and not below 1/{trial_file.WRONG_UNIT:g} of it"
+            yield Fault(("metrics", name, "spread"), f"{text}: {fix}; give both in the unit of the metric")
     if spec.kind == "paper":
         paths: list[Path] = [("model", name) for name in spec.model.model_dump(exclude={"kind"}, exclude_defaults=True)]
         paths += [("tolerance", "for")] if spec.tolerance.promise is not None else []
