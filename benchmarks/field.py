@@ -6,8 +6,11 @@ does not wait for the disk). The evidence before is not timed.
 
 from __future__ import annotations
 
+import resource
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,8 @@ MOST_GROWTH = 2.0  # that a pair may cost with many sites, people or decisions o
 MOST_FOR_ARMS = 100.0  # that a pair may cost with many arms, beside ARMS
 MOST_OF_SEASON = 0.5  # of a pair: a decision of many that are asked for together
 MOST_SECONDS = 1.0  # to open a trial
-ARMS, SITES = 8, 20
+MOST_SEASON_SECONDS, MOST_SEASON_MEMORY = 15.0, 2.0  # to ask for all sites with FEW_ARMS, in a process of its own: GB
+ARMS, FEW_ARMS, SITES = 8, 5, 20
 PER_PERSON = 2  # outcomes of each person so far
 WARM_UP = 3
 
@@ -71,6 +75,11 @@ def run(size: Size) -> Part:
         season = trial_seasons(f"sqlite:///{Path(folder) / 'season'}.db", many)
         beside(f"sites: a season of {many:,}, each / ask + tell", season, ours, MOST_OF_SEASON)
         seconds = [processor_seconds(lambda: _open(addresses["field"])) for _ in range(repeats)]
+        with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+            asked, memory = alone.submit(whole_season, f"sqlite:///{Path(folder) / 'whole'}.db", many).result()
+    name = f"the third season of {many:,} sites, {FEW_ARMS} arms, asked for"
+    part.rows.append(Row(f"{name} (s)", Spread.of([asked]), at_most=MOST_SEASON_SECONDS))
+    part.rows.append(Row(f"{name}: peak memory (GB)", Spread.of([memory]), at_most=MOST_SEASON_MEMORY))
     part.rows.append(Row("opening the trial of the mixed model (s)", Spread.of(seconds), at_most=MOST_SECONDS))
     return part
 
@@ -124,11 +133,18 @@ def _offers(users: IntArray, arms: int) -> Offer:
     )
 
 
-def trial_seasons(address: str, sites: int) -> Callable[[int], float]:
+def whole_season(address: str, sites: int) -> tuple[float, float]:
+    """Processor time to ask for all sites in the third season, and the most memory that the process ever had, in GB."""
+    season = trial_seasons(address, sites, FEW_ARMS)
+    seconds = [season(1) * sites for _ in range(3)]
+    return seconds[-1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def trial_seasons(address: str, sites: int, arms: int = ARMS) -> Callable[[int], float]:
     """A live trial with so many sites, as a loop of seasons; the processor time of each decision when asked for all."""
     store = open_store(address)
     without_sync(store)
-    trial = Trial.create(_spec("field", sites) | {"decisions": "one per episode"}, store)
+    trial = Trial.create(_spec("field", sites, arms) | {"decisions": "one per episode"}, store)
     rng = streams.generator(1, "benchmark")
 
     def season(_: int) -> float:
@@ -172,14 +188,14 @@ def _open(address: str) -> None:
     store.close()
 
 
-def _spec(kind: str, sites: int) -> dict[str, Any]:
+def _spec(kind: str, sites: int, arms: int = ARMS) -> dict[str, Any]:
     return {
         "name": "sites",
         "seed": 1,
         "decisions": "any number",
         "model": {"kind": kind},
         "metrics": {"yield": {"range": [0.0, 100.0]}},
-        "arms": {f"arm {a}": {} for a in range(ARMS)},
+        "arms": {f"arm {a}": {} for a in range(arms)},
         "control": "arm 0",
         "preference": {"yield": 1.0},
         "users": {f"site {i}": {} for i in range(sites)},

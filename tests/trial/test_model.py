@@ -84,7 +84,8 @@ def test_a_tolerance_out_of_proportion_to_the_spread_is_noted(
 
 
 def test_many_users_in_many_seasons_are_told_what_a_decision_will_cost() -> None:
-    many, seasons = {f"u{i}": {} for i in range(1000)}, {"stopping": {"seasons": 1000}}
+    many: dict[str, Any] = {f"u{i}": {} for i in range(1000)}
+    seasons = {"stopping": {"seasons": 1000}}
     kinds: tuple[dict[str, Any], ...] = ({}, {"users": many}, {"model": {"kind": "people"}}, {"model": PAPER})
     said = [any("are both many" in note for note in notes(spec_of(**seasons, **more))) for more in kinds]
     assert said == [False, True, True, False]
