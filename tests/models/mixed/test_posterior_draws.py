@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from drimed.errors import ConfigError
-from drimed.models.mixed.learner import Field
+from drimed.models.mixed import generalised
+from drimed.models.mixed.generalised import Table, make_table
+from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.offer import Offer, Outcome, Shape, Unit
-from drimed.numerics.arrays import FloatArray
+from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.guards import certified as by_draws
 from drimed.policies.guards.base import constraints
 from drimed.policies.guards.certified import Certain, Expected
@@ -198,6 +200,80 @@ def test_sizes_count_as_so_many_outcomes() -> None:
         single = made.observe(single, offer(i, 1), np.array([1]), Outcome(vector=np.array([[float(i < 7)]])))
     other = made.see(made.settle(single), offer(50, 1)).fit
     assert np.allclose(fit.theta, other.theta, atol=0.02)
+
+
+def people(n: int, group: IntArray | None = None) -> Offer:
+    """Decisions between two arms for people who come once."""
+    user, eye = np.arange(n), np.eye(2)
+    groups = np.full(n, -1) if group is None else group
+    return Offer(
+        features=np.zeros((n, 2, 2)),
+        control=np.repeat(eye[:1], n, 0),
+        maps=np.zeros((n, 2, 1, 2)),
+        preference=np.ones((n, 1)),
+        user=user,
+        unit=Unit(user=user, group=groups, member=user),
+    )
+
+
+def evidence_of(learner: Field, offers: Offer, y: FloatArray, size: FloatArray | None = None) -> FieldEvidence:
+    start = learner.age(learner.start(Shape(d=2, K=2, M=1, H=len(y))))
+    action = np.arange(len(y)) % 2
+    sizes = None if size is None else size[:, None]
+    return learner.ready(learner.add(start, offers, action, Outcome(vector=y[:, None], size=sizes)), complete=True)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_people_alike_share_cells_so_that_a_refit_costs_the_same(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables: list[Table] = []
+
+    def noted(*given: Any) -> Table:
+        tables.append(make_table(*given))
+        return tables[-1]
+
+    monkeypatch.setattr(generalised, "make_table", noted)
+    learner = Field(kind="people", promise="alike", kinds=("yes/no",), ranges=((0.0, 1.0),))
+    y = np.random.default_rng(0).integers(0, 2, 200).astype(float)
+    evidence_of(learner, people(200, np.arange(200) // 2 % groups), y)
+    assert len(tables[-1].size) == 2 * groups
+
+
+@pytest.mark.parametrize(("scatter", "phi"), [(0.0, 1.0), (0.5, 3.15)])
+def test_pearsons_scale_is_right_where_exposures_differ(scatter: float, phi: float) -> None:
+    """With mean 2 and exposures s it is 1 + 2 scatter E[s], and E[s] = 9.9 / log 100."""
+    rng = np.random.default_rng(1)
+    size = np.exp(rng.uniform(np.log(0.1), np.log(10), 2000))
+    rate = 2.0 * (rng.gamma(1 / scatter, scatter, 2000) if scatter else 1.0)
+    learner = Field(kind="people", promise="alike", kinds=("count",), ranges=((0.0, np.inf),))
+    drawn = evidence_of(learner, people(2000), rng.poisson(rate * size) / size, size).drawn
+    assert drawn is not None
+    assert float(drawn.phi[0]) == pytest.approx(phi, rel=0.1)
+
+
+def test_people_in_no_group_are_told_from_their_own_outcomes_where_others_have_groups() -> None:
+    """They once had the mean of all groups, and the uncertainty of a group that nobody has seen."""
+    rng = np.random.default_rng(0)
+    group = np.where(rng.random(600) < 0.5, -1, rng.integers(0, 3, 600))
+    y = (rng.random(600) < np.where(group < 0, 0.6, 0.2)).astype(float)
+    learner = Field(kind="people", promise="alike", kinds=("yes/no",), ranges=((0.0, 1.0),))
+    offers = people(600, group)
+    draws = learner.means(evidence_of(learner, offers, y), offers).draws[int(np.flatnonzero(group < 0)[0]), ..., 0]
+    assert np.allclose(draws.mean(0), 0.6, atol=0.06)
+    assert (draws.std(0) < 0.06).all()
+
+
+def test_outcomes_that_share_a_cell_can_all_be_taken_out_again() -> None:
+    """The last of them had lost digits, and was not found."""
+    learner, offers = Field(kind="people", promise="alike"), people(6, np.zeros(6, int))
+    y, action = np.array([0.1, 0.3, 0.7, 0.1, 0.2, 0.4]), np.zeros(6, int)
+    shape = Shape(d=2, K=2, M=1, H=6)
+    one = replace(offers, unit=Unit(user=action, group=action))
+    evidence = learner.ready(learner.add(learner.age(learner.start(shape)), one, action, Outcome(vector=y[:, None])))
+    for i in (0, 2, 1, 4, 5):
+        outcome = Outcome(vector=y[i : i + 1, None])
+        evidence = learner.remove(evidence, one.take(slice(0, 1)), action[:1], outcome)
+    assert evidence.cells.count == 1
+    assert np.allclose(evidence.cells.mean[0, 0], 0.1)
 
 
 @pytest.mark.parametrize(

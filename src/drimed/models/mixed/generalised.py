@@ -85,7 +85,7 @@ class Table:
     kind: str
     size: FloatArray  # (N,), outcomes or their exposure
     total: FloatArray  # (N,), sum of outcomes
-    squares: FloatArray  # (N,), sum of squares of outcomes over their size
+    squares: FloatArray  # (N,), sum of squares of outcomes, as shares or rates, times their size
     count: float  # outcomes
     cols: IntArray  # (N, E), columns of theta; 0 where there is none
     x: FloatArray  # (N, E), 0 where there is none
@@ -182,7 +182,7 @@ def make_table(
 ) -> Table:
     """The outcomes of one metric, as shares or rates, in cells of one trial.
 
-    `size` is the column of their sizes, and `labels` are the sorted clusters, where not all of them have outcomes.
+    `size` is the column of the roots of their sizes, `labels` are the sorted clusters where not all have outcomes.
     """
     c = structure.covariates
     low, high = structure.ranges[metric] if kind == SCORE else (0.0, 1.0)
@@ -191,8 +191,9 @@ def make_table(
     squares = own.scatter[:, c + metric, c + metric] / (high - low) ** 2 + n * rate**2
     sizes, total = n, n * rate
     if size is not None:
-        per = own.mean[:, size]
-        sizes, total, squares = n * per, total * per + own.scatter[:, c + metric, size], squares * per
+        root, rooted = own.mean[:, size], own.mean[:, size + 1]
+        sizes, total = n * root**2 + own.scatter[:, size, size], n * root * rooted + own.scatter[:, size, size + 1]
+        squares = n * rooted**2 + own.scatter[:, size + 1, size + 1]
     common, own_layout = structure.common, structure.own
     slots = np.concatenate([np.ones((len(n), 1)), scale.standardise(own.mean[:, :c])], -1)
     cols, zcols = common.columns(own.keys), own_layout.columns(own.keys)

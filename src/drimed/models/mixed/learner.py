@@ -141,7 +141,7 @@ class Field:
             words = ("level effects",) * roles if isinstance(roles, int) else roles
             return tuple(frozenset(text.split()) for text in words)
 
-        sizes = sum(kind in (YES_NO, COUNT) for kind in self.kinds)
+        sizes = tuple(m for m, kind in enumerate(self.kinds) if kind in (YES_NO, COUNT))
         roles = parse(self.covariates), parse(self.categories)
         return Features(*roles, self.attributes, self.past[1] > 0, sizes, self.doses)
 
@@ -157,9 +157,13 @@ class Field:
 
     @cached_property
     def sizes(self) -> dict[int, int]:
-        """The column of the sizes of each metric that has them."""
-        sized = [m for m, kind in enumerate(self.kinds) if kind in (YES_NO, COUNT)]
-        return {m: self.features.described + i for i, m in enumerate(sized)}
+        """The column of the root of its size, before that of the root times the outcome, of each metric with sizes."""
+        return {m: self.features.described + 2 * i for i, m in enumerate(self.features.sizes)}
+
+    @cached_property
+    def exact(self) -> int:
+        """Numbers that outcomes in one cell have in common: on a logit scale those of the unit and the arm."""
+        return self.features.described if self.has_draws else 0
 
     # The learner's protocol
 
@@ -198,7 +202,7 @@ class Field:
     ) -> FieldEvidence:
         """Take outcomes out again, as if they had never come."""
         for rows in self._outcome_rows(evidence, offer, action, outcome, late):
-            evidence = replace(evidence, cells=evidence.cells.remove(rows), included=-1, drawn_count=-1)
+            evidence = replace(evidence, cells=evidence.cells.remove(rows, self.exact), included=-1, drawn_count=-1)
         return evidence
 
     def ready(self, evidence: FieldEvidence, *, variances: bool | None = None, complete: bool = False) -> FieldEvidence:
@@ -387,19 +391,18 @@ class Field:
             user = FACTORS.index("user")
             most = [np.bincount(np.maximum(k, 0), n).max(initial=0) for k, n in _by_member(cells, user)]
             evidence = replace(evidence, repeats=int(max(most, default=0) > 1))
-            if not evidence.repeats:  # without effects of users their outcomes share cells
-                keys = cells.keys.copy()
-                keys[..., user] = 0
-                cells = replace(cells, keys=keys)
         structure = self.link_structure(evidence)
+        families = (structure.families[k] for layout in (structure.common, structure.own) for k in layout.members)
+        by = {name for f in families for name in f.by}
+        cells = replace(cells, keys=cells.keys * [name in by for name in structure.factors])  # all others share cells
         cells = self._compact(cells, structure)
         made = posterior_draws.fit(structure, cells, evidence.fitted.scale, self.kinds, self.sizes, before)
         count = int(evidence.cells.count.max(initial=0))
         return replace(evidence, drawn=made, drawn_count=count, drawn_season=evidence.season)
 
     def _compact(self, cells: Cells, structure: Structure) -> Cells:
-        """Sorted and merged; on a logit scale only outcomes with the same covariates share a cell."""
-        return cells.compact(structure.cluster_place, self.features.described if self.has_draws else 0)
+        """Sorted and merged."""
+        return cells.compact(structure.cluster_place, self.exact)
 
     def _fit(self, structure: Structure, cells: Cells) -> tuple[Cells, IntegratedPosterior]:
         """Variances and everything else from these outcomes, which are sorted."""
@@ -498,7 +501,7 @@ class Features:
     categories: Roles
     attributes: int  # numbers that describe an arm
     past: bool = False  # whether there are outcomes of arms that are not offered
-    sizes: int = 0  # metrics with sizes: columns behind those that describe the unit and the arm, which no term uses
+    sizes: tuple[int, ...] = ()  # metrics with sizes: two columns each behind the others, which no term uses
     doses: tuple[int, ...] = ()  # columns of each dose, behind the other attributes
 
     @cached_property
@@ -512,7 +515,7 @@ class Features:
 
     @cached_property
     def width(self) -> int:
-        return self.described + self.sizes
+        return self.described + 2 * len(self.sizes)
 
     @cached_property
     def described(self) -> int:
@@ -572,7 +575,9 @@ class Features:
                 own = np.take_along_axis(all_arms, np.where(offered, arm, 0)[..., None, None], -2)[..., 0, :]
                 z[..., len(self.covariates) : self.described] = np.where(offered[..., None], own, 0.0)
             if self.sizes:
-                z[..., self.described :] = 1.0 if outcome.size is None else outcome.size
+                root = np.ones(len(self.sizes)) if outcome.size is None else np.sqrt(outcome.size)
+                own = values if observed is None else np.where(observed, values, 0.0)
+                z[..., self.described :: 2], z[..., self.described + 1 :: 2] = root, root * own[..., self.sizes]
             rows.append(make_rows(keys, z, values, observed, (len(self.factors), self.width, metrics)))
         return rows
 

@@ -134,20 +134,26 @@ class Cells:
         cells.mean[..., start:end, :] = rows.values
         return Cells(*cells.arrays, end)
 
-    def remove(self, rows: Rows) -> Cells:
-        """Without outcomes that were added: from a cell of one outcome, else from the cell they were merged into."""
+    def remove(self, rows: Rows, exact: int = 0) -> Cells:
+        """Without outcomes that were added: from a cell of one outcome, else from the cell they were merged into.
+
+        Outcomes in a cell have the first `exact` values in common.
+        """
         cells = self._copied(self.n.shape[-1])
         for member in np.ndindex(*cells.batch):
             keys, pattern, n, mean, scatter = (a[member][: cells.used] for a in cells.arrays)
             for i in range(rows.pattern.shape[-1]):
                 at = (*member, i)
                 same = (keys == rows.keys[at]).all(-1) & (pattern == rows.pattern[at])
-                alone = np.flatnonzero(same & (n == 1) & (mean == rows.values[at]).all(-1))
-                merged = np.flatnonzero(same & (n > 1))
-                if not len(alone) and not len(merged):
+                same &= (mean[:, :exact] == rows.values[at][:exact]).all(-1)
+                away = np.abs(mean - rows.values[at])
+                last = away <= ROUND_OFF * np.abs(mean).max(0, initial=0.0)  # of a cell that others were taken out of
+                for found in (same & (n == 1) & (away == 0).all(-1), same & (n > 1), same & (n == 1) & last.all(-1)):
+                    if found.any():
+                        break
+                else:
                     raise InputError("an outcome can be taken out only if it was counted in; this one was not")
-                cell = alone[0] if len(alone) else merged[0]
-                left = n[cell] - 1
+                cell, left = found.argmax(), n[found.argmax()] - 1
                 if left == 0:
                     mean[cell] = 0.0
                 else:

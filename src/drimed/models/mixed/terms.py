@@ -210,11 +210,12 @@ class Layout:
     @cached_property
     def members(self) -> tuple[int, ...]:
         """The numbers of the families that are laid out here."""
+        alone = self.ungrouped and any(self.cluster in f.by for f in self.families)
 
         def is_here(f: Family) -> bool:
             if self.cluster in f.by:
                 return self.own
-            return not self.own or (self.ungrouped and "group" in f.by)
+            return not self.own or (alone and "group" in f.by)
 
         return tuple(k for k, f in enumerate(self.families) if is_here(f) and f.slopes != ())
 
