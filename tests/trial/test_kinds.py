@@ -145,6 +145,10 @@ def test_seven_of_twenty_counts_as_twenty_outcomes() -> None:
     [
         ({"model": {"kind": "paper"}}, ("metrics", "cure", "kind"), "the paper's model has numbers only"),
         ({"confidence": "anytime"}, ("metrics", "cure", "kind"), "and not 'anytime'"),
+        ({"model": {"kind": "people", "discount": 0.9}}, ("metrics", "cure", "kind"), "a discount would be ignored"),
+        ({"policy": {"guard": "budget"}, "guardrails": []}, ("policy", "guard"), "for normal outcomes"),
+        ({"policy": {"guard": "penalty"}, "guardrails": []}, ("policy", "guard"), "for normal outcomes"),
+        ({"policy": {"simultaneous": True}}, ("policy", "simultaneous"), "for normal outcomes"),
         ({"metrics": METRICS | {"pain": {"kind": "score"}}}, ("metrics", "pain", "range"), "a score needs"),
         ({"metrics": METRICS | {"cure": {"kind": "yes/no", "spread": 1.0}}}, ("metrics", "cure", "spread"), "leave it"),
         (

@@ -18,6 +18,8 @@ from drimed.errors import ConfigError, DrimedError, UnknownNameError
 from drimed.evaluation.stopping_rules import Rule
 from drimed.models.linear_regression import Learner
 from drimed.numerics import arrays
+from drimed.policies.guards.base import Off
+from drimed.policies.guards.certified import Certain, Expected
 from drimed.policies.policy import Policy
 from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import make
@@ -375,6 +377,9 @@ def _kind_faults(spec: TrialSpec, metric: Metric, at: Path) -> Iterator[Fault]:
         yield Fault((*at, "kind"), f"{kind!r} cannot be a difference between two plots; leave out feedback")
     if spec.confidence == "anytime":
         yield Fault((*at, "kind"), f"{kind!r} needs a confidence of each decision, such as 0.99, and not 'anytime'")
+    if spec.model.discount < 1:
+        text = f"{kind!r} outcomes of all seasons count alike, and a discount would be ignored"
+        yield Fault((*at, "kind"), f"{text}; leave out discount under [model]")
     if metric.detection is not None:
         yield Fault((*at, "detection"), f"a metric that is {kind!r} has no limit of detection; leave it out")
     if metric.spread is not None:
@@ -504,6 +509,12 @@ def _policy_faults(spec: TrialSpec) -> Iterator[Fault]:
     except DrimedError as error:
         yield _setting_fault(spec, error)
         return
+    guard = policy.guard if spec.has_kinds and isinstance(policy, Policy) else Off()
+    simultaneous = getattr(guard, "simultaneous", False)
+    if simultaneous or not isinstance(guard, Off | Expected | Certain):
+        text = "would take yes or no, counts and scores for normal outcomes"
+        fix = 'leave it out, or take guard = "expected" or "certain"'
+        yield Fault(("policy", "simultaneous" if simultaneous else "guard"), f"{text}; {fix}")
     for name, user in spec.users.items():
         yield from control_plot_faults(spec, policy, user, ("users", name))
 
