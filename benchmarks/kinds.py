@@ -20,7 +20,7 @@ from drimed.policies.registry import make
 
 ARMS, EACH = 5, 17
 MOST_GROWTH = 10.0  # of a refit with 30 sites and 20 seasons, beside 6 and 10
-MOST_FOR_OUTCOMES = 1.5  # of a refit with ten times as many outcomes in the same cells
+MOST_FOR_OUTCOMES = 1.5  # of a refit with ten times as many outcomes in the same cells, or people who are alike
 MOST_DECISION = 1.5  # of a decision from draws, beside the Gaussian model's
 
 
@@ -41,6 +41,8 @@ def run(size: Size) -> Part:
     text = "{} x {}".format
     beside(f"refit, {text(*few)}: yes/no / numbers", refit(*small), refit(*numbers), None)
     beside(f"refit, ten times the outcomes, {text(*few)}", refit(*crowded), refit(*small), MOST_FOR_OUTCOMES)
+    crowd = [enrolled(n) for n in ((20, 10) if size == "smallest" else (1000, 100))]
+    beside("refit, ten times the people", refit(*crowd[0]), refit(*crowd[1]), MOST_FOR_OUTCOMES)
     beside(f"refit, yes/no: {text(*many)} / {text(*few)}", refit(*large), refit(*small), MOST_GROWTH)
     for sizes, ours in ((few, small), (many, large)):
         theirs = numbers if sizes == few else played("number", *many)
@@ -63,6 +65,17 @@ def played(kind: str, sites: int, seasons: int, times: int = 1) -> tuple[Policy,
         state = policy.begin_episode(state, offers(users))
         state = policy.observe(state, offers(users), action, Outcome(y, y[:, None]))
     return policy, policy.settle(state)
+
+
+def enrolled(people: int) -> tuple[Policy, State]:
+    """A policy after so many people who came once each."""
+    policy = make("dri_people", kinds=("yes/no",), ranges=((0.0, 1.0),), relative=0.0, absolute=0.05)
+    if not isinstance(policy, Policy):
+        raise TypeError("dri_people is learner x rule x guard")
+    users, action = np.arange(people), np.arange(people) % ARMS
+    y = (streams.generator(0, "benchmark").random(people) < 0.3 + 0.1 * action).astype(np.float64)
+    state = policy.begin_episode(policy.init(Shape(d=ARMS, K=ARMS, M=1, H=people)), offers(users))
+    return policy, policy.settle(policy.observe(state, offers(users), action, Outcome(y, y[:, None])))
 
 
 def offers(users: IntArray) -> Offer:

@@ -1,11 +1,12 @@
-"""Yes-or-no outcomes and counts in simulated trials: whether ranges hold, promises are kept, and what is earned.
+"""Yes-or-no outcomes, counts and scores in simulated trials: whether ranges hold and promises are kept, what is earned.
 
     python -m benchmarks.outcomes [--trials 100] [--world NAME ...] [--policy NAME ...] [--minutes 60]
 
 Effects are drawn on a logit or log scale: of places (patterns of attributes, or sites) with deviation .4, of arms at a
 place .2, of seasons .3, of arms in a season .2. Against the control, arms have 0, .6 and -.6 more; in every other trial
 all arms are alike everywhere. In stressed worlds everything is 2.5 times as large, in the harsh ones the control
-succeeds in 97 % and every other arm in 60 %. People come once each, ten at a time; sites decide 17 plots in each of ten
+succeeds in 97 % and every other arm in 60 %. Scores are beta-binomial, of 0 to 10; exposures are evenly spread between
+.1 and 10 on a log scale. People come once each, ten at a time; sites decide 17 plots in each of ten
 seasons. The functions that decide are the live ones. Results are stored by blocks of trials: a run that is interrupted,
 or out of time, continues where it stopped, with the same code.
 
@@ -51,6 +52,7 @@ STRESS = 2.5
 PEOPLE, FIELD = "people", "field"
 EARLY = 0.12  # of the decisions: the first look
 LOOKS = 8
+SCORES = 10  # the largest score
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 OFUGLB = "OFUGLB"
 RIVALS = ("GLM Thompson", OFUGLB)
@@ -71,7 +73,8 @@ class World:
     tolerance: float
     kind: str = PEOPLE
     outcome: str = "yes/no"
-    scatter: float = 0.0  # of a count's rate around its mean, squared and relative
+    scatter: float = 0.0  # of a count's rate, squared and relative; of a score, the correlation of its points
+    exposed: bool = False  # counts have exposures
     stress: float = 1.0
     others: float | None = None  # the rate of all other arms alike, in the harsh worlds
     seasons: int = 10
@@ -82,11 +85,27 @@ class World:
     def decisions(self) -> int:
         return self.seasons * self.each * self.places if self.kind == FIELD else 1000
 
+    @property
+    def top(self) -> float:
+        """The largest mean."""
+        return SCORES if self.outcome == "score" else 1.0
+
     def link(self, mean: float) -> float:
-        return float(np.log(mean) if self.outcome == "count" else logit(mean))
+        return float(np.log(mean) if self.outcome == "count" else logit(mean / self.top))
 
     def mean(self, eta: FloatArray) -> FloatArray:
-        return np.asarray(np.exp(eta) if self.outcome == "count" else expit(eta))
+        return np.asarray(np.exp(eta) if self.outcome == "count" else self.top * expit(eta))
+
+    def outcomes(self, mean: FloatArray, size: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Of decisions with these means and exposures (n,)."""
+        if self.outcome == "yes/no":
+            return (rng.random(len(mean)) < mean).astype(np.float64)
+        if self.outcome == "score":
+            share, weight = np.clip(mean / self.top, 1e-9, 1 - 1e-9), 1 / self.scatter - 1
+            return rng.binomial(SCORES, rng.beta(share * weight, (1 - share) * weight)).astype(np.float64)
+        if self.scatter:
+            mean = mean * rng.gamma(1 / self.scatter, self.scatter, len(mean))
+        return np.asarray(rng.poisson(mean * size) / size)
 
     def effects(self, seed: int) -> tuple[FloatArray, FloatArray]:
         """Linear predictors of arms at places (G, K), and what seasons add to them (L, K)."""
@@ -115,9 +134,10 @@ class World:
 
     def spec(self, policy: str) -> TrialSpec:
         """The trial file."""
-        kinds: dict[str, Any] = {"kind": self.outcome}
-        if policy == "as numbers":
-            kinds = {"range": [0, 1]} if self.outcome == "yes/no" else {"range": [0, max(10.0, 6 * self.rate)]}
+        top = max(10.0, 6 * self.rate) if self.outcome == "count" else self.top
+        kinds: dict[str, Any] = {"range": [0, top]}
+        if policy != "as numbers":
+            kinds = {"kind": self.outcome} | (kinds if self.outcome == "score" else {})
         plots = [str(i) for i in range(self.each)]
         data: dict[str, Any] = {
             "name": "world",
@@ -148,6 +168,11 @@ WORLDS = {
     "counts .2, scattered": World(0.2, 0.05, outcome="count", scatter=1.0),
     "counts 5": World(5.0, 0.5, outcome="count"),
     "counts 5, scattered": World(5.0, 0.5, outcome="count", scatter=0.5),
+    "counts 2, exposed": World(2.0, 0.2, outcome="count", exposed=True),
+    "counts 2, exposed, scattered": World(2.0, 0.2, outcome="count", scatter=0.5, exposed=True),
+    "scores 3": World(3.0, 0.5, outcome="score", scatter=0.2),
+    "scores 9": World(9.0, 0.3, outcome="score", scatter=0.4),
+    "scores 3, sites": World(3.0, 0.5, FIELD, outcome="score", scatter=0.2),
     "people 30 %, stressed": World(0.3, 0.05, stress=STRESS),
     "sites 30 %, stressed": World(0.3, 0.05, FIELD, stress=STRESS),
     "people, harsh": World(0.97, 0.1, others=0.6),
@@ -228,8 +253,13 @@ def played(world: World, policy_name: str, seeds: Sequence[int], looks_at: int =
         draw = policy.decide(learned, offers, draws[:, at])
         learned = policy.commit(learned, offers, draw)
         now = world.mean(eta[:, place[at]] + by_season[:, season, None])  # (S, n, K)
-        y = outcomes(world, np.take_along_axis(now, draw.action[..., None], -1)[..., 0], luck)
-        learned = policy.observe(learned, offers, draw.action, Outcome(y, y[..., None]))
+        own = np.take_along_axis(now, draw.action[..., None], -1)[..., 0]
+        size = np.ones(own.shape)
+        if world.exposed:
+            size = np.stack([np.exp(rng.uniform(np.log(0.1), np.log(10), len(at))) for rng in luck])
+        y = np.stack([world.outcomes(*each) for each in zip(own, size, luck, strict=True)])
+        outcome = Outcome(y, y[..., None], size=size[..., None] if world.exposed else None)
+        learned = policy.observe(learned, offers, draw.action, outcome)
         expected[:, at] = np.vecdot(draw.probabilities[..., :K], means[:, place[at]])
         control[:, at] = draw.probabilities[..., 0]
         if number in looked:
@@ -247,16 +277,6 @@ def played(world: World, policy_name: str, seeds: Sequence[int], looks_at: int =
 def offers_to(state: TrialState, names: list[str], trials: int) -> Offer:
     none = [None] * len(names)
     return state.problem.offer([state.profile(name) for name in names], none, none).broadcast((trials, len(names)))
-
-
-def outcomes(world: World, mean: FloatArray, luck: list[np.random.Generator]) -> FloatArray:
-    """Of decisions with these means (S, n)."""
-    if world.outcome == "yes/no":
-        return np.stack([(rng.random(len(m)) < m).astype(np.float64) for rng, m in zip(luck, mean, strict=True)])
-    if world.scatter:
-        shape = 1 / world.scatter
-        mean = np.stack([m * rng.gamma(shape, 1 / shape, len(m)) for rng, m in zip(luck, mean, strict=True)])
-    return np.stack([rng.poisson(m).astype(np.float64) for rng, m in zip(luck, mean, strict=True)])
 
 
 def rival(policy: Any, name: str, places: int) -> Policy:
