@@ -12,7 +12,7 @@ from drimed.policies.guards.base import UNCHANGED, Draw
 from drimed.policies.published import PublishedDri, PublishedState
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
-from drimed.policies.rules.imed import DriIMEDIndex
+from drimed.policies.rules.med import DriIMEDIndex
 from tests.examples import E1, E2, fit_of, r1_fit, r1_offer, same, unbatched
 from tests.worlds import SMALL, steps, world
 

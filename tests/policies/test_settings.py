@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drimed.competitors.clucb import CLUCB
+from drimed.competitors.conservative import CLUCB, SafeLUCB, StageWise
 from drimed.competitors.ids import IDS
 from drimed.competitors.losan import OnlineRegression
 from drimed.competitors.oplb import OPLB
 from drimed.competitors.rebandit import SmoothAllocation
 from drimed.competitors.roful import ROFUL
-from drimed.competitors.safe_lucb import SafeLUCB
 from drimed.competitors.solid import SOLID
 from drimed.competitors.spanner_igw import SpannerIGW
-from drimed.competitors.stage_wise import StageWise
 from drimed.errors import ConfigError
 from drimed.policies.guards.base import Guardrail
 from drimed.policies.guards.certified import Certain, Expected
@@ -24,8 +22,7 @@ from drimed.policies.guards.margin import Tolerance
 from drimed.policies.guards.penalty import Budget, Penalty
 from drimed.policies.published import PublishedDri
 from drimed.policies.rules.base import Floors
-from drimed.policies.rules.imed import IMED, DriIMEDIndex, LinIMED
-from drimed.policies.rules.med import MED
+from drimed.policies.rules.med import IMED, MED, DriIMEDIndex, LinIMED
 from drimed.policies.rules.simple import OFUL, Greedy, LinTS
 
 OUT_OF_RANGE: list[tuple[type, dict[str, Any]]] = [

@@ -27,8 +27,7 @@ from drimed.policies.guards.base import PENALISED, UNCHANGED, Draw
 from drimed.policies.guards.margin import Tolerance
 from drimed.policies.protocol import AnyPolicy, Traits
 from drimed.policies.rules.base import Ask
-from drimed.policies.rules.imed import DriIMEDIndex
-from drimed.policies.rules.med import MED
+from drimed.policies.rules.med import MED, DriIMEDIndex
 
 READINGS = ("printed", "code")
 
