@@ -1,4 +1,4 @@
-"""Averages of means that change, at all times at once."""
+"""Averages of means that change, and a constant theta: at all times at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import pytest
 from scipy.integrate import quad
 
 from drimed.errors import ConfigError, InputError
-from drimed.evaluation.confidence_sequences import Lower, boundary, exact
+from drimed.evaluation.confidence_sequences import Lower, boundary, exact, mean_drift
 from drimed.numerics.arrays import FloatArray
 
 ALPHA = 0.1
+RUNS, L, H, D, K = 300, 60, 8, 3, 4  # of trials whose theta turns
+CHANGE = 30
 
 
 def mixed(s: float, v: float, rho: float) -> float:
@@ -97,3 +99,79 @@ def test_misuse_is_refused() -> None:
         Lower(alpha=0.1, least=1.0, most=1.0)
     with pytest.raises(ConfigError, match="must be positive"):
         boundary(1.0, 0.1, tuned_at=0.0)
+
+
+def trials(
+    runs: int = RUNS, *, angle: float = 0.0, gradual: bool = False, noise: str = "normal", seed: int = 0
+) -> tuple[FloatArray, FloatArray]:
+    """Whitened rows of a greedy policy: Z (runs, L, H, d), w (runs, L, H). theta turns by `angle` at CHANGE."""
+    rng = np.random.default_rng(seed)
+    theta, across = np.linalg.qr(rng.standard_normal((runs, D, 2)))[0].transpose(2, 0, 1)
+    x = rng.standard_normal((runs, K, D)) * 2
+    Z, w = np.empty((runs, L, H, D)), np.empty((runs, L, H))
+    V, b = np.broadcast_to(np.eye(D), (runs, D, D)).copy(), np.zeros((runs, D))
+    for episode in range(L):
+        turned = angle * (episode / L if gradual else float(episode >= CHANGE))
+        now = np.cos(turned) * theta + np.sin(turned) * across
+        best = np.matvec(x, np.linalg.solve(V, b[..., None])[..., 0]).argmax(-1)
+        for h in range(H):
+            arm = np.where(rng.random(runs) < 0.3, rng.integers(K, size=runs), best)
+            z = x[np.arange(runs), arm]
+            eps = rng.standard_normal(runs) if noise == "normal" else rng.choice([-1.0, 1.0], runs)
+            Z[:, episode, h], w[:, episode, h] = z, np.vecdot(z, now) + eps
+        V += np.matmul(np.swapaxes(Z[:, episode], -1, -2), Z[:, episode])
+        b += np.vecmat(w[:, episode], Z[:, episode])
+    return Z, w
+
+
+def sums(Z: FloatArray, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+    return np.matmul(np.swapaxes(Z, -1, -2), Z), np.vecmat(w, Z)
+
+
+@pytest.mark.parametrize("noise", ["normal", "signs"])
+def test_false_alarms_keep_their_rate_under_adaptive_allocation(noise: str) -> None:
+    found = mean_drift(*sums(*trials(noise=noise)), alpha=ALPHA / 2)
+    assert (found.alarm >= 0).mean() <= ALPHA / 2
+
+
+@pytest.mark.parametrize(("angle", "share", "delay"), [(0.5, 0.5, 20), (1.0, 0.9, 6), (np.pi / 2, 0.97, 3)])
+def test_a_sudden_turn_is_found_the_sooner_the_larger_it_is(angle: float, share: float, delay: float) -> None:
+    found = mean_drift(*sums(*trials(100, angle=angle)), alpha=ALPHA / 2)
+    late = found.alarm[found.alarm >= CHANGE]
+    assert len(late) / 100 > share
+    assert np.median(late - CHANGE) <= delay
+
+
+def test_a_slow_turn_is_found_too() -> None:
+    found = mean_drift(*sums(*trials(100, angle=np.pi / 2, gradual=True)), alpha=ALPHA / 2)
+    assert (found.alarm >= 0).mean() > 0.7
+
+
+def test_evidence_is_the_ratio_of_likelihoods_computed_row_by_row() -> None:
+    """One candidate change-point, one jump: the closed form against sums of log predictive densities."""
+    Z, w = (v[0, :4] for v in trials(1))
+    found = mean_drift(*sums(Z, w), alpha=ALPHA / 2, every=2, jumps=(0.5,)).evidence[-1]
+    rows, y = Z.reshape(-1, D), w.reshape(-1)
+    cut = 2 * H
+
+    def predictive(z: FloatArray, v: FloatArray, mean: FloatArray, precision: float) -> tuple[float, FloatArray]:
+        A, b, total = precision * np.eye(D), precision * mean, 0.0
+        for each, value in zip(z, v, strict=True):
+            cov = np.linalg.inv(A)
+            var = 1 + each @ cov @ each
+            total += -0.5 * np.log(2 * np.pi * var) - 0.5 * (value - each @ cov @ b) ** 2 / var
+            A, b = A + np.outer(each, each), b + each * value
+        return total, np.linalg.inv(A) @ b
+
+    before, centre = predictive(rows[:cut], y[:cut], np.zeros(D), float(D))
+    after, _ = predictive(rows[cut:], y[cut:], centre, D / 0.25)
+    best = np.linalg.solve(rows.T @ rows + 0.01 * np.eye(D), rows.T @ y)
+    constant = -0.5 * len(y) * np.log(2 * np.pi) - 0.5 * ((y - rows @ best) ** 2).sum() - 0.005 * best @ best + 0.005
+    assert found == pytest.approx(before + after - constant - np.log(2), abs=1e-8)
+
+
+def test_evidence_never_looks_ahead() -> None:
+    Z, w = trials(5)
+    whole = mean_drift(*sums(Z, w), alpha=0.01).evidence
+    part = mean_drift(*sums(Z[:, :37], w[:, :37]), alpha=0.01).evidence
+    np.testing.assert_allclose(part, whole[:, :37], rtol=1e-9, atol=1e-9)

@@ -13,12 +13,14 @@ from drimed.evaluation.confidence_sequences import Band
 from drimed.evaluation.propensity_effects import (
     Scores,
     asymptotic_band,
+    calibration_p_value,
     effect_scores,
     exact_band,
     running_predictions,
 )
 from drimed.numerics.arrays import FloatArray
 from tests.evaluation.adaptive import MEANS, K, Trials, contrast, greedy_trials, holds, naive_effect
+from tests.evaluation.logs import drawn
 
 RUNS, N, ALPHA = 300, 600, 0.1
 COINS = greedy_trials(RUNS, N, decay=0.25)
@@ -218,3 +220,29 @@ def test_misuse_is_refused() -> None:
         )
     with pytest.raises(ShapeError, match="do not fit"):
         effect_scores(action=[0, 1], reward=[2.0], probabilities=[[0.5, 0.5]], contrast=contrast(1, 0, 2))
+
+
+def test_wrong_propensities_are_found() -> None:
+    """The same choices, with probabilities written down as if a fifth of each went to the first arm."""
+    log, _ = drawn(2000)
+    assert log.probabilities is not None
+    wrong = 0.8 * log.probabilities
+    wrong[:, 0] += 0.2
+    assert calibration_p_value(log.action, wrong) < 1e-6
+    assert calibration_p_value(log.action, log.probabilities) > 1e-3
+    assert calibration_p_value(np.array([0, 1]), np.eye(2)) == 1.0, "a deterministic log has nothing to test"
+
+
+def test_betting_is_not_fooled_by_rare_arms_and_many_looks_but_finds_what_is_wrong() -> None:
+    """At 1 %: one draw of a rare arm is no evidence, at whatever decision one looks; 60 of 100 heads is, in time."""
+    rng = np.random.default_rng(5)
+
+    def alarms(said: list[float], true: list[float], n: int, runs: int) -> float:
+        p = np.tile(said, (n, 1))
+        drawn = (rng.choice(len(true), n, p=true) for _ in range(runs))
+        return float(np.mean([calibration_p_value(a, p) < 0.01 for a in drawn]))  # the largest stake ever: any look
+
+    for n in (4, 20, 144):
+        assert alarms([0.97, 0.015, 0.015], [0.97, 0.015, 0.015], n, 200) <= 0.03
+    assert alarms([0.5, 0.5], [0.5, 0.5], 600, 100) <= 0.04
+    assert alarms([0.5, 0.5], [0.6, 0.4], 1000, 30) > 0.85

@@ -1,18 +1,15 @@
-"""Confidence sequences for the running average of conditional means, valid at all times at once.
+"""Confidence sequences and tests that hold at all times at once: averages of conditional means, and a constant theta.
 
-Observations x_t have means mu_t given the past, which may differ from time to time: another clinic, a trend, a policy
-that learns. After t of them a band covers (mu_1 + ... + mu_t) / t. It is not intersected over time, for the average at
-one time is not the average at another.
-
-`exact` needs to know how far below its prediction an observation can fall, and nothing else: for y >= -c, 0 <= b c < 1
+Observations x_t have means mu_t given the past, which may differ from time to time. After t of them a band covers
+(mu_1 + ... + mu_t) / t. It is not intersected over time: the average at one time is not the average at another.
+`exact` bounds how far below its prediction an observation can fall: for y >= -c, 0 <= b c < 1 (Fan et al. 2015)
 
     exp(b y - psi(b) y^2) <= 1 + b y,   psi(b) = (-log(1 - b c) - b c) / c^2
 
-(Fan et al. 2015), so with y_t = x_t - prediction_t, S = sum (x_t - mu_t) and V = sum y_t^2, exp(b S - psi(b) V) is a
-supermartingale for every b. `boundary` mixes over b: Howard et al. (2021), Prop. 9, the gamma-exponential mixture.
-
-`asymptotic` needs an estimate of the variance of the sum instead; its level is right in the limit of a late start.
-Waudby-Smith et al. (2024). Shapes: leading `...` is any batch of runs; the last axis is time.
+so with y_t = x_t - prediction_t, S = sum (x_t - mu_t) and V = sum y_t^2, exp(b S - psi(b) V) is a supermartingale for
+every b; `boundary` mixes over b (Howard et al. 2021, Prop. 9, gamma-exponential). `asymptotic` needs an estimate of the
+variance of the sum instead, and is right in the limit of a late start (Waudby-Smith et al. 2024). Shapes: leading
+`...` is any batch of runs; the last axis is time. Of `mean_drift`: L episodes, d features.
 """
 
 from __future__ import annotations
@@ -21,17 +18,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
-from scipy.special import gammainc, gammaln
+from scipy.special import gammainc, gammaln, logsumexp
 
 from drimed.errors import ConfigError, InputError
 from drimed.numerics import arrays
-from drimed.numerics.arrays import BoolArray, FloatArray
+from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.numerics.compiled import kernel
 
 TUNED_AT = 200.0  # squared scales: where V has this size the boundary is lowest
 LAST_STEP = 1e-8  # relative: after a step of Newton's as small as this the boundary is exact but for round-off,
 STEPS = 30  # which for squares beyond 1e9 is larger than that; from where the search begins it takes five
 ROUND_OFF = 1e-9  # of the range: rounding in an observation must not look like a breach of its range
+
+# The supremum is taken over |theta| <= norm_bound by a penalty of this size, times |theta|^2 / norm_bound^2 / 2: it
+# costs half of it in evidence, and keeps the fit defined before there are d rows.
+PENALTY = 0.01
 
 
 @final
@@ -79,11 +80,6 @@ class Lower:
 
     Observations are at least `least`, and their means at most `most`. A huge observation is cut before it counts: that
     lowers its mean, so the bound stays valid.
-
-    >>> start = Lower(alpha=0.05)
-    >>> once, half = start.extend(np.full(200, 0.5)), start.extend(np.full(100, 0.5))
-    >>> bool(once.bound() == half.extend(np.full(100, 0.5)).bound())
-    True
     """
 
     alpha: float
@@ -119,12 +115,7 @@ def exact(
     x: Any, alpha: float, *, least: float = 0.0, most: float = 1.0, reach: float = 0.0, used: Any = True,
     tuned_at: float = TUNED_AT,
 ) -> Band:  # fmt: skip
-    """Two-sided band for means within [least, most] of observations x (..., n) within that range widened by `reach`.
-
-    >>> band = exact(np.tile([0.0, 1.0], 500), 0.05)
-    >>> bool(band.low < 0.5 < band.high)
-    True
-    """
+    """Two-sided band for means within [least, most] of observations x (..., n) within that range widened by `reach`."""
     x, middle = arrays.finite("x", x), (least + most) / 2
     below = Lower(alpha=alpha / 2, least=least - reach, most=most, guess=middle, tuned_at=tuned_at)
     above = replace(below, least=-most - reach, most=-least, guess=-middle)
@@ -152,6 +143,72 @@ def asymptotic(total: FloatArray, count: FloatArray, V: FloatArray, begun: BoolA
 def _tightest(alpha: float) -> float:
     """A mixture is tightest near a variance of rho times this: Howard et al. (2021), Eq. 26."""
     return float(2 * np.log(1 / alpha) + np.log(1 + 2 * np.log(1 / alpha)))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MeanDrift:
+    """Evidence against a constant theta after each episode."""
+
+    evidence: FloatArray  # (..., L), log E
+    alpha: float
+
+    @property
+    def alarm(self) -> IntArray:
+        """First episode, from 0, at the end of which the alarm is raised; -1: none."""
+        crossed = self.evidence >= np.log(1 / self.alpha)
+        return np.where(crossed.any(-1), crossed.argmax(-1), -1)
+
+
+def mean_drift(
+    gram: FloatArray, moment: FloatArray, *, alpha: float, norm_bound: float = 1.0, every: int = 5,
+    jumps: tuple[float, ...] = (1.0, 0.3, 0.1),
+) -> MeanDrift:  # fmt: skip
+    """Test a constant theta at all times: evidence after each of L episodes, from sums over its whitened rows (z, w).
+
+    Against every constant theta an e-process weighs one theta until an episode tau and another afterwards:
+
+        E_l = sum_tau prior(tau) m(rows up to tau) m(rows after tau | rows up to tau) / sup_theta p_theta(rows up to l)
+
+    with m normal mixtures of the likelihood, the second centred at the estimate at tau. Under a constant theta E ever
+    reaches 1 / alpha with probability `alpha` at most, for any policy (universal inference, Wasserman et al. 2020). The
+    noise of whitened rows is taken as 1-sub-Gaussian: noise that is larger than claimed raises alarms too.
+
+    `gram` (..., L, d, d) are sums of z z^T, `moment` (..., L, d) of z w. |theta| is at most `norm_bound`. Candidate
+    change-points are `every` so many episodes; `jumps` are lengths of change, in norm bounds, with equal weights.
+    """
+    A, b = np.cumsum(gram, -3), np.cumsum(moment, -2)
+    L, d = b.shape[-2:]
+    S2 = norm_bound**2
+    before, theta = _log_mixture(A, b, d / S2)  # (..., L) and (..., L, d)
+    before = before - _half_logdet(A, d / S2)
+    constant = _log_mixture(A, b, PENALTY / S2)[0] + PENALTY / 2  # at least the supremum, less a term that cancels
+    evidence = np.full(before.shape, -np.inf)
+    for j, tau in enumerate(range(every, L, every), start=1):
+        first_rows = tau - 1  # sums up to and including episode tau - 1
+        centre = theta[..., first_rows, None, :]
+        more_A = A[..., tau:, :, :] - A[..., first_rows, None, :, :]
+        new_b = b[..., tau:, :] - b[..., first_rows, None, :]
+        more_b = new_b - np.matvec(more_A, centre)
+        # The rows after tau are rows of theta - centre, up to terms that the supremum has too.
+        shift = np.vecdot(centre, new_b) - 0.5 * np.vecdot(centre, np.matvec(more_A, centre))
+        penalties = [d / (S2 * jump**2) for jump in jumps]
+        after = [_log_mixture(more_A, more_b, p)[0] - _half_logdet(more_A, p) for p in penalties]
+        gain = logsumexp(np.stack(after), 0) - np.log(len(jumps)) + shift
+        here = before[..., first_rows, None] + gain - constant[..., tau:] - np.log(j * (j + 1))
+        evidence[..., tau:] = np.logaddexp(evidence[..., tau:], here)
+    return MeanDrift(evidence, alpha)
+
+
+def _log_mixture(A: FloatArray, b: FloatArray, penalty: float) -> tuple[FloatArray, FloatArray]:
+    """b^T (A + penalty I)^-1 b / 2, and the ridge estimate."""
+    theta: FloatArray = np.linalg.solve(A + penalty * np.eye(A.shape[-1]), b[..., None])[..., 0].astype(np.float64)
+    return 0.5 * np.vecdot(b, theta), theta
+
+
+def _half_logdet(A: FloatArray, penalty: float) -> FloatArray:
+    """log det(A / penalty + I) / 2."""
+    return 0.5 * np.linalg.slogdet(A / penalty + np.eye(A.shape[-1]))[1]
 
 
 @kernel("void(f8[:], f8[:], f8[:], f8[:], f8[:])", "(n),(n),(s),(p)->(s)")

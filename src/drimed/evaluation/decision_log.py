@@ -240,10 +240,6 @@ def read_log(
     """Read a CSV or Parquet file, a Polars or pandas frame, a PyArrow table, or a dictionary of arrays.
 
     Arms are those given, else those of the columns with one for each arm, else the actions that occur.
-
-    >>> stream = read_log({"action": ["a", "b"], "reward": [1.0, 2.0], "propensity": [0.5, 0.5]})
-    >>> stream.arms, [len(piece) for piece in stream]
-    (('a', 'b'), [2])
     """
     if rows < 1:
         raise ConfigError(f"rows must be at least 1, got {rows}")

@@ -1,19 +1,11 @@
 """Off-policy evaluation: values of other policies from one pass over a log, with intervals, in bounded memory.
 
-Every estimator is three terms per decision, so that all of them stream and get intervals alike:
+Every estimator is three terms per decision, so that all of them stream and get intervals alike (docs/evaluation.md):
 
     value = mean(base) + mean(correction) / mean(normaliser)
 
-Symbols: r reward, q the model's prediction, pi the target policy, w = pi(a) / propensity of the arm a that was played,
-direct = sum_a pi(a) q(a). Sources: Dudik et al. (2014) for the direct method, IPS and doubly robust; Swaminathan and
-Joachims (2015) for self-normalisation. Intervals:
-
-* normal: decisions count as independent given the past, and there are enough of them for the central limit theorem.
-* anytime, of IPS: the target's average value over the decisions so far. It needs rewards within a known range, right
-  propensities and a fixed target, and nothing else; the log may be looked at, and stopped, at any time.
-  Waudby-Smith et al. (2024), with the boundary of drimed.evaluation.confidence_sequences.
-
-Shapes: n decisions, K arms.
+Sources: Dudik et al. (2014) for the direct method, IPS and doubly robust; Swaminathan and Joachims (2015) for
+self-normalisation; Waudby-Smith et al. (2024) for intervals at all times. Shapes: n decisions, K arms.
 """
 
 from __future__ import annotations
@@ -62,7 +54,7 @@ class TargetPolicy:
 
     @classmethod
     def always(cls, arm: str, *, name: str | None = None) -> TargetPolicy:
-        """One arm for everybody."""
+        """One arm for all users."""
 
         def probabilities(log: Log) -> FloatArray:
             if arm not in log.arms:
@@ -115,11 +107,7 @@ class TargetPolicy:
 
     @classmethod
     def parse(cls, text: str, *, control: str | None = None) -> TargetPolicy:
-        """A target as it is written on a command line.
-
-        >>> TargetPolicy.parse("arm=new").name
-        'arm=new'
-        """
+        """A target as it is written on a command line."""
         if text == "control":
             if control is None:
                 raise InputError("target 'control' needs the name of the control arm; give it with --control NAME")
@@ -158,13 +146,7 @@ Terms = tuple[FloatArray | float, FloatArray | float, FloatArray | float]  # bas
 
 
 def weights(log: Log, target: FloatArray) -> FloatArray:
-    """The target's probability of the arm that was played, over its propensity: (n,).
-
-    >>> from drimed.evaluation.decision_log import make_log
-    >>> log = make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.25])
-    >>> weights(log, np.array([0.5, 0.5])).tolist()
-    [1.0, 2.0]
-    """
+    """The target's probability of the arm that was played, over its propensity: (n,)."""
     if target.shape not in ((log.K,), (len(log), log.K)):
         raise ShapeError(f"target must have shape ({log.K},) or ({len(log)}, {log.K}), got {target.shape}")
     return np.asarray(arrays.pick_shared(target, log.action, 1)) / log.propensity
@@ -193,11 +175,6 @@ class Sums:
 
     Pieces are merged by Chan, Golub and LeVeque (1983): deviations are taken from each piece's own mean, so nothing
     cancels.
-
-    >>> sums = Sums()
-    >>> sums.add(2, (0.0, np.array([2.0, 4.0]), np.array([1.0, 2.0])))
-    >>> sums.estimate()[0]
-    2.0
     """
 
     count: int = 0
@@ -306,11 +283,7 @@ class Overlap:
 
     @property
     def effective(self) -> float:
-        """Kish's effective sample size: how many decisions of the target itself would be as informative.
-
-        >>> Overlap(total=4.0, squares=6.0).effective
-        2.6666666666666665
-        """
+        """Kish's effective sample size: how many decisions of the target itself would be as informative."""
         return self.total**2 / self.squares if self.squares else 0.0
 
     @property

@@ -1,20 +1,13 @@
-"""Effects of arms from an adaptive trial, from the propensities alone.
+"""Effects of arms from an adaptive trial, from the propensities alone, and a test of these.
 
 Each decision gives a score for a contrast g over the arms (arm minus control)
 
     s_t = sum_a g(a) q_t(a) + g(A_t) / e_t(A_t) (r_t - q_t(A_t))
 
 whose mean given the past is the effect sum_a g(a) m_t(a), whatever the predictions q_t, as long as the propensities
-e_t are the true ones and q_t was fixed before r_t was seen. So the average of the scores estimates the average effect
-of the decisions so far, and effects may differ from user to user and from season to season. Decisions at which an arm
-of the contrast had hardly a chance are left out: a single one of them would be the whole estimate. The variance of a
-score is at most sum_a g(a)^2 / e_t(a) E[(r - q(a))^2]. The propensities are known, so only the mean squared residual of
-each arm is estimated: that needs far fewer plays than the variance of the scores themselves.
-
-`calibration_p_value` compares choices with the probabilities that were logged for them. It bets: before each decision
-it tilts the logged probabilities towards arms that were played more often than they said, and multiplies its stake by
-tilted over logged probability of what was played. If the propensities are true, the stake is a martingale from 1, and
-reaches 1 / alpha with a chance of at most alpha, at any size and however often one looks.
+e_t are the true ones and q_t was fixed before r_t was seen (docs/evaluation.md). Decisions at which an arm of the
+contrast had hardly a chance are left out: one of them would be the whole estimate. The variance of a score is at most
+sum_a g(a)^2 / e_t(a) E[(r - q(a))^2]: with known propensities only the mean squared residual of each arm is estimated.
 Shapes: leading `...` is any batch; n decisions in order, K arms.
 """
 
@@ -179,8 +172,9 @@ def exact_band(scores: Scores, alpha: float) -> Band:
 def calibration_p_value(action: IntArray, probabilities: FloatArray) -> float:
     """p-value of logged probabilities (n, K) against the choices (n,), at any size and however often one looks.
 
-    >>> calibration_p_value(np.array([0, 1] * 50), np.full((100, 2), 0.5))
-    1.0
+    It bets: before each decision it tilts the logged probabilities towards arms that were played more often than they
+    said, and multiplies its stake by tilted over logged probability of what was played. If they are true, the stake is
+    a martingale from 1, and reaches 1 / alpha with a chance of at most alpha.
     """
     p, played = probabilities, probability.one_hot(action, probabilities.shape[-1])
     expected, realised = (np.cumsum(x, axis=0) - x for x in (p, played))  # (n, K), before each decision

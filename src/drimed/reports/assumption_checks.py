@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from drimed.errors import InputError, NumericalError
-from drimed.evaluation import mean_drift
-from drimed.evaluation.mean_drift import MeanDrift
+from drimed.evaluation.confidence_sequences import MeanDrift, mean_drift
 from drimed.evaluation.propensity_effects import calibration_p_value
 from drimed.evaluation.residual_checks import FEWEST, OUTLIER, Check
 from drimed.formatting import amount, counted, listed, short
@@ -71,7 +70,7 @@ def check(data: Dataset, model: FittedModel | None) -> Checks:
             np.add.at(gram, data.episode[rows.at] - 1, np.matmul(np.swapaxes(rows.Z, -1, -2), rows.Z))
             np.add.at(moment, data.episode[rows.at] - 1, np.vecmat(rows.w, rows.Z))
             bound = estimation.inference_learner(data.state).norm_bound
-            mean = mean_drift.mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
+            mean = mean_drift(gram, moment, alpha=ALPHA, norm_bound=bound, every=max(1, L // 20))
         design = rows.X / rows.sd[..., None]
         residual_checks = estimates.check_trial_residuals(data, rows.at, rows.y / rows.sd, design=design)
     done = np.flatnonzero(~np.isnan(data.reward) & ~np.isnan(data.propensity))
