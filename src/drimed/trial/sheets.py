@@ -225,7 +225,7 @@ class Sheet:
                 if isinstance(cell, str) and name not in row.formats:
                     continue
                 seen, same = shown(cell, code)
-                if (seen != text(cell)) if used[name] else not same and not isinstance(cell, bool | str):
+                if (seen != text(cell)) if used[name] else not same:
                     at = f"cell {letters(self.table.names.index(name))}{row.number}"
                     number, what, n = first.get(
                         (name, code), (row.number, f"{at} shows {seen} and holds {text(cell)}", 0)
@@ -710,6 +710,13 @@ def headings(state: TrialState, *, blinded: bool = False) -> list[str]:
         *(map(control_plot, metrics) if state.spec.feedback == "difference" else ()),
         *([NOTES.name] if NOTES in Columns.of(state.problem).all else []),
     ]
+
+
+def titles(state: TrialState) -> dict[str, str]:
+    """The headings of a workbook in place of names: with the units that the trial file declares."""
+    columns = Columns.of(state.problem)
+    with_units = {c: (f"{c.heading} ({unit})", unit) for c, unit in columns.units.items() if unit}
+    return {c.heading: title for c, (title, unit) in with_units.items() if columns.match(title) == (c, unit)}
 
 
 def places_of(decisions: Sequence[Decision | Place]) -> list[str]:

@@ -22,22 +22,25 @@ from drimed.errors import InputError
 
 MOST_CELLS = 2_000_000  # of a sheet
 BYTES, ELEMENTS = 128, 8  # of the unpacked parts, for each cell that a sheet may have
-MOST_PARTS = 2000  # files in a workbook
+MOST_PARTS, MOST_STYLES = 2000, 65_536  # files in a workbook, and styles of cells
 LAST_ROW, LAST_COLUMN = 1_048_576, 16_384  # that a worksheet has
 PIECE, LONGEST_TAG = 65_536, 1_048_576  # bytes that are parsed at a time, and of a tag
 LONGEST_FORMAT = 255  # characters that spreadsheet programs allow; the work for one grows with its square
 LARGEST_EXACT = 1e15  # whole numbers below it are held as they were typed
 MAIN, GENERAL, UNKNOWN = "xl/workbook.xml", "General", "?/?"
+CONDITIONAL, NO_ZEROS = "of a condition", ";;"  # formats that cells have beside their own
 BUILT_IN = {  # formats that a workbook names by number alone (18.8.30)
     **{0: GENERAL, 1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 11: "0.00E+00", 49: "@"},
     **{14: "yyyy-mm-dd", 15: "d-mmm-yy", 16: "d-mmm", 17: "mmm-yy", 18: "h:mm", 19: "h:mm:ss", 20: "h:mm"},
     **{21: "h:mm:ss", 22: "yyyy-mm-dd h:mm", 37: "#,##0;(#,##0)", 38: "#,##0;(#,##0)", 45: "m:ss", 46: "[h]:mm:ss"},
     **{39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 47: "m:ss.0", 48: "0.0E+0"},
 }
+TRUE = ("1", "true")
 Element = tuple[str, dict[str, str] | None, str]
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _PLACE = re.compile(r"([A-Z]{1,3})(\d{1,7})", re.ASCII)
+_COLUMN = re.compile(r"[A-Z]{1,3}", re.ASCII)
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _LITERAL = re.compile(r'"([^"]*)"|\\(.)|[_*].|\[(\$?)([^\]]*)\]', re.DOTALL)
 _DATE = re.compile(r"y+|m+|d+|h+|s+", re.IGNORECASE)
@@ -50,7 +53,7 @@ _AS_PYTHON |= {"h": "%H", "hh": "%H", "s": "%S", "ss": "%S"}
 class Line(NamedTuple):
     number: int  # as a spreadsheet counts, from 1
     cells: list[Any]
-    formats: Mapping[int, str] = {}  # of cells with a number or a date, by their columns, where they have one
+    formats: dict[int, str] = {}  # noqa: RUF012  # that change what cells show, by their columns
     hidden: bool = False
 
 
@@ -85,9 +88,10 @@ def worksheets(data: bytes, name: str, most: int = MOST_CELLS) -> list[Worksheet
 class _Reader:
     def __init__(self, packed: zipfile.ZipFile, most: int) -> None:
         self.packed, self.most = packed, most
-        self.elements = self.cells = 0  # that were read
+        self.elements = self.bytes = self.cells = 0  # that were read; one part may be read many times
         self.texts: list[str] = []
         self.formats = [GENERAL]  # by the number of a cell's style
+        self.conditional = set[str]()  # numbers of styles that replace formats where a condition holds
         self.start = datetime(1899, 12, 30)  # day 0 of dates
 
     def worksheets(self) -> Iterator[Worksheet]:
@@ -102,7 +106,7 @@ class _Reader:
                 elif kind.endswith("/worksheet"):
                     targets[attributes["Id"]] = part
         for tag, attributes, _ in self._elements(MAIN):
-            if tag == "workbookPr" and attributes and attributes.get("date1904") in ("1", "true"):
+            if tag == "workbookPr" and attributes and attributes.get("date1904") in TRUE:
                 self.start = datetime(1904, 1, 1)
             elif tag == "sheet" and attributes:
                 key = next(v for k, v in attributes.items() if k.endswith(":id"))
@@ -133,13 +137,15 @@ class _Reader:
 
         parser.StartElementHandler, parser.EndElementHandler = start, end
         parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = text.append, refuse
-        parsed = 0
+        before = self.bytes
         with self.packed.open(part) as stream:
             while piece := stream.read(PIECE):
                 parser.Parse(piece)
-                parsed += len(piece)
-                if parsed - parser.CurrentByteIndex > LONGEST_TAG:  # it would be looked through again and again
-                    raise ValueError("a tag is too long")
+                self.bytes += len(piece)
+                if self.bytes > BYTES * self.most:
+                    raise self._too_large()
+                if self.bytes - before - parser.CurrentByteIndex > LONGEST_TAG:
+                    raise ValueError("a tag is too long")  # it would be looked through again and again
                 yield from found
                 found.clear()
             parser.Parse(b"", True)
@@ -162,20 +168,28 @@ class _Reader:
 
     def _styles(self, part: str) -> Iterator[str]:
         """The formats of the styles of cells; what a number means elsewhere only is not known."""
-        own, inside = dict[int, str](), False
+        own, inside, styles, conditions = dict[int, str](), "", 0, 0
         for tag, attributes, _ in self._elements(part):
-            if tag == "cellXfs":
-                inside = attributes is not None
+            if tag in ("cellXfs", "dxfs", "numFmts"):
+                inside = "" if attributes is None else tag
+            elif tag == "dxf" and attributes is None:
+                conditions += 1
+            elif tag == "numFmt" and attributes and inside == "dxfs":
+                self.conditional.add(str(conditions))
             elif tag == "numFmt" and attributes:
                 own[int(attributes["numFmtId"])] = attributes["formatCode"]
-            elif tag == "xf" and attributes is not None and inside:
-                number = int(attributes.get("numFmtId", 0))
+            elif tag == "xf" and attributes is not None and inside == "cellXfs":
+                number, styles = int(attributes.get("numFmtId", 0)), styles + 1
                 code = own.get(number, BUILT_IN.get(number, UNKNOWN))
+                if styles > MOST_STYLES:
+                    raise ValueError(f"it has more than {MOST_STYLES:,} styles")
                 yield code if len(code) <= LONGEST_FORMAT else UNKNOWN
 
     def _fill(self, sheet: Worksheet, part: str) -> None:
-        row, column, hidden, sized = 0, 0, False, 0
-        cells, formats, cell, texts = list[Any](), dict[int, str](), dict[str, str](), dict[str, str]()
+        row, column, hidden, sized, height, width, zeros = 0, 0, False, 0, 1.0, 1.0, True
+        cells, formats, cell, texts = list[Any](), dict[int, str](), dict[str, str](), dict[str, list[str]]()
+        area, under = "", set[int]()  # of a condition; ends of the columns in which one changes the format
+        seen = set[int]()  # columns that are described, and not hidden
         for tag, attributes, text in self._elements(part):
             if tag == "c" and attributes is not None:
                 place, before = _PLACE.fullmatch(attributes.get("r", "")), column
@@ -189,35 +203,55 @@ class _Reader:
                 cell, texts = attributes, {}
             elif tag == "c":
                 kind, code = cell.get("t", "n"), self.formats[_whole(cell.get("s", "0"))]
-                if "f" in texts and not texts.get("v") and kind != "str":
+                held = {name: "".join(pieces) for name, pieces in texts.items()}
+                if "f" in held and not held.get("v") and kind != "str":
                     raise InputError(
-                        f"row {row}: the formula {'=' + texts['f'][:60]!r} has no value in the file; open it in a "
+                        f"row {row}: the formula {'=' + held['f'][:60]!r} has no value in the file; open it in a "
                         "spreadsheet program and save it again, or write the value"
                     )
-                cells[-1] = value = self._value(kind, code, texts, f"{letters(column - 1)}{row}")
-                if code != GENERAL and kind == "n" and value != "":
+                cells[-1] = value = self._value(kind, code, held, f"{letters(column - 1)}{row}")
+                if kind == "n" and value == 0 and not zeros:
+                    formats[column - 1] = NO_ZEROS
+                elif kind in ("n", "d") and code != GENERAL and value != "":
+                    formats[column - 1] = code.partition(";")[0] if isinstance(value, str) else code
+                elif code.count(";") > 2 and value != "":  # it has one for texts
                     formats[column - 1] = code
             elif attributes is None and tag in ("v", "f", "t"):
-                texts[tag] = texts.get(tag, "") + text
+                texts.setdefault(tag, []).append(text)
             elif tag == "row" and attributes is not None:
                 row, column = _next(_whole(attributes["r"]) if "r" in attributes else None, row, LAST_ROW), 0
-                cells, formats, hidden = [], {}, _is_hidden(attributes, "ht")
+                cells, formats, hidden = [], {}, _is_hidden(attributes, "ht", height)
             elif tag == "row":
                 while cells and cells[-1] == "":
                     cells.pop()
                 if cells:
                     sheet.lines.append(Line(row, cells, formats, hidden))
-            elif tag == "col" and attributes and _is_hidden(attributes, "width"):
+            elif tag == "sheetView" and attributes:
+                zeros = zeros and attributes.get("showZeros") not in ("0", "false")
+            elif tag == "sheetFormatPr" and attributes:
+                height = float(attributes.get("defaultRowHeight", 1)) * (attributes.get("zeroHeight") not in TRUE)
+                width = float(attributes.get("defaultColWidth", 1))
+            elif tag == "col" and attributes and (is_hidden := _is_hidden(attributes, "width", width)) | (not width):
                 some = range(_whole(attributes["min"]) - 1, min(_whole(attributes["max"]), LAST_COLUMN))
                 sized += len(some)
                 if sized > LAST_COLUMN:
                     raise ValueError("a column is described more than once")
-                sheet.hidden.update(some)
+                (sheet.hidden if is_hidden else seen).update(some)
+            elif tag == "conditionalFormatting" and attributes:
+                area = attributes.get("sqref", "")
+            elif attributes and (tag == "numFmt" or attributes.get("dxfId") in self.conditional):
+                ends = [_index(name) for name in _COLUMN.findall("" if tag == "numFmt" else area)] or [1, LAST_COLUMN]
+                under |= {min(ends) - 1, max(ends)}
             elif tag == "mergeCell" and attributes and sheet.lines:
                 raise InputError(
                     f"cells {attributes['ref'][:20]} are merged: only the first one has what all of them show; "
                     "separate them, and fill in each"
                 )
+        sheet.hidden |= set(range(0 if width else LAST_COLUMN)) - seen
+        for line in sheet.lines if under else ():
+            for i in range(min(under), min(max(under), len(line.cells))):
+                if isinstance(line.cells[i], int | float) and not isinstance(line.cells[i], bool):
+                    line.formats[i] = CONDITIONAL
 
     def _value(self, kind: str, code: str, texts: Mapping[str, str], at: str) -> Any:
         """The value of a cell; with a format for dates, as the text of a date."""
@@ -228,6 +262,8 @@ class _Reader:
             return self.texts[_whole(text)].strip()
         if kind == "b":
             return text == "1"
+        if kind == "e" and text != "#N/A":
+            raise InputError(f"cell {at} holds the error {text[:40]}; correct it, or leave the cell empty")
         if kind != "n" or not text:
             return _unescaped(text).strip()
         if not _NUMBER.fullmatch(text) or abs(number := float(text)) > 1e308:
@@ -280,8 +316,8 @@ def _next(number: int | None, before: int, last: int) -> int:
     return number
 
 
-def _is_hidden(attributes: Mapping[str, str], size: str) -> bool:
-    return attributes.get("hidden") in ("1", "true") or float(attributes.get(size, 1)) == 0
+def _is_hidden(attributes: Mapping[str, str], size: str, default: float) -> bool:
+    return attributes.get("hidden") in TRUE or float(attributes.get(size, default)) == 0
 
 
 def _unescaped(text: str) -> str:
@@ -312,40 +348,49 @@ def _is_date(code: str) -> bool:
 
 
 def shown(value: float | str, code: str) -> tuple[str, bool]:
-    """What a cell shows, and whether as a number that is its own, but for rounding.
+    """What a cell shows, and whether a number as its own, but for rounding.
 
     >>> shown(0.85, "0%"), shown(1500, "0.0,"), shown(7, "000"), shown(8.66, "0.0"), shown(-3, "0;0")
     (('85%', False), ('1.5', False), ('007', True), ('8.7', True), ('3', False))
     """
     if isinstance(value, bool):
-        return str(value).upper(), False
+        return str(value).upper(), True
     if isinstance(value, str):
-        return _shown_date(value, code), False
-    if code in (GENERAL, "@"):
-        return (f"{value:.0f}" if value == int(value) else f"{value:.10g}"), abs(value) < LARGEST_EXACT
+        return _shown_text(value, code)
+    if abs(value) >= LARGEST_EXACT:
+        return f"{value:.6g}", False
     sections = _sections(code)
     which = 1 if value < 0 and len(sections) > 1 else 2 if value == 0 and len(sections) > 2 else 0
     section = sections[which]
     if _POWER.fullmatch(section):
         return f"{value:g}", True
-    parts = _DIGITS.fullmatch(section)
-    if parts is None or "\0" in section:
-        return (f"something else, in the format {code}" if section.strip() else "nothing"), False
-    before, whole, point, scale, percent, behind = parts.groups("")
-    exact = abs(Decimal(repr(value))).scaleb(2 * len(percent) - 3 * len(scale))
-    left, dot, right = f"{exact:.{max(0, len(point) - 1)}f}".partition(".")
-    left = f"{int(left):,}" if "," in whole else left
+    before, general, behind = section.replace("@", GENERAL).partition(GENERAL)
+    parts, scale, percent = None if general else _DIGITS.fullmatch(section), "", ""
+    if "\0" in section or not (general or parts):
+        return _unknown(section, code)
+    if parts is None:
+        digits = f"{abs(value):.0f}" if value == int(value) else f"{abs(value):.10g}"
+    else:
+        before, whole, point, scale, percent, behind = parts.groups("")
+        exact = abs(Decimal(repr(value))).scaleb(2 * len(percent) - 3 * len(scale))
+        left, dot, right = f"{exact:.{max(0, len(point) - 1)}f}".partition(".")
+        digits = (f"{int(left):,}" if "," in whole else left).zfill(whole.count("0")) + dot + right
     around = re.sub(r"\s", "", before + behind).strip("€$£¥")
     signs = ("-", "()") if which == 1 else ("",)
     sign = "-" if value < 0 and which == 0 else ""
-    text = f"{before}{sign}{left.zfill(whole.count('0'))}{dot}{right}{percent}{behind}".strip()
-    return text, around in signs and not (scale or percent)
+    return f"{before}{sign}{digits}{percent}{behind}".strip(), around in signs and not (scale or percent)
 
 
-def _shown_date(value: str, code: str) -> str:
-    """A date in its format, in English; a time or a duration as it is."""
+def _unknown(section: str, code: str) -> tuple[str, bool]:
+    return (f"something else, in the format {code}" if section.strip() else "nothing"), False
+
+
+def _shown_text(value: str, code: str) -> tuple[str, bool]:
+    """A text, or a date in its format, in English; a time or a duration as it is."""
+    if len(sections := _sections(code)) > 3:
+        return (value, True) if sections[3].strip() in ("@", GENERAL) else _unknown(sections[3], code)
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        return value
-    return _DATE.sub(lambda m: moment.strftime(_AS_PYTHON.get(m[0].lower(), f"%{m[0][0].lower()}")), code).strip()
+        return value, True
+    return _DATE.sub(lambda m: moment.strftime(_AS_PYTHON.get(m[0].lower(), f"%{m[0][0].lower()}")), code).strip(), True
