@@ -1,9 +1,10 @@
 """Small worlds that anybody would try first, played by trial files as a newcomer would write them.
 
-    python -m benchmarks.worlds [--trials 50] [--world NAME ...] [--shorter 1]
+    python -m benchmarks.worlds [--trials 50] [--world NAME ...] [--shorter 1] [--http]
 
 One decision is asked for and its outcome told before the next. The functions that decide are the live ones, for all
-trials at once: a live trial with the same seed and outcomes takes the same decisions. Found: the best arm has the
+trials at once: a live trial with the same seed and outcomes takes the same decisions, and with --http it is one, asked
+and told over HTTP. Found: the best arm has the
 largest probability at the end. The promise is broken where the expected reward of a decision is below the control's by
 more than the tolerance. Regret is what was lost by not giving the best arm, in expectation under the probabilities.
 Shapes: S trials, K arms.
@@ -12,22 +13,27 @@ Shapes: S trials, K arms.
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from tests.service.serving import served
 
 from drimed import TrialSpec, streams
+from drimed.client import Client
 from drimed.models.mixed.effects import FittedModel, effects_of_users
 from drimed.models.mixed.learner import Field
 from drimed.models.offer import Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
+from drimed.service.settings import Settings
 from drimed.trial.events import Created, Draft, chain
 from drimed.trial.spec import User
 from drimed.trial.state import TrialState
 
 ROUND_OFF = 1e-9
+LATE, LEAST = 100, 0.4  # decisions at the end, and the share of them that the best arm should have
 AS_NUMBERS = "people, as numbers"  # yes or no as 0 and 1 in the Gaussian model
 
 
@@ -92,6 +98,8 @@ HEADINGS = (
     "world",
     "policy",
     "best arm found",
+    "its share of the last 100",
+    "trials below .4",
     "regret ± se",
     "control",
     "promise broken, of 10,000",
@@ -106,7 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=90_000, help="seed of the first trial")
     parser.add_argument("--world", choices=WORLDS, nargs="*", default=list(WORLDS))
     parser.add_argument("--shorter", type=int, default=1, help="divides the number of decisions")
+    parser.add_argument("--http", action="store_true", help="live trials, one request after the other")
     options = parser.parse_args(arguments)
+    play = over_http if options.http else trial
     seeds = range(options.first, options.first + options.trials)
     print(f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|")
     for name in options.world:
@@ -114,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         world = replace(whole, decisions=whole.decisions // options.shorter)
         y = np.stack([world.outcomes(seed) for seed in seeds])  # (S, decisions, K)
         for policy in (*world.kinds, *(["Beta-Thompson"] if world.sd is None else [])):
-            played = trial(world, y, seeds, policy) if policy in world.kinds else Played(beta_thompson(y, seeds[0]))
+            played = play(world, y, seeds, policy) if policy in world.kinds else Played(beta_thompson(y, seeds[0]))
             held = "" if played.ranges is None else f"{holding(world, played.ranges).mean():.3f}"
             print(f"| {name} | {policy} | {' | '.join(judged(world, played.chances))} | {held} |", flush=True)
 
@@ -133,7 +143,9 @@ def judged(world: SmallWorld, p: FloatArray) -> list[str]:
     found = np.count_nonzero(p[:, -1].argmax(-1) == means.argmax())
     broken = 1e4 * np.mean(expected < means[0] - world.tolerance - ROUND_OFF)
     error = regret.std(ddof=1) / np.sqrt(len(regret))
-    return [f"{found} of {len(p)}", f"{regret.mean():.3g} ± {error:.2g}", f"{p[..., 0].mean():.3f}", f"{broken:.3g}"]
+    late = p[:, -LATE:, means.argmax()].mean(-1)
+    best = [f"{found} of {len(p)}", f"{late.mean():.3f}", str(np.count_nonzero(late < LEAST))]
+    return [*best, f"{regret.mean():.3g} ± {error:.2g}", f"{p[..., 0].mean():.3f}", f"{broken:.3g}"]
 
 
 def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: str) -> Played:
@@ -165,6 +177,25 @@ def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: s
     newcomer = problem.offer([state.profile(names[-1])], [None], [None]).broadcast((S, 1))
     likely = effects_of_users(FittedModel.of(learner, policy.settle(learned).evidence), newcomer).likely
     return Played(chosen, given, np.stack([end[:, 0, 1 : len(world.means), 0] for end in likely]))
+
+
+def over_http(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: str) -> Played:
+    """The same decisions, asked for and told of over HTTP."""
+    chances, kind = np.zeros(y.shape), policy_name.split(",")[0]
+    spec = world.spec(kind, as_numbers=policy_name == AS_NUMBERS)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Settings(store=f"sqlite:///{folder}/worlds.db")) as running,
+        Client(running.address) as client,
+    ):
+        for outcomes, theirs, seed in zip(y, chances, seeds, strict=True):
+            name = f"world-{seed}"
+            client.create(spec.model_copy(update={"name": name, "seed": seed}).plain())
+            for i, by_arm in enumerate(outcomes.tolist()):
+                (decision,) = client.ask(name, f"person {i}" if kind == "people" else "site")
+                theirs[i] = [*decision.probabilities.values()]
+                client.tell(name, decision.id, {"outcome": by_arm[int(decision.arm.split()[1])]}, confirm=True)
+    return Played(chances)
 
 
 def beta_thompson(y: FloatArray, seed: int) -> FloatArray:

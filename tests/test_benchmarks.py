@@ -39,6 +39,11 @@ def test_small_worlds_are_played(capsys: pytest.CaptureFixture[str]) -> None:
     worlds.main(["--trials", "2", "--shorter", "100"])
     each = [len(world.kinds) + (world.sd is None) for world in worlds.WORLDS.values()]  # policies
     assert capsys.readouterr().out.count("of 2 |") == sum(each)
+    tables = []
+    for more in ([], ["--http"]):
+        worlds.main(["--trials", "2", "--shorter", "20", "--world", "clinic", *more])
+        tables.append([line.split(" |")[:-2] for line in capsys.readouterr().out.splitlines()])
+    assert tables[0] == tables[1]
 
 
 def test_streams_are_played_beside_the_prototype(capsys: pytest.CaptureFixture[str]) -> None:
