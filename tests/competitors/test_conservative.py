@@ -28,11 +28,9 @@ from drimed.policies.guards.margin import Tolerance
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.simple import OFUL
-from drimed.simulation.instances import draw_instance
-from drimed.simulation.runner import simulate
 from tests.examples import E1, E3, fit_of, r1_fit, r1_offer, unbatched
 from tests.strategies import fits, matrices
-from tests.worlds import SMALL, steps, world
+from tests.worlds import steps, world
 
 TENTH = Tolerance(relative=0.1)
 ONE = Shape(d=1, K=2, M=1, H=1)
@@ -218,24 +216,3 @@ def test_the_control_is_left_when_v_is_large_in_every_direction_or_another_arm_i
     sooner = replace(STAGED, leave="certified")
     assert guarded(sooner, narrow()).probabilities.tolist() == E1.tolist()
     assert int(guarded(sooner, r1_fit()).reason) == EXPLORED  # radius 4.3
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "kind"),
-    [
-        ("w_safe_lucb", {}, "realised"),
-        ("w_sclucb", {"leave": "spread"}, "expected"),
-        ("w_sclucb", {"leave": "certified"}, "expected"),
-    ],
-)
-def test_the_promise_is_kept(name: str, settings: dict[str, Any], kind: str) -> None:
-    """32 runs, each of which may fail with probability .01: more than two failures have probability .004."""
-    instances = [draw_instance(s, SMALL) for s in range(32)]
-    it = world(seeds=range(32), instances=instances, episodes=60, drift="none")
-    result = simulate(make(name, **settings), it, tolerance=Tolerance(relative=0.1, absolute=0.05))
-    assert (result.total(f"violations.safe.{kind}") > 0).sum() <= 2
-    control = simulate(make("control"), it).total("regret").mean()
-    if settings == {"leave": "certified"}:  # and it is not the control that keeps it
-        assert result.total("regret").mean() < 0.8 * control
-    elif settings:
-        assert result.total("regret").mean() == pytest.approx(control, rel=0.05)

@@ -9,9 +9,6 @@ from drimed.competitors.losan import OnlineRegression
 from drimed.errors import ConfigError
 from drimed.models.offer import Outcome, Shape, make_offer
 from drimed.policies.registry import make
-from drimed.simulation.instances import draw_instance
-from drimed.simulation.runner import simulate
-from tests.worlds import SMALL, world
 
 FIRST = np.zeros(1, np.intp)
 
@@ -83,12 +80,6 @@ def test_the_set_holds_and_is_narrower_than_that_of_the_bound_where_noise_is_sma
     bound: Any = make("oful", noise_bound=2.0, delta=0.2)
     wide = 2.0 * np.sqrt(evidence.ridge.logdet + 2 * np.log(5)) + np.sqrt(bound.learner.ridge_penalty)
     assert (learner.radius(evidence) < 0.7 * wide).all()
-
-
-def test_optimism_with_it_loses_less_than_with_the_bound() -> None:
-    it = world(seeds=range(16), instances=[draw_instance(s, SMALL) for s in range(16)], episodes=60, drift="none")
-    adaptive = simulate(make("oful", learner="drimed.competitors.losan:LOSAN"), it).total("regret").mean()
-    assert adaptive < 0.7 * simulate(make("oful"), it).total("regret").mean()
 
 
 def test_nothing_is_taken_back() -> None:

@@ -10,14 +10,9 @@ from scipy.optimize import linprog
 
 from drimed.competitors.oplb import OPLB, mixture
 from drimed.numerics.arrays import FloatArray
-from drimed.policies.guards.margin import Tolerance
-from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.simple import OFUL
-from drimed.simulation.instances import draw_instance
-from drimed.simulation.runner import simulate
 from tests.examples import E1, E3, fit_of, r1_fit, r1_offer, unbatched
-from tests.worlds import SMALL, world
 
 NUMBERS = st.sampled_from([-1.0, 0.0, 0.5, 1.0]) | st.floats(-3.0, 3.0).map(lambda v: round(v, 6))
 NARROW = OPLB(width_squared=0.04, absolute=0.0)  # radius .2, as in the worked certificates
@@ -68,10 +63,9 @@ def test_where_nothing_is_safe_the_control_is_played() -> None:
     assert p.tolist() == E3.tolist()
 
 
-@pytest.mark.parametrize("optimism", [0.0, 1.0, 2.5])
-def test_without_a_binding_constraint_it_is_oful(optimism: float) -> None:
+def test_without_a_binding_constraint_it_is_oful() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(50):
+    for optimism in (0.0, 1.0, 2.5):
         fit = fit_of(np.diag(rng.uniform(1, 9, 3)), rng.standard_normal(3), K=6, radius=2.0)
         offer = unbatched(features=rng.standard_normal((6, 3)), control=np.eye(6)[0])
         p = OPLB(absolute=1e6, optimism=optimism).propose(fit, offer, Ask())
@@ -93,9 +87,6 @@ def test_the_optimism_of_the_theory_is_one_and_two_over_the_slack() -> None:
         unknown.propose(r1_fit(), r1_offer(), Ask()),
         replace(unknown, slack=certain).propose(r1_fit(), r1_offer(), Ask()),
     )
-    # Nothing certain: finite all the same.
-    p = OPLB(optimism="theory", absolute=0.0).propose(r1_fit(), r1_offer(), Ask())
-    assert p.tolist() == E3.tolist()
 
 
 def test_a_safe_policy_is_played_until_it_is_known() -> None:
@@ -105,20 +96,3 @@ def test_a_safe_policy_is_played_until_it_is_known() -> None:
     for slack, free in ((0.26, False), (0.27, True)):
         p = replace(rule, slack=slack).propose(r1_fit(), r1_offer(), Ask())
         assert p.tolist() == (E1 if free else E3).tolist()
-    # A mixed control is as wide as its arms on average, .2 (1 / sqrt 3 + 1 / sqrt 2) / 2 = .128446.
-    mixed = r1_offer(control=np.array([0.5, 0.5, 0.0]))
-    for slack, free in ((0.256, False), (0.258, True)):
-        p = replace(rule, slack=slack).propose(r1_fit(), mixed, Ask())
-        assert (p.tolist() != [0.5, 0.5, 0.0]) is free
-
-
-@pytest.mark.parametrize("name", ["w_oplb", "oplb"])
-def test_the_expected_constraint_is_kept(name: str) -> None:
-    """32 runs, each of which may fail with probability .01: more than two failures have probability .004."""
-    instances = [draw_instance(s, SMALL) for s in range(32)]
-    it = world(seeds=range(32), instances=instances, episodes=60, drift="none")
-    result = simulate(make(name), it, tolerance=Tolerance(relative=0.1, absolute=0.05))
-    assert (result.total("violations.safe.expected") > 0).sum() <= 2
-    if name == "w_oplb":  # and it is not the control that keeps it
-        control = simulate(make("control"), it)
-        assert result.total("regret").mean() < 0.75 * control.total("regret").mean()

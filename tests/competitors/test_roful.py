@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 
 from drimed.competitors.roful import ROFUL
-from drimed.policies.guards.margin import Tolerance
-from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.simple import OFUL
-from drimed.simulation.instances import draw_instance
-from drimed.simulation.runner import simulate
 from tests.examples import E1, E2, E3, fit_of, r1_fit, r1_offer, unbatched
-from tests.worlds import SMALL, world
 
 RULE = ROFUL(relative=0.0, absolute=0.05, width_squared=1.0)
 
@@ -53,15 +48,3 @@ def test_without_a_binding_constraint_it_is_optimism_about_the_difference_to_the
         p = ROFUL(absolute=1e6).propose(fit, unbatched(features=x, control=np.eye(6)[0]), Ask())
         want = OFUL().propose(fit, unbatched(features=x - x[0], control=np.eye(6)[0]), Ask())
         assert p.tolist() == want.tolist()
-
-
-@pytest.mark.parametrize("name", ["w_roful", "roful"])
-def test_the_expected_constraint_is_kept(name: str) -> None:
-    """32 runs, each of which may fail with probability .01: more than two failures have probability .004."""
-    instances = [draw_instance(s, SMALL) for s in range(32)]
-    it = world(seeds=range(32), instances=instances, episodes=60, drift="none")
-    result = simulate(make(name), it, tolerance=Tolerance(relative=0.1, absolute=0.05))
-    assert (result.total("violations.safe.expected") > 0).sum() <= 2
-    if name == "w_roful":  # and it is not the control that keeps it
-        control = simulate(make("control"), it)
-        assert result.total("regret").mean() < 0.75 * control.total("regret").mean()

@@ -11,7 +11,7 @@ from drimed.models.offer import Fit, Offer, Shape
 from drimed.numerics.arrays import FloatArray, IntArray
 from drimed.policies.registry import make
 from drimed.policies.rules.base import Ask
-from tests.examples import ARMS, E1, E2, fit_of, r1_fit, r1_offer, unbatched, with_users
+from tests.examples import ARMS, E1, fit_of, r1_fit, r1_offer, unbatched, with_users
 from tests.worlds import steps, world
 
 R1 = Shape(d=2, K=3, M=1, H=1)
@@ -139,10 +139,6 @@ def test_while_exploring_it_plays_its_allocation() -> None:
         )
         p = propose(SOLID(), fit, offer, Ask(memory=memory))
         np.testing.assert_allclose(p, np.exp(memory.log_omega[user]))
-        mask = np.array([True, False, True, False])
-        p = propose(SOLID(), fit, offer, Ask(mask=mask, memory=memory))
-        want = np.where(mask, np.exp(memory.log_omega[user]), 0.0)
-        np.testing.assert_allclose(p, want / want.sum())
         penalty = np.array([0.0, 1.0, 2.0, 0.0])
         p = propose(SOLID(), fit, offer, Ask(penalty=penalty, memory=memory))
         want = np.exp(memory.log_omega[user] - penalty)
@@ -159,10 +155,6 @@ def test_when_nothing_is_in_doubt_it_is_greedy_and_stands_still() -> None:
     assert after.allowed.all()
     for name in ("log_omega", "multiplier", "phase", "in_phase", "explored"):
         assert np.array_equal(getattr(after, name), getattr(memory, name))
-    mask = np.array([False, True, True])
-    assert propose(rule, sure(), offer, Ask(mask=mask, memory=memory)).tolist() == [0.0, 0.0, 1.0]
-    penalised = propose(rule, sure(), offer, Ask(penalty=np.array([1.0, 0.0, 1.0]), memory=memory))
-    assert penalised.tolist() == E2.tolist()
 
 
 def test_the_threshold_is_the_schedule_or_the_radius() -> None:
@@ -182,16 +174,6 @@ def test_doubt_about_one_user_makes_it_explore_for_all() -> None:
     assert propose(rule, sure(), clear, Ask(memory=memory)).max() == 1.0
     memory = commit(rule, memory, sure(), replace(close, user=np.asarray(1)), PLAYED)
     assert propose(rule, sure(), clear, Ask(memory=memory)).max() < 1.0
-
-
-def test_arms_that_no_parameter_tells_apart_are_no_doubt() -> None:
-    rule = SOLID()
-    twins = unbatched(features=[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], control=E1)
-    assert propose(rule, sure(), twins, Ask(memory=rule.init(R1, ()))).tolist() == E1.tolist()
-    alone = unbatched(features=[[1.0, 0.0]], control=[1.0])
-    memory = rule.init(replace(R1, K=1), ())
-    assert propose(rule, sure(), alone, Ask(memory=memory)).tolist() == [1.0]
-    assert float(commit(rule, memory, sure(), alone, PLAYED).explored) == 0.0
 
 
 def test_it_stops_exploring_an_easy_problem() -> None:

@@ -226,20 +226,13 @@ SITES = Described(
     inner=Learner(
         weighting="none", feedback="reward", noise_bound=PLOT_NOISE, regularisation=(PLOT_NOISE / PRIOR) ** 2
     ),
-    what="by site",
-    words=by_site,
-    size=lambda shape: (1 + shape.K) * (1 + shape.H),
-)
+    what="by site", words=by_site, size=lambda shape: (1 + shape.K) * (1 + shape.H),
+)  # fmt: skip
 BUMPS = Described(
     inner=replace(PEOPLE, covariates=("level effects",) * 2 + ("level",) * GRID**2, seasons=False, reference=0),
-    what="bumps",
-    words=with_bumps,
-    size=lambda shape: shape.d,
-)
-ALONE = Apart(
-    inner=Learner(weighting="learned", norm_bound=LEVELS, regularisation=PRIOR**-2),
-    what="each site alone",
-)
+    what="bumps", words=with_bumps, size=lambda shape: shape.d,
+)  # fmt: skip
+ALONE = Apart(inner=Learner(weighting="learned", norm_bound=LEVELS, regularisation=PRIOR**-2), what="each site alone")
 OWN = Apart(
     inner=Learner(weighting="none", feedback="reward", noise_bound=1.0, regularisation=0.1), what="each person alone"
 )

@@ -1,19 +1,16 @@
 """Generalised linear bandits for yes-or-no outcomes: Thompson sampling by Laplace's approximation, and OFUGLB.
 
 Sources: GLM-TSL of Kveton et al. (2020), arXiv 1906.08947. OFUGLB of Lee, Yun and Jun (2024), arXiv 2407.13977, and
-their code (OFUGLB.py and OFUGLBe.py at github.com/nick-jhlee/logistic_bandit). Both estimate theta by logistic
-regression on features x with |x| <= 1, here of a constant, the arm and the place, over sqrt(3).
+their code (github.com/nick-jhlee/logistic_bandit). Both estimate theta by logistic regression on features x with
+|x| <= 1, here of a constant, the arm and the place, over sqrt(3).
 
     GLM-TSL    theta ~ N(theta_hat, spread^2 H^-1), H the curvature at theta_hat
     OFUGLB     the largest <x, theta> with log L(theta_hat) - log L(theta) <= beta_t^2 and |theta| <= S,
                beta_t^2 = log(1 / delta) + d log(max(e, 2 e S L_t / d)),   L_t = (1 + S / 2) (t - 1)
 
-spread = 1; delta = .05 and S = 10 are those of their experiments, where S is at least |theta|.
-
-They take no guard. Departures. The ball enters as the ridge (1 + S) / (2 S^2) of their ellipsoidal version, and caps
-<x, theta> at S. Both learn again when there is an eighth more outcomes, as the mixed model does. Draws of theta are a
-fixed set, so that GLM-TSL has exact propensities. Seasons are no features.
-
+delta and S are those of their experiments. Departures: the ball enters as the ridge (1 + S) / (2 S^2) of their
+ellipsoidal version, and caps <x, theta> at S. Both learn again when there is an eighth more outcomes, take no guard,
+and have no seasons. Draws of theta are a fixed set, so that GLM-TSL has exact propensities.
 Shapes: leading `...` is any batch; K arms, G places, d = 1 + K + G features, S draws.
 """
 

@@ -1,14 +1,9 @@
 """Information-directed sampling: pay regret where it buys the most information.
 
-Source: Kirschner and Krause (2018). Regret is bounded by max UCB - LCB; the information of an arm is what its outcome
-would add to all of V ("f"), or take off the uncertainty about the arm of largest upper bound ("ucb").
-
-Departures. The optimum of (E gap)^2 / E information lies on two arms. Instead of all pairs, the lower hull of the
-points (information, gap) is walked from the smallest gap until the ratio, convex along the hull, stops falling.
-Where the learner sees all metrics, an arm is worth what its reward tells: what the whole outcome tells is the letter of
-the method, but measured worse.
-
-Shapes: leading `...` is any batch; K arms, d features.
+Source: Kirschner and Krause (2018). Departures: the optimum of (E gap)^2 / E information lies on two arms; instead of
+all pairs, the lower hull of the points (information, gap) is walked from the smallest gap until the ratio, convex along
+the hull, stops falling. Where the learner sees all metrics an arm is worth what its reward tells: the letter of the
+method, what the whole outcome tells, measured worse. Shapes: leading `...` is any batch; K arms, d features.
 """
 
 from __future__ import annotations
@@ -32,6 +27,9 @@ ALL_BUT = 1 - 2.0**-53  # of an uncertainty can be removed by one outcome, at mo
 @dataclass(frozen=True, kw_only=True)
 class IDS:
     """Minimise (E gap)^2 / E information over distributions; `deterministic` over single arms.
+
+    Regret is bounded by max UCB - LCB; the information of an arm is what its outcome would add to all of V ("f"), or
+    take off the uncertainty about the arm of largest upper bound ("ucb").
 
     Two arms with gaps (1, 2) and information (1, 4): p = (2/3, 1/3), ratio 8/9, where each arm alone has 1.
     V = diag(3, 2), theta_hat = (.5, .1), arms e1, e2, (.6, .8) with noise .5, 1, 2: gaps (5.235922, 6.196073,
@@ -74,9 +72,6 @@ def best_ratio(
     """The distribution on at most two arms that minimises (E gap)^2 / E information: (..., K) twice -> (..., K).
 
     Where no arm informs, the smallest gap is played.
-
-    >>> best_ratio(np.array([1.0, 2.0]), np.array([1.0, 4.0])).round(6).tolist()
-    [0.666667, 0.333333]
     """
     allowed = np.ones(gap.shape[-1], bool) if mask is None else mask
     if not deterministic:

@@ -1,18 +1,16 @@
 """LOSAN's learner: a confidence set that shrinks with the noise that is there, told only a bound on it.
 
-Source: Jun and Kim (2024), arXiv 2402.07341, and their code (losan.py and utils_models.py at
-github.com/jungtaekkim/LOSAN-LOFAV). With OFUL as the rule it is their algorithm. For noise bounded by sigma_0,
+Source: Jun and Kim (2024), arXiv 2402.07341, and their code (github.com/jungtaekkim/LOSAN-LOFAV), whose delta is .2.
+With OFUL as the rule it is their algorithm, but for the random arm that begins theirs. For noise bounded by sigma_0,
 lambda = sigma_0^2 / S^2 and the outcomes y_s of x_s in the order in which they come:
 
     w_s = min(1, 1 / |x_s|_{V_{s-1}^-1})                 V_s = lambda I + sum w^2 x x^T
     D_s = w_s |x_s|_{V_s^-1}                             theta_s = V_s^-1 sum w^2 x y
     beta_t = lambda S^2 / 2 + sigma_0^2 log(1 / delta) + sum_s D_s^2 w_s^2 (y_s - <x_s, theta_{s-1}>)^2 / 2
 
-and |theta - theta_t|_{V_t} <= sqrt(2 beta_t) at all times. delta = .2 is that of their experiments.
-
-The weights and residuals are those of the moment: an outcome that comes late teaches something else than it would have
-in time, and none can be taken back. Live trials need both, so that no policy of this name is registered: benchmarks
-use `oful:learner=drimed.competitors.losan:LOSAN`. Departure: their algorithm begins with one random arm.
+and |theta - theta_t|_{V_t} <= sqrt(2 beta_t) at all times. Weights and residuals are those of the moment, so that no
+outcome can come late or be taken back, as live trials need: benchmarks use
+`oful:learner=drimed.competitors.losan:LOSAN`.
 """
 
 from __future__ import annotations

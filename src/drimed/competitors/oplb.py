@@ -1,20 +1,14 @@
 """OPLB: optimistic about the reward, pessimistic about the cost, over distributions of arms.
 
-Source: Pacchiano, Ghavamzadeh, Bartlett and Jiang (2021), in its form for finitely many arms: a linear program with one
-constraint, whose optimum has at most two atoms and is found by enumeration. `safe_policy=True` is the variant for a
-safe *policy* (OPLB-SP), which plays the control until the control itself is well known.
+Source: Pacchiano, Ghavamzadeh, Bartlett and Jiang (2021), for finitely many arms: a linear program with one constraint,
+whose optimum has at most two atoms and is found by enumeration; a single draw of them may fall short of the promise.
 
-Departures. The paper's cost has a parameter of its own and its safe action a known cost. Here the cost of an arm is its
-shortfall against the control, (1 - relative) <x_0, theta> - <x_a, theta>: one regression and one confidence set serve
-reward and cost, and the errors of the two sides cancel. The price: the control is certified only once its mean is
-certainly not negative, and is played by assumption before; where it is negative, the constraint is stricter than a
-tolerance on its size. Widths are at the learner's radius instead of the paper's constants. The theory's optimism,
-1 + 2 / slack, makes the rule explore without end at any tolerance of interest (67.7 at relative .1 and a control of
-.3): the default is 1.
-
-The promise is about the distribution; a single draw of a two-atom mixture may fall short.
-
-Shapes: leading `...` is any batch; K arms, d features.
+Departures. The paper's cost has a parameter of its own. Here the cost of an arm is its shortfall against the control,
+(1 - relative) <x_0, theta> - <x_a, theta>: one regression serves reward and cost, and the errors of both sides cancel.
+The price: the control is certified only once its mean is certainly not negative, and is played by assumption before;
+where it is negative, the constraint is stricter than a tolerance on its size. Widths are at the learner's radius. The
+theory's optimism, 1 + 2 / slack, explores without end at any tolerance of interest (67.7 at relative .1 and a control
+of .3): the default is 1. Shapes: leading `...` is any batch; K arms, d features.
 """
 
 from __future__ import annotations
@@ -45,7 +39,7 @@ class OPLB:
     relative: float = 0.1  # epsilon
     absolute: float = 0.05  # on top of it, in the user's reward unit
     optimism: float | str = 1.0  # alpha_r, times the radius; "theory": 1 + 2 / slack
-    safe_policy: bool = False  # play the control while its own width exceeds half its slack
+    safe_policy: bool = False  # OPLB-SP: play the control while its own width exceeds half its slack
     slack: float | None = None  # xi, by which the control is known to keep the constraint; None: its certified part
     width_squared: float | None = None  # None: the learner's radius
 
@@ -79,19 +73,12 @@ class OPLB:
 
 
 def mixture(
-    U: FloatArray,
-    C: FloatArray,
-    limit: float,
-    control: FloatArray,
-    mask: BoolArray | None = None,
+    U: FloatArray, C: FloatArray, limit: float, control: FloatArray, mask: BoolArray | None = None,
     hold: BoolArray | bool = False,
-) -> FloatArray:
+) -> FloatArray:  # fmt: skip
     """The distribution of largest E U with E C <= limit; the control where there is none, or where `hold` says so.
 
     An allowed arm of the control must be left for that; else the cheapest arm is played.
-
-    >>> mixture(np.array([1.0, 0.6]), np.array([0.3, -0.2]), 0.0, np.array([0.0, 1.0])).round(6).tolist()
-    [0.4, 0.6]
     """
     allowed = np.ones(U.shape[-1], bool) if mask is None else mask
     keeps = allowed & (limit >= C)

@@ -5,17 +5,13 @@ github.com/StatisticalReinforcementLearningLab/miwaves_rl_service). A message is
 
     E rho(D),   rho(D) = lowest + (highest - lowest) / (1 + offset exp(-steepness D / sigma))
 
-for the posterior of its advantage D, taken over a fixed set of normal points: lowest .2, highest .8 and offset 5 are
-defaults of their code, and make the rule cautious: at D = 0 a message has .3, not .5.
+for the posterior of its advantage D; the defaults of their code make the rule cautious. Their slope is divided by a
+deviation, both from a file of settings: 20 is from memory, not certain, and sigma the learner's of the control's arm.
 
-Readings. Their code divides a slope by a deviation, both of which are in a file of settings: 20 for the slope is from
-memory and not certain. sigma is the deviation of the reward of the control's arm, as the learner estimates it.
-
-Departures. Their linear mixed model (effects of the population and of each user, covariance by empirical Bayes) is
-the learner `people`, with its priors instead of theirs, which are from data of their own. It has no action centring,
-since the probabilities do not enter its likelihood. Their reward is engineered for one study; here it is the trial's.
-They have two actions. With more arms, rho(largest advantage) is the chance that the control is left, and the arm of
-the largest advantage is given: for two arms this is theirs. The control is its arm of largest probability.
+Departures. Their mixed model is the learner `people`, with its priors instead of theirs and without action centring:
+probabilities do not enter its likelihood. Their reward is engineered for one study; here it is the trial's. With more
+than their two arms, rho(largest advantage) is the chance that the control, its arm of largest probability, is left, and
+the arm of the largest advantage is given.
 """
 
 from __future__ import annotations
@@ -83,9 +79,5 @@ class SmoothAllocation:
         return np.where(at_home, 1 - p.sum(-1, keepdims=True), p)
 
     def smooth(self, advantage: FloatArray) -> FloatArray:
-        """rho, of advantages in deviations of the reward.
-
-        >>> SmoothAllocation().smooth(np.array([-np.inf, 0.0, np.inf])).round(6).tolist()
-        [0.2, 0.3, 0.8]
-        """
+        """rho, of advantages in deviations of the reward."""
         return self.lowest + (self.highest - self.lowest) * expit(self.steepness * advantage - np.log(self.offset))

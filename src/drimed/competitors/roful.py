@@ -1,22 +1,16 @@
-"""ROFUL's learner and rule: optimism about the direction, caution about how far to go in it.
+"""ROFUL: optimism about the direction, caution about how far to go in it.
 
-Source: Hutchinson, Turan and Alizadeh (2024), arXiv 2308.15006, and their code (`roful` of safe_linear_bandit.py at
-github.com/shutch1/Directional-Optimism-for-Safe-Linear-Bandits). Their actions are scaled directions with a cost
-<a, x> <= b, and 0 is safe. Each direction is scaled to the optimistic limit of the cost; the one of largest optimistic
-reward is scaled down by max(b / (S |x|), the pessimistic limit), at most 1: the ball of radius b / S is safe whatever
-a is.
-
-Here 0 is the control, a direction is w_a = x_a - x_0, and its scaled action is the lottery that plays the arm with this
-share and the control otherwise. The cost is the shortfall, -<w_a, theta>, and b = relative |<x_0, theta>| + absolute.
+Source: Hutchinson, Turan and Alizadeh (2024), arXiv 2308.15006, and their code (github.com/shutch1/
+Directional-Optimism-for-Safe-Linear-Bandits). Of scaled directions with a cost <a, x> <= b, where 0 is safe, the one of
+largest optimistic reward is scaled down by max(b / (S |x|), the pessimistic limit), at most 1. Here 0 is the control, a
+direction is w_a = x_a - x_0, and its scaled action the lottery that plays the arm with this share and the control
+otherwise. The cost is the shortfall, -<w_a, theta>, and b = relative |<x_0, theta>| + absolute.
 
 Departures. Reward and cost have one theta and one regression. A direction that costs anything under optimism then has a
-negative optimistic reward, and the control is better: the optimistic limit never binds, and is left out. b is unknown:
-the pessimistic share is the largest one that is certified jointly with the control's mean (guards/margin.py), and the
-ball has the smallest b of the confidence set. The regression learns from the arm that was drawn, not from the mixture.
-Their radius, noise sqrt(d log((1 + t / lambda) 2 / delta)) + sqrt(lambda) S with delta = .01, lambda = 1, is replaced
-by the learner's, which has the same form, level and penalty for unit noise, and log det V for the logarithm.
-
-Shapes: leading `...` is any batch; K arms, d features.
+negative optimistic reward: the optimistic limit never binds, and is left out. b is unknown: the pessimistic share is
+the largest that is certified jointly with the control's mean (guards/margin.py), and the ball has the smallest b of the
+confidence set. The regression learns from the arm that was drawn. Their radius is replaced by the learner's, which has
+the same form, level and penalty for unit noise. Shapes: leading `...` is any batch; K arms, d features.
 """
 
 from __future__ import annotations

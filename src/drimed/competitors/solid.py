@@ -1,19 +1,15 @@
 """SOLID: follow the lower bound's own allocation while the best arms are in doubt, be greedy when they are not.
 
-Source: Tirinzoni, Pirotta, Restelli and Lazaric (2020); the contexts of the paper are the users here, equally likely.
+Source: Tirinzoni, Pirotta, Restelli and Lazaric (2020); contexts are the users here, equally likely. A round explores
+unless every parameter that would change some user's best arm is refuted: the smallest gap^2 / |x_best - x_a|^2_{V^-1}
+must exceed beta_t. Exploring, an arm is drawn from omega(h, .), which then moves by exponentiated gradient on the
+Lagrangian of the lower bound, while its multiplier lambda moves by a step of subgradient.
 
-A round explores unless every parameter that would change some user's best arm is refuted: for each user and arm the
-nearest such parameter has gap^2 / |x_best - x_a|^2_{V^-1}, and the smallest of these must exceed beta_t. Exploring, an
-arm is drawn from omega(h, .), which then moves by a step of exponentiated gradient on the Lagrangian of the lower
-bound, while its multiplier lambda moves by a step of subgradient.
-
-Departures. The program needs the arms of every user: those of the last offer to each are remembered, and users who were
-never offered are left out. Alternatives are unconstrained, which gives the nearest one in closed form (the paper keeps
-them in a ball). beta_t and gamma_t are R^2 (log t + d log log t) over rounds, or over rounds of exploration: the
-authors' experiments have the horizon inside log log. omega is kept as logarithms: in doubles an arm's weight would
-vanish and never return. V_omega has a small ridge. Arms of equal features have no parameter that tells them apart, and
-do not keep the rule exploring. Phases do not restart omega and lambda, nor do steps shrink: that is for the proofs.
-
+Departures. The arms of the last offer to each user are remembered; users who were never offered are left out.
+Alternatives are unconstrained (the paper keeps them in a ball). beta_t and gamma_t are R^2 (log t + d log log t) over
+rounds, or over rounds of exploration: the authors have the horizon inside log log. omega is kept as logarithms, from
+which a weight can return, and V_omega has a small ridge. Arms that no parameter tells apart do not keep the rule
+exploring. Phases restart nothing, nor do steps shrink: that is for the proofs.
 Shapes: leading `...` is any batch; H users, K arms, d features.
 """
 
@@ -78,7 +74,7 @@ class SOLID:
             )
 
     def init(self, shape: Shape, batch: tuple[int, ...]) -> Allocation:
-        """Uniform allocations, nobody offered yet."""
+        """Uniform allocations, no offers yet."""
         arms, none = (*batch, shape.H, shape.K), np.zeros(batch)
         log_omega, multiplier = np.full(arms, -np.log(shape.K)), np.full(batch, self.first_multiplier)
         offered = np.zeros((*arms, shape.d)), np.ones(arms), np.zeros(arms, bool)
@@ -140,12 +136,6 @@ def nearest_alternative(
     """The least |theta - theta'|^2_M for which some user's best arm has an equal, and theta - theta': (...), (..., d).
 
     Infinite, with a zero shift, where no parameter can tell any user's arms apart.
-
-    >>> x, all_arms = np.array([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]]), np.ones((1, 3), bool)
-    >>> theta, V_inv = np.array([0.5, 0.1]), np.diag([1 / 3, 1 / 2])
-    >>> ratio, shift = nearest_alternative(x, all_arms, theta, V_inv, V_inv)
-    >>> round(float(ratio), 6), (theta - shift).round(6).tolist()
-    (0.038571, [0.457143, 0.228571])
     """
     theta, V_inv, M_inv = theta[..., None, :], V_inv[..., None, :, :], M_inv[..., None, :, :]
     leader = probability.best(np.matvec(x, theta), allowed)  # (..., H)

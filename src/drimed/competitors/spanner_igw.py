@@ -1,15 +1,10 @@
 """SpannerIGW: inverse gap weighting over a design on the arms, where arms that look worse count as shorter.
 
-Source: Zhu, Foster, Langford and Mineiro (2022). The regression is whatever the learner keeps.
-
-Departures. The design of the paper is any approximate optimal one; here it is uniform on an approximate barycentric
-spanner of the arms' *span*, begun from the arms that a pivoted Gram-Schmidt takes instead of unit vectors. The paper's
-exploration rate needs the horizon and a bound on the regression's error: by default it is the schedule of Balagopalan
-and Jun (2024) with the number of the round in place of the horizon.
-
-The published code does something else, `variant="authors"`: no root is sought, each member of the spanner has
-1 / (1 + d + eta gap), the leader the rest. Its swaps stop early; these do not.
-
+Source: Zhu, Foster, Langford and Mineiro (2022). Departures: the design, any approximate optimal one in the paper, is
+uniform on an approximate barycentric spanner of the arms' *span*, begun from the arms that a pivoted Gram-Schmidt
+takes. The default exploration rate is the schedule of Balagopalan and Jun (2024) with the number of the round in place
+of the horizon. `variant="authors"` is their code: no root is sought, each member of the spanner has
+1 / (1 + d + eta gap), the leader the rest; its swaps stop early, these do not.
 Shapes: leading `...` is any batch; K arms, d features.
 """
 
@@ -81,9 +76,6 @@ def spanner(W: FloatArray, mask: BoolArray | None = None) -> tuple[FloatArray, I
     """Equal mass on r arms that span the rest with coefficients of at most 2, and r: (..., K, d) -> (..., K), (...).
 
     Its worst leverage is at most r^2 C^2. Arms that are all zero have rank 0 and equal mass.
-
-    >>> spanner(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]))[0].tolist()
-    [0.5, 0.5, 0.0]
     """
     allowed = np.ones(W.shape[-2], bool) if mask is None else mask
     _, arms, rank, order = span(W, allowed)
