@@ -208,7 +208,7 @@ def test_no_cell_of_a_report_or_an_export_is_a_formula(tmp_path: Path) -> None:
     line = CommandLine(tmp_path)
     evil = '=HYPERLINK("http://x",1)'
     users = {"north": {"group": evil}, "south": {"group": "+1"}, "west": {"group": "@SUM(1)"}}
-    spec = SMALL | {"name": "evil", "users": users, "attributes": {"soil": {"levels": ["-2+3", "sand"]}}}
+    spec = SMALL | {"name": "evil", "users": users, "attributes": {"soil": {"levels": ["-2+3", "sand", "=1"]}}}
     for user, soil in zip(users.values(), ("-2+3", "sand", "=1"), strict=True):
         user["attributes"] = {"soil": soil}  # type: ignore[assignment]
     line.ok("init", line.write("e.json", json.dumps(spec)), "--no-rehearse")

@@ -501,7 +501,10 @@ def _season_levels(state: TrialState, fit: FittedModel, offers: Offer) -> list[L
         return []
     counted, context = state.problem.covariates.counted, state.spec.context
     own = ([i for i, c in enumerate(some) if c.name in context] for some in counted)
-    seasons, levels = summaries.season_levels(fit, offers, *own)
+    try:
+        seasons, levels = summaries.season_levels(fit, offers, *own)
+    except NumericalError:  # sites are eliminated here, and outcomes whose scales differ extremely may not allow it
+        return []
     counts = summaries.outcomes(fit, "season").sum(-1)
     past = [] if state.history is None else state.history.seasons
     names = [past[s] if s < len(past) else calendar(state).label(int(s) + 1 - len(past)) for s in seasons]

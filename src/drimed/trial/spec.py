@@ -13,6 +13,7 @@ import json
 import re
 import tomllib
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -106,13 +107,8 @@ def is_whole(text: str) -> bool:
 
 
 def first_twice(names: Iterable[T]) -> T | None:
-    """The first name or number that comes again."""
-    before: set[T] = set()
-    for name in names:
-        if name in before:
-            return name
-        before.add(name)
-    return None
+    """A name or number that comes again."""
+    return next((name for name, n in Counter(names).items() if n > 1), None)
 
 
 def short(value: object) -> str:
@@ -133,8 +129,6 @@ def control_plot(metric: str) -> str:
 
 
 def _must(what: str, holds: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    """A validator of values for which `holds` is true."""
-
     def check(value: Any) -> Any:
         if not holds(value):
             raise ValueError(f"must {what}")
@@ -434,10 +428,10 @@ class Blinding(Part):
     show_codes: bool = False  # whether blinded people see the code of each decision, as on coded packages
 
     def decision_code(self, seed: int, decision: int) -> str:
-        """The code of a decision: its number behind letters that nobody can guess, so that a mistyped one is found.
+        """The code of a decision: its number behind letters that cannot be guessed, so that a mistyped one is found.
 
         >>> Blinding(codes="decision").decision_code(7, 12)
-        'MHRN-12'
+        'VNHG-12'
         """
         return f"{_coded(seed, f'code of decision {decision}', CONSONANTS)}-{decision}"
 
@@ -602,9 +596,8 @@ class TrialSpec(Part):
     @property
     def confounds_seasons_with_arms(self) -> bool:
         """True if its model takes the effect of a season for effects of the arms given more often in it."""
-        if self.kind == "paper" or self.model.seasons:
-            return False
-        return self.stopping is None or self.stopping.seasons != 1
+        one_season = self.stopping is not None and self.stopping.seasons == 1
+        return self.kind != "paper" and not self.model.seasons and not one_season
 
     @property
     def has_one_season(self) -> bool:
@@ -624,7 +617,7 @@ class TrialSpec(Part):
 
     @property
     def past_weight(self) -> float:
-        """How often each row of the history counts for effects of arms; 0: they tell of levels and variances alone."""
+        """The weight of each row of the history for effects of arms; 0: they tell of levels and variances alone."""
         return 0.0 if self.history is None else self.history.weight
 
     @property
@@ -717,12 +710,8 @@ def _with_arms_of_doses(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_deeper(data: object, levels: int) -> bool:
-    inside = [data]
-    for _ in range(levels + 1):
-        inside = [v for one in inside if isinstance(one, Mapping) for v in one.values()] + [
-            v for one in inside if isinstance(one, list) for v in one
-        ]
-    return bool(inside)
+    inside = data.values() if isinstance(data, Mapping) else data if isinstance(data, list) else ()
+    return any(levels == 0 or _is_deeper(part, levels - 1) for part in inside)
 
 
 # Texts of files

@@ -188,8 +188,9 @@ def test_a_season_from_file_to_stop(tab: Tab, tmp_path: Path) -> None:
     expect(page.locator("#probability-chart svg.wide")).to_be_visible()
     page.get_by_text("Correct the outcome").click()
     page.get_by_label("yield (t/ha)").fill("8.6")
-    page.get_by_label("Reason").fill("the scale was off by half a tonne")
-    page.get_by_role("button", name="Correct", exact=True).click()
+    correction = page.locator("form", has=page.get_by_role("button", name="Correct", exact=True))
+    correction.get_by_label("Reason").fill("the scale was off by half a tonne")
+    correction.get_by_role("button").click()
     expect(page.get_by_role("status").first).to_contain_text("The outcome was corrected.")
     expect(page.get_by_role("region", name="Records of the outcome")).to_contain_text("yield 9.1 → 8.6")
 
