@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -16,10 +17,15 @@ import pytest
 
 from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
 from drimed.records import Fault
-from drimed.service.runtime import Reader
+from drimed.service import auth
+from drimed.service.runtime import MEMORY, Reader
+from drimed.service.settings import Settings
 from drimed.trial.tables import read
-from tests.service.serving import PATIENCE, free_port, wait_until
-from tests.trial.drawn_workbooks import inline, number, workbook
+from drimed.trial.trial import Trial
+from tests.service.pages.visiting import Visitor
+from tests.service.serving import PATIENCE, free_port, served, wait_until
+from tests.trial.drawn_workbooks import LINKS, inline, number, packed, unpacked, workbook
+from tests.trial.trials import SMALL
 
 ENDLESS = """
 import sys, threading, time
@@ -60,6 +66,54 @@ def test_one_that_dies_is_an_error_with_words_and_the_next_file_is_read(reader: 
     with pytest.raises(InputError, match="the process that did it died"):
         reader.run(os._exit, 1)
     assert reader.run(len, "abc") == 3
+
+
+def test_one_that_needs_too_much_memory_says_so_and_the_next_file_is_read(reader: Reader) -> None:
+    with pytest.raises(InputError, match="too much memory"):
+        reader.run(bytearray, 2 * MEMORY)
+    assert reader.run(len, "abc") == 3
+
+
+def test_it_ends_where_nobody_waits_for_it(reader: Reader) -> None:
+    reader.seconds = 0.1
+    reader._start().send((time.sleep, (60,)))
+    assert reader._process is not None
+    reader._process.join(PATIENCE)
+    assert reader._process.exitcode == -signal.SIGALRM
+
+
+def test_files_of_one_caller_are_read_one_at_a_time_and_others_do_not_wait_for_them(tmp_path: Path) -> None:
+    """Each file names its largest part 500 times; three come at once with a token for outcomes alone."""
+    link = f'<Relationship Id="r" Type="{LINKS}/sharedStrings" Target="sharedStrings.xml"/>' * 500
+    parts = unpacked(workbook([[inline("a")]], texts=["x" * 12_000_000]))
+    harmful = packed(parts | {"xl/_rels/workbook.xml.rels": f"<Relationships>{link}</Relationships>".encode()})
+    good = workbook([[inline("decision"), inline("yield")], [number(1), number(5)]])
+    answers: list[httpx.Response] = []
+    with served(Settings(store=str(tmp_path / "t.db"))) as running, ExitStack() as stack:
+        Trial.create(SMALL, running.service.store).ask("north")
+        tokens = [auth.create_token(running.service.store, label=role, role=role)[1] for role in ("blinded", "manage")]
+        clients = [stack.enter_context(httpx.Client(base_url=running.address, timeout=PATIENCE)) for _ in range(4)]
+        visitors = [Visitor(client) for client in clients]
+        for visitor, token in zip(visitors, (tokens[0],) * 3 + (tokens[1],), strict=True):
+            visitor.sign_in(token)
+
+        def send(visitor: Visitor, data: bytes) -> None:
+            answers.append(visitor.send("/trials/small/tell", {"how": "sheet"}, file=("s.xlsx", data)))
+
+        send(visitors[3], good[:200])  # the process starts
+        threads = [threading.Thread(target=send, args=(visitor, harmful)) for visitor in visitors[:3]]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: running.service._reading or len(answers) > 1)
+        send(visitors[3], good)
+        assert httpx.codes.SEE_OTHER in [answer.status_code for answer in answers]
+        for thread in threads:
+            thread.join(PATIENCE)
+        running.service._reading.add("manage")
+        refused = visitors[3].send("/trials/small/tell", {"how": "sheet"}, file=("s.xlsx", good))
+    assert {answer.status_code for answer in answers} <= {303, 422, 429}
+    assert max(answer.elapsed.total_seconds() for answer in answers) < PATIENCE / 6
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
 
 
 def test_it_can_be_closed_while_it_reads(reader: Reader) -> None:

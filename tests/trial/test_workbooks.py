@@ -94,10 +94,10 @@ def test_what_is_hidden_is_asked_about(trial: Trial, more: dict[str, Any], said:
 
 
 def test_a_zero_that_is_not_shown_is_asked_about(trial: Trial) -> None:
-    more = {"before": '<sheetViews><sheetView showZeros="0"/></sheetViews>'}
+    before = '<sheetViews><sheetView showZeros="0"/></sheetViews>'
     cells = [HEADS, [number(1), number(0)], [number(2), number(9)]]
     with pytest.raises(UnconfirmedError, match="cell B2 shows nothing and holds 0; is"):
-        tell(trial, cells, **more)
+        tell(trial, cells, before=before)
 
 
 def test_a_number_whose_format_depends_on_a_condition_is_asked_about() -> None:

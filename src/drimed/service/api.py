@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from fastapi import APIRouter, Query
@@ -439,7 +440,7 @@ async def create_trial(
     """
     service, caller = service_of(request), caller_of(request)
     body = await request.body()
-    parse = service.parse if len(body) <= AT_ONCE else service.parse_file
+    parse = service.parse if len(body) <= AT_ONCE else partial(service.parse_file, caller.actor)
     if media_of(request) == TOML:
         spec = await parse(TrialSpec.parse, trial_text(body))
     else:

@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import resource
 import signal
 import sys
 import threading
@@ -81,7 +82,7 @@ SHARE = 0.1  # of a core that analyses may take in the long run
 BURST = 5.0  # seconds of computing that analyses may take at once
 MOST_PROOFS = 16  # that run or wait
 STARTING = 120.0  # seconds that the process that reads files has to start on a busy machine
-NICENESS = 10  # of it: it makes room for requests
+NICENESS, MEMORY = 10, 2 * 1024**3  # of it: it makes room for requests; bytes
 GLANCE = 0.5  # seconds between two checks whether the caller is still there
 SWITCH = 0.001  # seconds that a thread computes before another one may: a request changes threads some ten times
 # Python's search for cycles stops all threads for as long as it takes to look at every object, and a large sheet is a
@@ -398,7 +399,7 @@ class Reader:
     def _start(self) -> Pipe:
         context = get_context("spawn")
         pipe, other = context.Pipe()
-        process = context.Process(target=_serve, args=(other,), name="reader", daemon=True)
+        process = context.Process(target=_serve, args=(other, self.seconds), name="reader", daemon=True)
         process.start()
         self._process = process
         other.close()  # so that either end notices when the other one dies
@@ -408,17 +409,23 @@ class Reader:
         return pipe
 
 
-def _serve(pipe: Pipe) -> None:
+def _serve(pipe: Pipe, seconds: float) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service says when it is over
     os.nice(NICENESS)
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY if most < 0 else min(MEMORY, most), most))
     pipe.send(None)
     with suppress(EOFError, BrokenPipeError):
         while True:
             work, arguments = pipe.recv()
+            signal.setitimer(signal.ITIMER_REAL, seconds + 1)  # it ends by itself where nobody is left to kill it
             try:
                 answer = work(*arguments)
             except DrimedError as error:
                 answer = error
+            except MemoryError:
+                answer = InputError("this takes too much memory to read; send it as CSV, or in parts")
+            signal.setitimer(signal.ITIMER_REAL, 0)
             pipe.send(answer)
 
 
@@ -442,7 +449,7 @@ class Service:
         self._writers = set[asyncio.Task[None]]()
         self._proof_turn, self._proofs = asyncio.Lock(), 0
         self.proofs = dict[str, Proof]()  # the last of each trial
-        self._reader = Reader(settings.reading)
+        self._reader, self._reading = Reader(settings.reading), set[str]()  # and whose files it reads or will read
 
     async def run(self, work: Callable[[], T], pool: str = READS) -> T:
         """Work in a thread; the text of a store's error is for the log, not for callers."""
@@ -458,9 +465,19 @@ class Service:
         """Read a large body: one at a time, beside everything else."""
         return await self.run(lambda: work(*arguments), PARSING)
 
-    async def parse_file(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Read a file that may be made to harm, in a process of its own; `work` is a function of a module."""
-        return await self.run(lambda: self._reader.run(work, *arguments), FILES)
+    async def parse_file(self, actor: str, work: Callable[..., T], *arguments: Any) -> T:
+        """Read a file that may be made to harm, in a process of its own and one of a caller at a time.
+
+        `work` is a function of a module.
+        """
+        if actor in self._reading:
+            detail = "another file of yours is being read; send one at a time"
+            raise Refusal(429, "too-many", detail, headers={"Retry-After": "5"})
+        self._reading.add(actor)
+        try:
+            return await self.run(lambda: self._reader.run(work, *arguments), FILES)
+        finally:
+            self._reading.discard(actor)
 
     async def write(
         self,

@@ -192,7 +192,7 @@ class Visit:
             raise InputError("choose a sheet or paste its text")
         file, most = (sent.data, sent.name), self.service.settings.largest_sheet
         if tables.is_workbook(sent.data):
-            self.sheet = await self.service.parse_file(read, *file, most)
+            self.sheet = await self.service.parse_file(self.caller.actor, read, *file, most)
         else:
             self.sheet = await self.service.parse(lambda: read(*file, most))
         return self.sheet

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -72,8 +73,9 @@ async def create(visit: Visit) -> Response:
     try:
         text = trial_text(sent.data, sent.name)
         is_json = sent.name.lower().endswith(".json") or text.lstrip().startswith("{")  # no TOML begins so
-        parse = visit.service.parse if len(text) <= AT_ONCE else visit.service.parse_file
-        spec = await parse(TrialSpec.parse, text, "json" if is_json else "toml")
+        work = TrialSpec.parse, text, "json" if is_json else "toml"
+        parse = visit.service.parse if len(text) <= AT_ONCE else partial(visit.service.parse_file, visit.caller.actor)
+        spec = await parse(*work)
         visit.caller.must(MANAGE, spec.name)
         created = lambda _: Reply(303, f"/trials/{spec.name}?done=created".encode())  # noqa: E731
         reply = await visit.service.create(spec, created, visit.author())
