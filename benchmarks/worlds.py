@@ -27,6 +27,7 @@ from drimed.models.mixed.learner import Field
 from drimed.models.offer import Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.policies.policy import Policy
+from drimed.rehearsal.play import ONE_SIDE
 from drimed.service.settings import Settings
 from drimed.trial.events import Created, Draft, chain
 from drimed.trial.spec import User
@@ -171,12 +172,17 @@ def trial(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: s
         outcome = np.take_along_axis(y[:, i], draw.action, -1)[..., None]  # (S, 1, 1)
         learned = policy.observe(learned, offer, draw.action, Outcome(outcome[..., 0], outcome))
         chosen[:, i], given[:, i] = draw.probabilities[:, 0, : len(world.means)], draw.action[:, 0]
-    learner = policy.learner if isinstance(policy, Policy) else None
-    if not isinstance(learner, Field):
+    if not isinstance(policy, Policy):
         return Played(chosen, given)
     newcomer = problem.offer([state.profile(names[-1])], [None], [None]).broadcast((S, 1))
-    likely = effects_of_users(FittedModel.of(learner, policy.settle(learned).evidence), newcomer).likely
-    return Played(chosen, given, np.stack([end[:, 0, 1 : len(world.means), 0] for end in likely]))
+    learned = policy.settle(learned)
+    if isinstance(policy.learner, Field):
+        likely = effects_of_users(FittedModel.of(policy.learner, learned.evidence), newcomer).likely
+        low, high = (end[..., 0] for end in likely)
+    else:
+        estimate, above, below = policy.effects(learned, newcomer, ONE_SIDE)
+        low, high = estimate - below, estimate + above
+    return Played(chosen, given, np.stack([end[:, 0, 1 : len(world.means)] for end in (low, high)]))
 
 
 def over_http(world: SmallWorld, y: FloatArray, seeds: Sequence[int], policy_name: str) -> Played:
