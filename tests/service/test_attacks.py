@@ -43,12 +43,15 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 @contextmanager
-def half_sent(address: str, n: int, text: bytes = HALF) -> Iterator[list[socket.socket]]:
+def half_sent(address: str, n: int, text: bytes = HALF, receives: int = 2**16) -> Iterator[list[socket.socket]]:
     """Connections that have sent a part of a request; some may be closed again soon."""
     with ExitStack() as stack:
         made = []
         for _ in range(n):
-            one = stack.enter_context(socket.create_connection(host_and_port(address), timeout=10))
+            one = stack.enter_context(socket.socket())
+            one.settimeout(10)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+            one.connect(host_and_port(address))
             try:
                 one.sendall(text)
             except OSError:  # it was closed already
@@ -129,6 +132,14 @@ def test_forms_of_nobody_in_particular_do_not_keep_others_out_while_they_come(sm
         assert not is_closed(held[-1], 0.2)
 
 
+def test_callers_who_read_nothing_do_not_keep_others_out(small: Settings) -> None:
+    many = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 60
+    with served(small) as running, half_sent(running.address, 3 * FEW, many, receives=2048) as held:
+        for _ in range(5):
+            assert httpx.get(f"{running.address}/healthz", timeout=5).status_code == httpx.codes.OK
+        assert is_hung_up_on(held[0], 5)
+
+
 def test_a_body_of_a_known_caller_makes_no_room(small: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     admitted = threading.Event()
     monkeypatch.setattr(auth, "refuse_other_sites", lambda _: admitted.set())
@@ -180,11 +191,22 @@ def test_requests_that_are_being_answered_are_not_given_up_for_others(
         b"",
         HALF,
         b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nx",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nPOST /sign-in HTTP/1.1\r\nContent-Length: 9\r\n\r\n",
     ],
 )
 def test_what_does_not_come_in_time_is_not_waited_for(small: Settings, text: bytes) -> None:
     with served(small) as running, half_sent(running.address, 1, text) as (slow,):
         assert is_closed(slow, 10)
+
+
+@pytest.mark.parametrize("start", [HALF, b"POST /sign-in HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Slow: "])
+def test_a_head_without_end_is_not_kept(small: Settings, start: bytes) -> None:
+    with served(small) as running, half_sent(running.address, 1, start) as (endless,):
+        with suppress(OSError):
+            for _ in range(200):
+                endless.sendall(b"x" * 10_000)
+                time.sleep(0.001)
+        assert is_closed(endless, 5)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -207,14 +229,14 @@ def test_many_requests_at_once_hold_up_those_of_the_same_address_alone(
     receive, complete = GuardedProtocol.data_received, GuardedProtocol.on_response_complete
 
     def data_received(self: GuardedProtocol, data: bytes) -> None:
-        if self.client[0] == other:
+        if self.client and self.client[0] == other:
             waited.append(-answered)
         receive(self, data)
 
     def on_response_complete(self: GuardedProtocol) -> None:
         nonlocal answered
         answered += 1
-        if self.client[0] == other:
+        if self.client and self.client[0] == other:
             waited[-1] += answered
         complete(self)
 

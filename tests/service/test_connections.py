@@ -26,7 +26,7 @@ def test_connections_of_a_shared_socket_do_not_wait() -> None:
     found: list[int] = []
 
     class Noted(GuardedProtocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             connection = transport.get_extra_info("socket")
             found.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))

@@ -3,7 +3,7 @@
 A caller that sends half a request, byte by byte or not at all, would hold its connection for good. So the head of a
 request, its body and the reading of its answer have deadlines, and connections are limited for each address and in all.
 At a limit, the connection that has waited longest for a request makes room for the new one: for its head or, where
-nobody is known to have sent it, for its body. Requests that come together begin by turns, a few of each address.
+nobody is known to have sent it, for its body or the reading of its answer. Requests that come together begin by turns, a few of each address.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import socket
 from collections import defaultdict, deque
 from typing import Any, cast
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from drimed.service.settings import networks
 
 HEAD, BODY, READING = 10.0, 30.0, 60.0  # seconds for a request's head and body, and between two reads of its answer
 SLOWEST = 8192  # bytes of a body for which its deadline moves by a second
+LARGEST_HEAD = 65_536  # bytes; and of what is between two parts of a body
 SWEEP = 0.5  # seconds between two checks of the deadlines
 OTHER_FILES = 200  # descriptors for the store, logs and libraries
 MOST_FILES = 65_536
@@ -29,6 +30,7 @@ CALLER = "caller"  # in the state of a request: who sent it, once that is known
 BACKLOG = 256  # connections that wait to be accepted
 AT_A_TIME = 20  # of the requests of one origin that wait, one in so many begins in each round of the loop
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 
 log = logging.getLogger(__name__)
@@ -135,20 +137,22 @@ class Door:
         return any(ip in network for network in self._proxies)
 
 
-class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvicorn chooses the class when it is imported
-    """The protocol of uvicorn with deadlines.
+class GuardedProtocol(HttpToolsProtocol):
+    """The protocol of uvicorn with deadlines, and a limit of what is no body: its parser has none.
 
     An answer leaves as headers and then a body. Workers share one listening socket, which asyncio does not recognise as
     TCP: without TCP_NODELAY the body would wait some 40 ms for the acknowledgement of the headers.
     """
 
+    cycle: Any  # the request whose head came last; others may be before it
     _door: Door | None = None
-    _current: Any = None  # the request whose head came last
+    _current: Any = None  # the same, as it was looked at last
     _since: float | None = None  # start of the head or the body; None: nothing is expected
     _received = 0  # bytes of this body
+    _besides = 0  # bytes since the last head or part of a body
     _stalled: float | None = None  # since when the caller reads nothing of its answer
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base has it
         connection = cast(socket.socket | None, transport.get_extra_info("socket"))
         if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -168,18 +172,32 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
         now = self.loop.time()
         if self._since is None and self._is_idle():
             self._since = now
+        self._besides += len(data)
         super().data_received(data)
         self._notice_head(now)
         self._received += len(data)
+        if self._besides > LARGEST_HEAD:
+            log.warning("the head of a request was too large")
+            self.turn_out(_TOO_LARGE) if self._is_idle() else self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        self._besides = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._besides = 0
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
-        self._since = None
+        self._since = None if self._is_idle() else self.loop.time()  # the next one may lack its body
         if self._door is not None:
             self._door.waits_anew(self)
         super().on_response_complete()
 
     def pause_writing(self) -> None:
         self._stalled = self.loop.time()
+        if self._door is not None:
+            self._door.waits_anew(self)
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -196,23 +214,30 @@ class GuardedProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvi
         elif self._is_idle() and waited > HEAD:
             log.warning("the head of a request did not come in time")
             self.turn_out(_TOO_SLOW)
-        elif not self._is_idle() and self.cycle.more_body and waited > BODY + self._received / SLOWEST:
+        elif self._lacks_body() and waited > BODY + self._received / SLOWEST:
             log.warning("the body of a request did not come in time")
             self.transport.abort()
 
     def turn_out(self, answer: bytes) -> None:
-        """Answer and close."""
-        if not self.transport.is_closing():
+        """Answer and close; where nothing is read, that would be never."""
+        if self._stalled is not None:
+            self.transport.abort()
+        elif not self.transport.is_closing():
             self.transport.write(answer)
             self.transport.close()
 
     @property
     def makes_room(self) -> bool:
-        """Whether it waits for the head of a request, or for the body of one without a known caller."""
-        return self._is_idle() or (self.cycle.more_body and CALLER not in self.cycle.scope["state"])
+        """Whether it waits for the head of a request, or for a nobody's body or reading of an answer."""
+        waits = self._stalled is not None or self._lacks_body()
+        return self._is_idle() or (waits and CALLER not in self.cycle.scope["state"])
 
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
+
+    def _lacks_body(self) -> bool:
+        """Whether the rest of a body is waited for; nothing is read while requests wait for their turn."""
+        return not self._is_idle() and not self.pipeline and self.cycle.more_body
 
     def _notice_head(self, now: float) -> None:
         if self.cycle is not self._current:
