@@ -1,8 +1,8 @@
 """The service from Python: `Client`, and `AsyncClient` for asyncio.
 
-A request that fails on the way is made again, which is safe since every write carries an
-Idempotency-Key: its `key`, or one that is made. Writes that can be tried take `dry_run`, and those that refuse unlikely
-values take `confirm`. Refusals of the service are raised as drimed's own errors.
+A request that fails on the way is made again, which is safe since every write carries an Idempotency-Key: its `key`, or
+one that is made. Writes take `dry_run` where they can be tried, and `confirm` where they refuse unlikely values.
+Refusals of the service are raised as drimed's own errors.
 """
 
 from __future__ import annotations
@@ -118,20 +118,19 @@ class Client:
         return self._post(decisions, trial, "ask", **vars(request), dry_run=dry_run)
 
     def give_control(self, trial: str, user: str, arm: str, *, reason: str, **fields: Any) -> Decision:
-        """Record that a user got its control without a draw: context, attributes, dry_run, key.
+        """Record that a user got its control without a draw; `key` is that of the `ask` without an answer in time.
 
-        `key` is that of the request to `ask` that had no answer in time.
+        `fields` are context, attributes and dry_run.
         """
         body = {"user": user, "arm": arm, "reason": reason, "ask_key": fields.pop("key", None)}
-        sent = {"json": _plain(_given(**body, **fields)), "headers": _key(None)}
-        return self._send(_of_data(Decision.read), "POST", _address(trial, "undrawn"), **sent)
+        return self._post(Decision.read, trial, "undrawn", **body, **fields)
 
     def ask_within(
         self, seconds: float, trial: str, user: str, *, control: str, key: str | None = None, **known: Any
     ) -> Visit:
-        """Ask for one user; without an answer in so many seconds it gets the control, and that is recorded.
+        """Ask for one user; without an answer in so many seconds it gets the control, and a thread records that.
 
-        `known` are its context and the attributes of a new user. Returns at once then: the rest is done in a thread.
+        `known` are its context and the attributes of a new user.
         """
         key, (request, late) = _key(key)["Idempotency-Key"], _visit(user, control, seconds, known)
         asked = self._threads.submit(lambda: self.ask(trial, **request, key=key)[0])
@@ -214,8 +213,7 @@ class Client:
 
     def reveal(self, trial: str, decision: int | None = None, *, reason: str, **options: Any) -> records.Opening:
         """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
-        opening = partial(read, records.Opening)
-        return self._post(opening, trial, "reveal", **options, decision=decision, reason=reason)
+        return self._post(partial(read, records.Opening), trial, "reveal", **options, decision=decision, reason=reason)
 
     # Looking back
 
@@ -232,10 +230,7 @@ class Client:
         return self._get(_several(Event.read, "history"), trial, f"decisions/{number}")
 
     def decisions(self, /, trial: str, *, limit: int = 25, before: str | None = None, **search: Any) -> Page[Decision]:
-        """Decisions, newest first: of a `user`, a `plot` or a `block`, for an `arm`, or in a `state`.
-
-        States are pending, partial, complete, missing and amended.
-        """
+        """Decisions, newest first: of a `user`, `plot` or `block`, for an `arm`, or in a `state` or amended."""
         return self._page(Decision, trial, "decisions", limit=limit, before=before, **search)
 
     def log_page(
@@ -293,24 +288,19 @@ class Client:
     def _change(self, trial: str, path: str, /, **body: Any) -> Status:
         return self._post(_STATUS, trial, path, **body)
 
-    def _send(self, reader: Callable[[httpx.Response], T], method: str, path: str, **sent: Any) -> T:
+    def _send(self, reader: Callable[[Any], T], method: str, path: str, *, attempt: int = 1, **sent: Any) -> T:
         """The answer to a request as `reader` reads it, which is all that differs between requests."""
-        request, attempt = self._http.build_request(method, path, **sent), 0
-        while True:
-            attempt += 1
-            try:
-                answer = self._http.send(request)
-            except httpx.TransportError as error:
-                answer = error
-            if not (wait := self._wait(attempt, answer)):
-                return reader(answer)
-            self._sleep(wait)
+        try:
+            answer = self._http.request(method, path, **sent)
+        except httpx.TransportError as error:
+            answer = error
+        if not (wait := self._wait(attempt, answer)):
+            return reader(answer)
+        self._sleep(wait)
+        return self._send(reader, method, path, attempt=attempt + 1, **sent)
 
     def _wait(self, attempt: int, answer: httpx.Response | httpx.TransportError) -> float:
-        """Seconds until a request is made again: later each time, not all clients at once, as the service asks.
-
-        0: it was answered. Raises the error that ended the last try, and one that another try would not change.
-        """
+        """Seconds until another try: later each time, not all clients at once, as the service asks; 0: no other."""
         last, after = attempt >= self._attempts, ""
         if isinstance(answer, httpx.TransportError):
             if last:
@@ -377,17 +367,17 @@ class _Awaited(Client):
 
     _kind = httpx.AsyncClient
 
-    async def _send(self, reader: Callable[[httpx.Response], T], method: str, path: str, **sent: Any) -> Any:  # type: ignore[override]
-        request, attempt = self._http.build_request(method, path, **sent), 0
-        while True:
-            attempt += 1
-            try:
-                answer = await self._http.send(request)
-            except httpx.TransportError as error:
-                answer = error
-            if not (wait := self._wait(attempt, answer)):
-                return reader(answer)
-            await self._sleep(wait)
+    async def _send(  # type: ignore[override]
+        self, reader: Callable[[Any], T], method: str, path: str, *, attempt: int = 1, **sent: Any
+    ) -> T:
+        try:
+            answer = await self._http.request(method, path, **sent)
+        except httpx.TransportError as error:
+            answer = error
+        if not (wait := self._wait(attempt, answer)):
+            return reader(answer)
+        await self._sleep(wait)
+        return await self._send(reader, method, path, attempt=attempt + 1, **sent)
 
 
 # Requests
@@ -395,7 +385,7 @@ class _Awaited(Client):
 
 @dataclass(frozen=True)
 class Visit:
-    """What to give a user now."""
+    """The arm to give a user now."""
 
     arm: str
     decision: Any  # its record, as a future or (asyncio) a task: outcomes are told with its number
@@ -462,19 +452,19 @@ def _bearer(token: str | None) -> dict[str, str]:
 _STATUS, _RECEIPT = partial(read, Status), partial(read, Receipt)
 
 
-def _of_data(reader: Callable[[Any], T]) -> Callable[[httpx.Response], T]:
-    return lambda response: reader(_data(response))
-
-
 def _several(reader: Callable[[Any], T], name: str) -> Callable[[Any], list[T]]:
     return lambda data: [reader(one) for one in data[name]]
 
 
-def _data(response: httpx.Response) -> Any:
-    try:
-        return response.json()
-    except ValueError:
-        raise ServiceError(f"{response.url} did not answer with JSON; is it a drimed service?") from None
+def _of_data(reader: Callable[[Any], T]) -> Callable[[httpx.Response], T]:
+    def read_json(response: httpx.Response) -> T:
+        try:
+            data = response.json()
+        except ValueError:
+            raise ServiceError(f"{response.url} did not answer with JSON; is it a drimed service?") from None
+        return reader(data)
+
+    return read_json
 
 
 def _error(response: httpx.Response) -> DrimedError:

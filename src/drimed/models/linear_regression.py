@@ -1,8 +1,7 @@
 """Learners: the protocol that each of them follows, and the paper's, linear regression on features.
 
-Evidence goes in and comes out; it is a dataclass of arrays, with any batch before their own axes. Every weighting turns
-one outcome into a block of rows (Z, w) with unit noise; the regression only ever adds Z^T Z and Z^T w. Noise that is
-learned (drimed.models.noise_estimation) starts from the rows without any weight.
+Every weighting turns one outcome into a block of rows (Z, w) with unit noise; the regression only ever adds Z^T Z and
+Z^T w. Noise that is learned (drimed.models.noise_estimation) starts from the rows without any weight.
 Shapes: leading `...` is any batch; n users, K arms, M metrics, d features, m rows of an outcome.
 """
 
@@ -23,8 +22,6 @@ from drimed.numerics import arrays, ridge
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, pick_shared
 from drimed.numerics.ridge import Ridge
 
-WEIGHTINGS = ("none", "known", "learned")
-FEEDBACKS = ("reward", "vector")
 # A sum that keeps less than this share of itself when something is taken out has lost its digits: what is left of a
 # mistyped 1e12 among fives is round-off.
 LOST_SHARE = 1e-6
@@ -121,14 +118,12 @@ class Learner:
 
     def __post_init__(self) -> None:
         positive = ("noise_bound", "norm_bound", "ridge_penalty", "noise_guess")
-        words = {"weighting": WEIGHTINGS, "feedback": FEEDBACKS}
+        words = {"weighting": ("none", "known", "learned"), "feedback": ("reward", "vector")}
         arrays.check_settings(self, words, discount=("discount",), share=("delta",), positive=positive)
 
     @cached_property
     def ridge_penalty(self) -> float:
-        if self.regularisation is not None:
-            return self.regularisation
-        return (self.noise_bound / self.norm_bound) ** 2
+        return (self.noise_bound / self.norm_bound) ** 2 if self.regularisation is None else self.regularisation
 
     @property
     def about(self) -> str:
@@ -140,10 +135,10 @@ class Learner:
         del episodes
         if self.ranges and len(self.ranges) != shape.M:
             raise ConfigError(f"ranges must have two ends for each of {shape.M} metrics, got {len(self.ranges)}")
-        learned = self.weighting == "learned"
         # While the noise is learned V follows from faded sums; V^-1 is then wider than the discounted estimate's own.
-        start = ridge.init(shape.d, self.ridge_penalty, batch, discounted=self.discount < 1 and not learned)
-        if not learned:
+        discounted = self.discount < 1 and self.weighting != "learned"
+        start = ridge.init(shape.d, self.ridge_penalty, batch, discounted=discounted)
+        if self.weighting != "learned":
             return Evidence(start, None)
         kinds = shape if self.feedback == "vector" else replace(shape, K=shape.H * shape.K, M=1)
         return Evidence(start, noise_estimation.init(kinds, batch, guess=self._guess))
@@ -230,10 +225,7 @@ class Learner:
         return Fit(state.theta, state.V_inv, beta, spread, pulls, round, self.noise_bound, inflation)
 
     def view(self, evidence: Evidence, offer: Offer) -> Offer:
-        """The offer with the noise that is estimated, or the unit noise of V's own rows.
-
-        Only `known` weighting passes on what the offer says about the noise.
-        """
+        """The offer with the noise as it is estimated, or unit noise; only `known` weighting keeps the offer's own."""
         if evidence.noise is None and (self.weighting != "none" or offer.sigma is None):
             return offer
         sigma = None if evidence.noise is None else noise_estimation.reward_noise(evidence.noise, offer)
@@ -294,14 +286,13 @@ def marginal(W: FloatArray, observed: BoolArray) -> FloatArray:
 
 def for_each_user(fit: Fit) -> Fit:
     """The same fit with a users' axis."""
-    return Fit(
+    return replace(
+        fit,
         theta=fit.theta[..., None, :],
         V_inv=fit.V_inv[..., None, :, :],
         radius=fit.radius[..., None],
         spread=None if fit.spread is None else fit.spread[..., None, :, :],
         pulls=fit.pulls[..., None, :],
-        round=fit.round,
-        noise_bound=fit.noise_bound,
         inflation=fit.inflation[..., None] if isinstance(fit.inflation, np.ndarray) else fit.inflation,
     )
 

@@ -2,21 +2,14 @@
 
     Cov[y] = exp(slope (f - centre)) Sigma_a,    f = log(1 + |context|)
 
-Sigma_a is the M x M covariance of an arm, shrunk towards the pooled variance of each metric. Where
-the reward alone is told each pair of a user and an arm counts as an arm here, and the reward as the only metric. The
-map Phi(a) of an arm must stay the same. Kept are sums per (arm, bin of f), whose size does not grow with the data:
-counts, and moments sum u u^T of rows u = (1, y). The residual of an outcome is A u with A = (-Phi theta, I), so
-squared residuals, the regression and its weights follow from the sums for any theta and any weights. A fit re-weights
-all the past with the present noise model, and replaces V and b. An outcome may come late or be taken out again. A fit
-starts from the last model, so the model is part of the state; it converges to a function of the sums alone, whatever
-the order.
-
-A pass regresses at the present weights, sums the squared residuals of each arm (with the uncertainty of theta), and
-takes from these new precisions of the arms and a new slope of the log-variance on the context feature: expectation
-and conditional maximisation.
-
-Nothing depends on the units of the metrics. Not promised: anything at all times at once, under adaptive sampling, or
-while Sigma_a itself drifts. Outcomes whose mean is more than a million times their noise leave no digits for it.
+Sigma_a, M x M, is shrunk towards the pooled variance of each metric. Where the reward alone is told, each pair of user
+and arm counts as an arm, and the reward as the only metric. Kept are sums per (arm, bin of f): counts, and moments
+sum u u^T of rows u = (1, y). Squared residuals A u with A = (-Phi theta, I), the regression and its weights follow from
+these for any theta, as long as the map Phi(a) of an arm stays the same. A fit re-weights all the past, and converges to
+a function of the sums alone; it starts from the last model. A pass regresses, sums the squared residuals of each arm
+(with the uncertainty of theta), and takes from these new precisions and a new slope: expectation and conditional
+maximisation. Not promised: anything at all times at once, under adaptive sampling, or while Sigma_a itself drifts.
+Outcomes whose mean is more than a million times their noise leave no digits for it.
 Shapes: leading `...` is any batch; n users, K arms, J bins, M metrics, d features, U = 1 + M.
 """
 
@@ -90,13 +83,10 @@ def add(
     batch = (*model.slope.shape, action.shape[-1])
     feature, arm = context_feature(offer, batch), np.broadcast_to(_group(model, offer, offer.user, action), batch)
     if not (np.isfinite(y).all() and np.isfinite(feature).all()):
-        raise InputError(
-            "outcomes and contexts must be finite: a NaN or infinity could never be taken out of the sums again"
-        )
+        raise InputError("outcomes and contexts must be finite: a NaN could never be taken out of the sums again")
     K, J, U, _ = model.moments.shape[-4:]
     n, moments, sf = model.n.copy(), model.moments.copy(), model.sf.copy()
-    u = np.ones((*batch, U))
-    u[..., 1:] = y
+    u = np.concatenate([np.ones((*batch, 1)), np.broadcast_to(y, (*batch, U - 1))], -1)
     member = np.repeat(np.arange(model.slope.size), batch[-1])
     place = np.minimum(feature // BIN_WIDTH, J - 1).astype(np.intp).ravel()
     cell = member, arm.ravel(), place
@@ -362,9 +352,8 @@ def variance_bounds(
 ) -> tuple[FloatArray, FloatArray]:
     """`guess` times the mean squared length of the features, and the least variance, of each metric: (M,) twice."""
     K, M, _ = maps.shape
-    guessed, least, squares, arms, total = np.zeros(M), np.zeros(M), np.zeros(M), 0, 0.0
+    guessed, least, squares, arms, total = np.zeros(M), np.zeros(M), np.zeros(M), 0, of_arm.sum()
     for k in range(K):
-        total += of_arm[k]
         arms += of_arm[k] > 0.0
         for s in range(M):
             if of_arm[k] > 0.0:

@@ -17,7 +17,6 @@ from drimed.numerics import arrays, quadratic_forms
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 
 NOISE_FLOOR = 1e-10  # a direction without noise is given this share of the arm's largest variance: weights stay finite
-
 OPEN, NEVER = 0.05, 2.0  # probabilities of the control that guarantee it a plot: the default; more than any, for none
 
 
@@ -36,10 +35,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """The place of a decision, for learners that tell sites, blocks and people apart.
-
-    Numbers count from 0 in the order of appearance, -1 is unknown or none; one each, or arrays with the users' axis.
-    """
+    """The place of a decision: numbers from 0 in the order of appearance, -1 if unknown; one each, or of all users."""
 
     user: int | IntArray  # the person or place, whatever its preference and control are now
     group: int | IntArray  # the site, farm or clinic; a site of a field that has none is a group of its own
@@ -97,17 +93,7 @@ class Offer:
 
     def with_noise(self, sigma: FloatArray | None) -> Offer:
         """The same with this noise of the reward, no other, and nothing for learners of the field."""
-        return Offer(
-            features=self.features,
-            control=self.control,
-            sigma=sigma,
-            maps=self.maps,
-            preference=self.preference,
-            context=self.context,
-            available=self.available,
-            user=self.user,
-            floor=self.floor,
-        )
+        return replace(self, sigma=sigma, whitening=None, scale=None, unit=None, attributes=None)
 
     def take(self, at: slice | IntArray | Sequence[int]) -> Offer:
         """The offers to some of the users; arrays that all users share stay as they are.
@@ -151,18 +137,9 @@ class Offer:
 
 # The number of axes that each array has behind the batch.
 AXES = {
-    "features": 2,
-    "control": 1,
-    "sigma": 1,
-    "maps": 3,
-    "whitening": 3,
-    "scale": 0,
-    "preference": 1,
-    "context": 1,
-    "available": 1,
-    "user": 0,
-    "attributes": 2,
-}
+    "features": 2, "control": 1, "sigma": 1, "maps": 3, "whitening": 3, "scale": 0, "preference": 1, "context": 1,
+    "available": 1, "user": 0, "attributes": 2,
+}  # fmt: skip
 _UNIT_AXES = {"user": 0, "group": 0, "member": 0, "block": 0, "levels": 1, "covariates": 1}
 _FLOOR_AXES = {"control": 0, "arms": 0, "plot": 0}
 
@@ -174,10 +151,7 @@ def _changed(owner: Any, axes: dict[str, int], change: Callable[[Any, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A learner's estimate for rules and guards, with its uncertainty and the number of pulls.
-
-    Features x are (..., K, d) on the scale of V's own rows: reward-scale x, with V weighted or not.
-    """
+    """A learner's estimate. Features x (..., K, d) are on the scale of V's rows: reward scale, V weighted or not."""
 
     theta: FloatArray  # (..., d), theta_hat
     V_inv: FloatArray  # (..., d, d)
@@ -209,8 +183,7 @@ class Fit:
     def behind_leader(self, x: FloatArray, mask: BoolArray | None) -> tuple[IntArray, FloatArray, FloatArray]:
         """The empirical best allowed arm, each arm's gap to it, and |x_best - x_a|^2 in V^-1."""
         allowed = np.ones(x.shape[-2], bool) if mask is None else mask
-        leader, gap, distance = quadratic_forms.behind_leader(x, self.theta, self.V_inv, allowed)
-        return leader, gap, distance
+        return quadratic_forms.behind_leader(x, self.theta, self.V_inv, allowed)
 
     @property
     def metric(self) -> FloatArray:
@@ -305,8 +278,6 @@ def make_offer(
         if not available.any(-1).all():
             raise InputError("available must leave at least one arm; every arm is marked unavailable")
         arrays.batched("available", available, 1, batch)
-    if context is not None:
-        context = arrays.finite("context", context)
     return Offer(
         features=features if batch else features[None],
         control=control,
@@ -314,7 +285,7 @@ def make_offer(
         maps=maps,
         whitening=whitening,
         preference=preference,
-        context=context,
+        context=None if context is None else arrays.finite("context", context),
         available=available,
         user=user,
     )
@@ -332,10 +303,7 @@ def control_among(offer: Offer, allowed: BoolArray) -> FloatArray:
 
 
 def whiten(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """W with W Sigma W^T = I, and the Sigma it belongs to: (..., M, M) -> (..., M, M) twice.
-
-    Directions without noise are lifted to NOISE_FLOOR of the largest variance, in both results.
-    """
+    """W with W Sigma W^T = I, and Sigma with directions without noise lifted to NOISE_FLOOR: (..., M, M) twice."""
     values, vectors = np.linalg.eigh(covariance)
     values = np.maximum(values, NOISE_FLOOR * values[..., -1:])
     root = np.swapaxes(vectors, -1, -2)

@@ -1,9 +1,8 @@
-"""Benefit of a trial's decisions against giving everybody the control: by season, by user, and in sentences.
+"""Benefit of a trial's decisions against giving all users the control: by season, by user, and in sentences.
 
-Rewards of arms are estimated with all present outcomes; chance in single outcomes is not part of them, so a trial that
-only gave the control has gained exactly nothing. In a mixed model a sum over decisions is one combination of effects.
-It changes with every decision, so its range fails with 5 % at each look, given the data so far. Each decision counts in
-its own context, for its own user, in an average season.
+Rewards of arms are estimated with all present outcomes, without chance in single ones. In a mixed model a sum over
+decisions is one combination of effects; it changes with every decision, so its range fails with 5 % at each look. Each
+decision counts in its own context, for its own user, in an average season.
 Shapes: n decisions, L episodes, H users, K arms, U different offers, M metrics.
 """
 
@@ -24,6 +23,7 @@ from drimed.policies.guards.margin import Tolerance
 from drimed.policies.policy import Policy
 from drimed.reports.effects import Inference
 from drimed.trial.dataset import Dataset
+from drimed.trial.estimates import with_room
 
 ROUND_OFF = 1e-9  # of a decision that is the control itself, relative to its reward
 NUMBERS_EACH = 62_500  # of a user: 64 users are worked on together
@@ -90,11 +90,7 @@ class Benefit:
         return "by the estimate the agreed limit was not kept, but not certainly"
 
     def describe(self, unit: str, *, users: str, largest: float, withdrawn: bool, named: bool = True) -> list[str]:
-        """Sentences on losers and the worst case.
-
-        `users` is the word for them, `largest` the largest effect of an arm that can be given; `withdrawn`: the model
-        is wrong.
-        """
+        """Sentences on losers and the worst case; `largest` is the largest effect of an arm that can be given."""
         if not self.users:
             return []
         text = [self._losers(unit, users, withdrawn, named)]
@@ -131,15 +127,14 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
     state = data.state
     H, K, L = len(state.users), len(state.problem.arms), state.episode.number
     place = data.episode - 1
-    allocation = np.zeros((L, K), np.intp)
-    np.add.at(allocation, (place, data.arm), 1)
+    allocation = np.bincount(place * K + data.arm, minlength=L * K).reshape(L, K)
     if not len(data.arm):
         none, zero = np.zeros(0), np.zeros(L)
         gains = Gains(none, none, Sums(zero, zero, zero), Sums(none, none, none))
     else:
         gains = mixed_gains(data, fit) if isinstance(fit, FittedModel) else _regression_gains(data, fit)
-    guard = getattr(state.policy.guard, "tolerance", None) if isinstance(state.policy, Policy) else None
-    tolerance = guard or Tolerance(relative=state.spec.tolerance.relative, absolute=state.spec.tolerance.absolute)
+    tolerance = getattr(state.policy.guard, "tolerance", None) if isinstance(state.policy, Policy) else None
+    tolerance = tolerance or Tolerance(relative=state.spec.tolerance.relative, absolute=state.spec.tolerance.absolute)
     allowed = tolerance.allowed(gains.control)  # (n,)
     short: BoolArray = gains.mixed + allowed < -ROUND_OFF * (1 + np.abs(gains.control))
     counts, limits, falls = (np.bincount(data.user, w, H) for w in (None, -allowed, short))
@@ -162,11 +157,11 @@ def benefit(data: Dataset, fit: Inference) -> Benefit:
 
 def _regression_gains(data: Dataset, fit: Fit) -> Gains:
     """By the paper's regression, in a typical context."""
-    state = data.state
-    n, K, d = len(data.slot), len(state.problem.arms), fit.theta.shape[-1]
+    n, K, d = len(data.slot), len(data.state.problem.arms), fit.theta.shape[-1]
     x0, given, mixed = np.zeros((3, n, d))  # x_0; x_a - x_0 of the drawn arm; sum_a p_a (x_a - x_0)
     for slot in np.unique(data.slot):
-        offer = state.problem.offer([state.profiles[int(slot)]], [state.problem.covariates.typical], [None])
+        profile, typical = data.state.profiles[int(slot)], data.state.problem.covariates.typical
+        offer = data.state.problem.offer([profile], [typical], [None])
         x, control, at = offer.features[0], offer.control_features[0], data.slot == slot
         x0[at] = control
         given[at] = x[data.arm[at]] - control
@@ -183,8 +178,8 @@ def _regression_gains(data: Dataset, fit: Fit) -> Gains:
         value = rows @ fit.theta
         return Sums(value, value - half(rows), value + half(rows))
 
-    total = summed(data.episode - 1, state.episode.number, running=True)
-    by_user = summed(data.user, len(state.users), running=False)
+    total = summed(data.episode - 1, data.state.episode.number, running=True)
+    by_user = summed(data.user, len(data.state.users), running=False)
     return Gains(x0 @ fit.theta, mixed @ fit.theta, total, by_user)
 
 
@@ -195,9 +190,8 @@ def mixed_gains(data: Dataset, fit: FittedModel) -> Gains:
     for at, which, offers in _different_offers(data, np.arange(n)):
         reward = np.einsum("ukm,um->uk", fit.means(offers), fit.preferences(offers))
         control[at] = (offers.control * reward).sum(-1)[which]
-        w = np.zeros((len(at), K))  # of the arms in each decision's lottery, minus the control's
-        w[:, : data.probabilities.shape[-1]] = data.probabilities[at]
-        w -= offers.control[which]
+        # Of the arms in each decision's lottery, minus the control's.
+        w = with_room(data.probabilities[at], K) - offers.control[which]
         w[np.abs(w).max(-1) < ROUND_OFF] = 0.0  # the control itself, written in decimals
         mixed[at] = (w * reward[which]).sum(-1)
     total = _summed_effects(data, fit, np.arange(n), data.episode - 1, data.state.episode.number, running=True)
@@ -231,7 +225,5 @@ def _different_offers(data: Dataset, decisions: IntArray) -> Iterator[tuple[IntA
     order = np.argsort(which, kind="stable")
     ends = np.searchsorted(which[order], np.arange(len(first) + 1))
     for part in parts_of(len(first), 1):
-        at, some = order[ends[part.start] : ends[part.stop]], first[part]
-        profiles = [data.state.profiles[int(s)] for s in data.slot[some]]
-        contexts = [None if data.context is None else data.context[i] for i in some]
-        yield decisions[at], which[at] - part.start, data.state.problem.offer(profiles, contexts, [None] * len(some))
+        at = order[ends[part.start] : ends[part.stop]]
+        yield decisions[at], which[at] - part.start, data.offers(first[part])

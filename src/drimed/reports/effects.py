@@ -19,6 +19,7 @@ from drimed.models.linear_regression import Learner
 from drimed.models.mixed import effects as mixed
 from drimed.models.mixed import summaries
 from drimed.models.mixed.effects import EffectPosterior, FittedModel, seasons_with_both_arms
+from drimed.models.mixed.observations import UNKNOWN
 from drimed.models.mixed.prediction import parts_of
 from drimed.models.mixed.terms import BEND, FACTORS
 from drimed.models.noise_estimation import NoiseModel
@@ -75,10 +76,9 @@ class Recommendation:
 def own_effects(
     state: TrialState, users: Sequence[str], fit: Inference | None = None, everybody: EffectPosterior | None = None
 ) -> list[Effect]:
-    """Every arm on the reward, user by user, from the state alone where the policy has a fit for inference.
+    """Every arm on the reward, user by user; `fit` is that of an analysis, for policies that have none for inference.
 
-    Where it has none, `fit` is that of an analysis, which has read the log. `everybody` has the effects of the arms for
-    all users together, (K,); None: they are computed, unless there are too many users.
+    `everybody` has the effects for all users together, (K,); None: they are computed, unless there are too many users.
     """
     if not users:
         return []
@@ -94,10 +94,8 @@ def own_effects(
     significant = None
     if isinstance(model, FittedModel):
         if together:
-            names = list(state.users)
-            everybody = estimates.effects_together(
-                model, all_offers, range(len(names)), estimates.may_get(state, names)
-            ).at((..., 0))
+            could = estimates.may_get(state, list(state.users))
+            everybody = estimates.effects_together(model, all_offers, range(len(could)), could).at((..., 0))
         own = mixed.effects_of_users(model, offers).at((..., 0))  # (H, K)
         five = estimates.of_posterior(own)
         significant = mixed.is_significant(own, everybody, compared_arms(state), len(state.users))[..., None]
@@ -138,10 +136,8 @@ def effects_of_groups(
             posterior = estimates.effects_together(fit, offers, at, could)
             everybody = everybody or posterior
             others = 1 if who == EVERYBODY else len(members) - 1
-            five, significant = (
-                estimates.of_posterior(posterior),
-                mixed.is_significant(posterior, everybody, compared, others),
-            )
+            five = estimates.of_posterior(posterior)
+            significant = mixed.is_significant(posterior, everybody, compared, others)
         else:
             five = _group_ranges(state, fit, offers, at)
         both, possible = None if seasons is None else seasons[at].min(0), np.asarray(can[at].any(0))
@@ -204,8 +200,7 @@ def groups(state: TrialState) -> dict[str, list[int]]:
     """The places of all users, and of the members of each group."""
     members: dict[str, list[int]] = {EVERYBODY: list(range(len(state.users)))}
     for h, name in enumerate(state.users):
-        group = state.profile(name).group
-        if group is not None:
+        if (group := state.profile(name).group) is not None:
             members.setdefault(group, []).append(h)
     return members
 
@@ -218,9 +213,10 @@ def compared_arms(state: TrialState) -> int:
 
 def given(state: TrialState, users: Sequence[str]) -> IntArray:
     """Number of times each arm was given to each of these users: (H, K)."""
-    K = len(state.problem.arms)
-    pulls = [list(state.pulls.get(user, ())) for user in users]
-    return np.array([p + [0] * (K - len(p)) for p in pulls], np.intp).reshape(len(users), K)
+    counts = np.zeros((len(users), len(state.problem.arms)), np.intp)
+    for row, pulls in zip(counts, (state.pulls.get(user, ()) for user in users), strict=True):
+        row[: len(pulls)] = pulls
+    return counts
 
 
 def available(state: TrialState, users: Sequence[str]) -> BoolArray:
@@ -242,7 +238,7 @@ def _records(
     effects = []
     for m, on in enumerate(measures):
         for k, arm in enumerate(state.problem.arms):
-            a, b, c, d = (estimates.known_end(float(part[k, m])) for part in ends)
+            a, b, c, d = (float(end) if abs(end := part[k, m]) < UNKNOWN else None for part in ends)
             both = None if seasons is None else int(seasons[k, m])
             sure = None if significant is None else bool(significant[k, m])
             value, n, possible = float(estimate[k, m]), int(times[k]), bool(can[k])
@@ -259,10 +255,9 @@ def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
 
 
 def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> PastEffects:
-    """Effects by the outcomes up to each season, of the arms with outcomes by then; empty before there are two.
+    """Effects by the outcomes up to each season, as they are recorded `now`, of the arms with outcomes by then.
 
-    Outcomes count as they are recorded now, late and corrected ones in their own season, and variances are the present
-    ones: only the evidence about the arms changes. The last point is the present effect; `now` are all present effects.
+    Variances are the present ones: only the evidence about the arms changes. Empty before there are two seasons.
     """
     seasons, state = np.unique(data.episode[data.has_outcome]), data.state
     episodes = seasons[::-1][:: max(1, -(-len(seasons) // MOST_POINTS))][::-1].tolist()
@@ -342,12 +337,10 @@ def _refits(data: Dataset, learner: Learner, episodes: Sequence[int], *, aging: 
 
 def inference_learner(state: TrialState) -> Learner:
     """A learner with vector feedback and the trial's noise."""
-    settings: dict[str, Any] = {"delta": state.spec.delta, "feedback": "vector"}
+    settings: dict[str, Any] = {"delta": state.spec.delta, "feedback": "vector", "weighting": state.spec.noise.kind}
     if coefficients_are_scaled(state.spec):
         settings |= {"norm_bound": state.problem.shape.d**0.5, "regularisation": PRIOR_DEVIATION**-2}
-    if state.spec.noise.kind == "learned":
-        return Learner(weighting="learned", **settings)
-    return Learner(weighting="known", **settings)
+    return Learner(**settings)
 
 
 def usable(data: Dataset, learner: Learner) -> BoolArray:
@@ -358,12 +351,9 @@ def usable(data: Dataset, learner: Learner) -> BoolArray:
 
 def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
     """Offers, arms and outcomes of some decisions."""
-    problem, n = data.state.problem, len(at)
-    profiles = [data.state.profiles[int(s)] for s in data.slot[at]]
-    contexts = [None] * n if data.context is None else list(data.context[at])
     observed = data.observed[at]
-    outcome = Outcome(None, data.vector[at] / problem.sizes, None if observed.all() else observed)
-    return problem.offer(profiles, contexts, [None] * n), np.asarray(data.learned[at]), outcome
+    outcome = Outcome(None, data.vector[at] / data.state.problem.sizes, None if observed.all() else observed)
+    return data.offers(at), np.asarray(data.learned[at]), outcome
 
 
 # Variation between sites, seasons and people, and by covariate
@@ -523,9 +513,7 @@ def _levels(state: TrialState, names: list[str], outcomes: list[int], levels: Ef
 def _covariate_effects(state: TrialState, fit: FittedModel, offers: Offer) -> list[CovariateEffect]:
     """Every covariate that may change effects, and every arm with outcomes."""
     numbers, categories = state.problem.covariates.counted
-    may = estimates.may_get(state, list(state.users))
-    possible = np.zeros((len(may), fit.structure.arms), bool)  # with room for arms that are still to come
-    possible[:, : may.shape[-1]] = may
+    possible = estimates.with_room(estimates.may_get(state, list(state.users)), fit.structure.arms)
     lines: list[tuple[str, list[float], list[str] | None, EffectPosterior]] = []
     for i, c in enumerate(numbers):
         low, high = summaries.span(fit, i)
@@ -592,8 +580,8 @@ def _sources(data: Dataset) -> dict[tuple[str, str], EvidenceSource]:
     state, arms, names = data.state, data.state.problem.arms, list(data.state.users)
     if not 1 < len(names) <= MOST_COUNTED:
         return {}
-    counts = np.zeros((len(names), len(arms)), np.intp)  # (H, K)
-    np.add.at(counts, (data.user[data.teaches], data.learned[data.teaches]), 1)
+    cell = data.user[data.teaches] * len(arms) + data.learned[data.teaches]
+    counts = np.bincount(cell, minlength=len(names) * len(arms)).reshape(len(names), len(arms))  # (H, K)
     control = np.array([state.profile(name).control[: len(arms)] == 1 for name in names])  # (H, K)
     own, shared = {name: [h] for h, name in enumerate(names)}, groups(state)
     sites = {who: some for who, some in shared.items() if who != EVERYBODY and who not in own and len(shared) > 2}

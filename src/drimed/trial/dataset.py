@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from drimed.models.offer import Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Event
 from drimed.trial.events import AMENDMENT, DECISION, GIVEN, OUTCOME
-from drimed.trial.problem import below_key
+from drimed.trial.problem import Profile, below_key
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 
@@ -25,8 +26,6 @@ _KINDS = (DECISION, OUTCOME, AMENDMENT, GIVEN)
 
 @dataclass(frozen=True)
 class Dataset:
-    """Every decision with its outcome."""
-
     state: TrialState
     number: IntArray  # (n,)
     episode: IntArray  # (n,), from 1
@@ -47,7 +46,6 @@ class Dataset:
 
     @property
     def has_outcome(self) -> BoolArray:
-        """Decisions with any outcome: (n,)."""
         return np.asarray(self.observed.any(-1))
 
     @property
@@ -64,13 +62,19 @@ class Dataset:
     def user(self) -> IntArray:
         """The user of each decision, by its place among the users: (n,)."""
         place = {name: h for h, name in enumerate(self.state.users)}
-        slots = range(len(self.state.profiles))
-        return np.array([place[self.state.profiles[s].user] for s in slots], np.intp)[self.slot]
+        return np.array([place[profile.user] for profile in self.state.profiles.values()], np.intp)[self.slot]
 
     @property
     def size(self) -> int:
-        columns = (getattr(self, f.name) for f in fields(self))
-        return sum(column.nbytes for column in columns if isinstance(column, np.ndarray))
+        return sum(column.nbytes for column in vars(self).values() if isinstance(column, np.ndarray))
+
+    def profiles(self, at: IntArray) -> list[Profile]:
+        return [self.state.profiles[int(slot)] for slot in self.slot[at]]
+
+    def offers(self, at: IntArray, blocks: list[int] | None = None) -> Offer:
+        """The offers of some decisions, each in its own context."""
+        contexts = [None] * len(at) if self.context is None else list(self.context[at])
+        return self.state.problem.offer(self.profiles(at), contexts, [None] * len(at), blocks)
 
 
 def load_dataset(ledger: Ledger, state: TrialState, before: Dataset | None = None) -> Dataset:
@@ -88,7 +92,7 @@ def load_dataset(ledger: Ledger, state: TrialState, before: Dataset | None = Non
 
 
 def merged(before: Dataset, changed: Dataset) -> Dataset:
-    """A dataset with the decisions that are new or have changed. Decision i is in row i - 1."""
+    """A dataset with the decisions that are new or have changed; decision i is in row i - 1."""
     is_old = changed.number <= len(before.number)
     columns: dict[str, Any] = {}
     for name in (f.name for f in fields(Dataset) if f.name != "state"):

@@ -8,11 +8,13 @@ Shapes: n decisions, H users, K arms, M metrics, C arms that are controls, "on" 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from drimed.errors import InputError, NumericalError
@@ -79,15 +81,19 @@ def may_get(state: TrialState, users: Sequence[str]) -> BoolArray:
     return np.array([np.ones(K, bool) if may is None else may[:K] for may in allowed]).reshape(-1, K)
 
 
+def with_room(table: NDArray[Any], arms: int) -> NDArray[Any]:
+    """A table by arm with columns of zeros for arms that are still to come: (n, K) -> (n, arms)."""
+    return np.pad(table, ((0, 0), (0, arms - table.shape[-1])))
+
+
 def effects_together(model: FittedModel, offers: Offer, some: Sequence[int], possible: BoolArray) -> EffectPosterior:
     """Each arm for some users together; `possible` is (H, arms), of all: (K, 1 + M)."""
-    can = np.zeros((len(some), model.structure.arms), bool)  # room for arms that are still to come is for no user
-    can[:, : possible.shape[-1]] = possible[list(some)]
-    return mixed.effects_together(model, offers.take(list(some)), can)
+    at = list(some)
+    return mixed.effects_together(model, offers.take(at), with_room(possible[at], model.structure.arms))
 
 
 def of_posterior(posterior: EffectPosterior, alpha: float = mixed.ALPHA) -> FloatArray:
-    """Five numbers of each effect: the estimate, the ends of the range at all looks, and the likely ones: (5, ...)."""
+    """The estimate of each effect, the ends of the range at all looks, and the likely ones: (5, ...)."""
     return np.stack([posterior.mean, *posterior.at_all_times(alpha), *posterior.likely])
 
 
@@ -95,8 +101,7 @@ def of_regression(fit: Fit, w: FloatArray) -> FloatArray:
     """The same of effects <w, theta> by the paper's regression: w (..., K, d) -> (5, ..., K).
 
     The self-normalised bound |<w, theta - theta_hat>| <= radius |w|_{V^-1} (Abbasi-Yadkori et al., 2011, Thm 2) holds
-    for all w and all times together, however the arms were chosen. It assumes that the mean is linear with one theta
-    and that theta and the noise keep the learner's bounds; it assumes nothing about the policy.
+    for all w and all times together, for any policy, if the mean is linear and theta and the noise keep their bounds.
 
     >>> fit = Fit(np.array([1.0, 2.0]), np.eye(2) / 4, np.asarray(3.0), None, np.zeros(2), 1, 1.0)
     >>> of_regression(fit, np.array([[0.0, 0.0], [-1.0, 1.0]]))[:, 1].round(3).tolist()
@@ -117,10 +122,9 @@ def model_effects(
     own: bool = False,
     deviations: float | None = None,
 ) -> dict[tuple[str, str], Effect]:
-    """The effect of each arm for each of these groups of users, on a metric or (None) the reward.
+    """The effect of each arm for each of these groups of users; `own`: each is one user, with its own random effects.
 
-    `own`: each group is one user, with its own random effects. The range holds at all times, or has so many
-    `deviations` to either side.
+    The range holds at all times, or has so many `deviations` to either side.
     """
     on, names = 0 if metric is None else 1 + state.problem.metrics.index(metric), list(state.users)
     effects = unknown_effects(members, arms, metric)
@@ -141,13 +145,11 @@ def model_effects(
                 wide, likely = deviations * deviation, mixed.STANDARD * deviation
                 columns = np.stack([mean, mean - wide, mean + wide, mean - likely, mean + likely])[..., on]
             elif model is not None:
-                part = offers.take(list(some)) if own else offers
-                one = (
-                    mixed.effects_of_users(model, part).at((0,))
-                    if own
-                    else effects_together(model, part, some, possible)
-                )
-                columns = of_posterior(one, alpha)[..., on]  # (5, K)
+                if own:
+                    posterior = mixed.effects_of_users(model, offers.take(list(some))).at((0,))
+                else:
+                    posterior = effects_together(model, offers, some, possible)
+                columns = of_posterior(posterior, alpha)[..., on]  # (5, K)
         for arm in arms:
             k = state.problem.arm(arm)
             count = None if seasons is None else int(seasons[list(some), k, on].min()) if some else 0
@@ -162,9 +164,9 @@ def effect_moments(
     learner: Field, evidence: Any, offers: Offer, some: Sequence[int], possible: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
     """The effect of each arm for some users together, and its deviation, by evidence of any batch: (..., K, 1 + M)."""
-    can = np.zeros((len(some), offers.control.shape[-1]), bool)
-    can[:, : possible.shape[-1]] = possible[list(some)]
-    return mixed.effect_moments(learner, evidence, offers.take(list(some)), can)
+    at = list(some)
+    can = with_room(possible[at], offers.control.shape[-1])
+    return mixed.effect_moments(learner, evidence, offers.take(at), can)
 
 
 def unknown_effects(members: Members, arms: Sequence[str], metric: str | None) -> dict[tuple[str, str], Effect]:
@@ -172,21 +174,13 @@ def unknown_effects(members: Members, arms: Sequence[str], metric: str | None) -
     return {(who, arm): replace(effect, who=who, arm=arm) for who in members for arm in arms}
 
 
-def known_end(value: float) -> float | None:
-    """An end of a range; None: nothing is known."""
-    return float(value) if abs(value) < UNKNOWN else None
-
-
 def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]:
     """The number of seasons before an episode, at least one, with each arm and the user's control; empty: no matter."""
-    learner = _mixed_learner(state)
-    if learner is None:
-        return {}
-    try:
-        evidence = state.settled.evidence
-    except NumericalError:
-        return {}
-    seasons = mixed.seasons_with_both_arms(learner, evidence, offers_now(state, [user]), episode - 1)
+    seasons = None
+    if (learner := _mixed_learner(state)) is not None:
+        with suppress(NumericalError):
+            evidence, offers = state.settled.evidence, offers_now(state, [user])
+            seasons = mixed.seasons_with_both_arms(learner, evidence, offers, episode - 1)
     return {} if seasons is None else {arm: max(1, int(seasons[0, k, 0])) for k, arm in enumerate(state.problem.arms)}
 
 
@@ -216,18 +210,16 @@ def model_free_effects(
 
 
 def all_model_free_effects(data: Dataset, members: Members, given: IntArray, possible: BoolArray) -> list[Effect]:
-    """Every arm of which the propensities tell something, for each of these groups, in their order.
+    """Every arm of which the propensities tell something, on the reward and on metrics that are not plain numbers.
 
-    On the reward, and on metrics that are not plain numbers. Where the file bounds the outcomes and decisions are drawn
-    one by one, exact ranges come with the asymptotic ones. `given` and `possible` are (H, K).
+    Exact ranges come with the asymptotic ones where they can. `given` and `possible` are (H, K).
     """
     arms, shown = data.state.problem.arms, dict[tuple[str | None, str, str], list[Effect]]()
     measures = [None, *(name for name, metric in data.state.spec.metrics.items() if metric.kind != "number")]
     for on in measures:
         sources: dict[str, Bounds | None] = {PROPENSITIES: None}
-        # Exact ranges need decisions whose draws are independent.
         if not data.state.balances and (bounds := value_range(data, on)) is not None:
-            sources[EXACT] = bounds
+            sources[EXACT] = bounds  # which needs decisions whose draws are independent
         for e in _propensity_effects(data, members, arms, on, 1 - LEVEL, sources):
             if e.is_known and (e.source == PROPENSITIES or (on, e.who, e.arm) in shown):
                 some, k = list(members[e.who]), arms.index(e.arm)
@@ -254,7 +246,7 @@ class HoldoutComparison:
 
 
 def holdout_comparison(data: Dataset) -> HoldoutComparison | None:
-    """The policy against the control, by the draw of who is held out alone; None: nobody is.
+    """The policy against the control, by the draw of who is held out alone; None: the trial has no holdout.
 
     A user is one observation, the mean of its rewards; the range is that of Welch (1947) for unequal variances.
     """
@@ -284,10 +276,10 @@ def adherence(data: Dataset) -> IntArray:
 
 
 def _as_given(data: Dataset) -> Dataset | None:
-    """The data as if the arms that were given had been drawn, each with the chance that it came to be given.
+    """The data as if the arms that were given had been drawn; None: they were.
 
-    That chance is estimated from how often each arm was given where another was drawn. Whoever was given another arm
-    may differ in more than that, which no propensity tells. None: what was drawn was given.
+    The chance of each is estimated from how often it was given where another was drawn. Users who were given another
+    arm may differ in more than that, which no propensity tells.
     """
     if (data.given == data.arm).all():
         return None
@@ -335,9 +327,8 @@ def _propensity_effects(
                 else:
                     band = arm_effects.exact_band(scores, alpha)
                     low, high = float(band.low), float(band.high)
-                    least, most = scores.ends or bounds
-                    share = float(scores.share[-1])
-                    tells = low > share * least or high < share * most
+                    least, most = float(scores.share[-1]) * np.array(scores.ends or bounds)
+                    tells = bool(low > least or high < most)
                 if not np.isfinite([low, high]).all():
                     continue
                 middle, low, high = np.clip([(low + high) / 2, low, high], -limit, limit).tolist()
@@ -346,13 +337,9 @@ def _propensity_effects(
 
 
 def value_range(data: Dataset, metric: str | None = None) -> Bounds | None:
-    """The bounds of a metric or (None) the reward, by the ranges in the trial file, against control plots if any.
-
-    None: the file has none, or a value has left them.
-    """
+    """The bounds of a metric or (None) the reward by the trial file; None: it has none, or a value has left them."""
     spec, problem = data.state.spec, data.state.problem
-    declared = [spec.metrics[m].ends for m in problem.metrics]
-    ends = np.array([(np.nan, np.nan) if r is None else r for r in declared])  # (M, 2)
+    ends = np.array([metric.ends or (np.nan, np.nan) for metric in spec.metrics.values()])  # (M, 2)
     if spec.feedback == "difference":
         ends = np.stack([ends[:, 0] - ends[:, 1], ends[:, 1] - ends[:, 0]], -1)
     if metric is None:
@@ -379,7 +366,6 @@ class PropensityLog:
 
     @classmethod
     def of(cls, data: Dataset, metric: str | None = None) -> PropensityLog:
-        """Those with the reward, or with a metric."""
         measured = data.reward
         if metric is not None:
             m = data.state.problem.metrics.index(metric)
@@ -446,12 +432,11 @@ class PropensityLog:
 
 
 def serious_fault(checks: Collection[Check]) -> str | None:
-    """The clearest sign that ranges and promise rest on a wrong model; None: there is none."""
+    """The clearest sign against the model."""
     return next((c.found for c in checks if c.alarm and c.serious), None)
 
 
 def model_fault(data: Dataset) -> str | None:
-    """The same for a trial with a mixed model, from all outcomes so far."""
     try:
         with computing():
             model = fitted_model(data.state) if data.state.users else None
@@ -461,10 +446,7 @@ def model_fault(data: Dataset) -> str | None:
 
 
 def check_model(data: Dataset, model: FittedModel) -> tuple[Check, ...]:
-    """Checks of the residuals of a mixed model, of all decisions with outcomes or of evenly spaced ones.
-
-    A control plot comes before the plot beside it, so that what both share is taken out.
-    """
+    """Checks of a mixed model's residuals; a control plot precedes its plot: what both share is taken out."""
     paired = bool(np.isfinite(data.plot).any())
     done = np.flatnonzero(data.teaches)
     at = done[evenly_spaced(len(done), model.structure.metrics * (2 if paired else 1))]
@@ -476,15 +458,13 @@ def check_model(data: Dataset, model: FittedModel) -> tuple[Check, ...]:
 
 def outcome_rows(data: Dataset, model: FittedModel, at: IntArray) -> tuple[Rows, Rows | None]:
     """The outcomes of decisions, and those of the control plots beside them."""
-    M, features, problem = model.structure.metrics, model.learner.features, data.state.problem
+    M, features = model.structure.metrics, model.learner.features
     parts: list[list[Rows]] = [[], []]
     places = []
     for episode in np.unique(data.episode[at]):
         some = at[data.episode[at] == episode]
         places.append(some)
-        contexts = [None if data.context is None else data.context[i] for i in some]
-        profiles = [data.state.profiles[int(s)] for s in data.slot[some]]
-        offers = problem.offer(profiles, contexts, [None] * len(some), data.block[some].tolist())
+        offers = data.offers(some, data.block[some].tolist())
         plots = np.isfinite(data.plot[some])
         control = np.where(plots, data.plot[some], 0.0)
         outcome = Outcome(
@@ -516,15 +496,14 @@ def check_trial_residuals(
 ) -> tuple[Check, ...]:
     """Checks of standardised residuals (len(at), M) of the decisions `at`; NaN: none for this metric.
 
-    They are independent and standard normal if the model is right, once a design is taken out where one is given.
-    `terms` are the families that the model has ("season", "group", "group x arm", ...): the advice depends on them.
+    If the model is right they are independent and standard normal, less a `design`. Advice depends on its `terms`.
     """
     state, arm, constant = data.state, data.learned[at], np.full(data.vector.shape[1], len(at) > 0)
     for k in np.unique(arm):  # metrics with one value under each arm, such as a fixed cost, leave round-off
         y, observed = data.vector[at][arm == k], data.observed[at][arm == k]
         constant &= np.where(observed, y, -np.inf).max(0) <= np.where(observed, y, np.inf).min(0)
     constant |= np.array([metric.kind != "number" for metric in state.spec.metrics.values()])  # not normal by design
-    profiles = [state.profiles[int(s)] for s in data.slot[at]]
+    profiles = data.profiles(at)
     grouped = any(p.group is not None for p in profiles)
     numbers, categories = _covariates_of(data, at)
     residuals = residual_checks.Residuals(
@@ -561,7 +540,7 @@ def check_trial_residuals(
 def _covariates_of(data: Dataset, at: IntArray) -> tuple[dict[str, FloatArray], dict[str, list[str]]]:
     """Attributes and contexts of decisions: numbers (a missing one is typical), and levels of categories."""
     known = data.state.problem.covariates
-    attributes = [data.state.profiles[int(s)].definition.attributes or {} for s in data.slot[at]]
+    attributes = [profile.definition.attributes or {} for profile in data.profiles(at)]
     columns: list[tuple[Covariate, list[float | str]]] = [
         (c, [own.get(c.name, c.typical if c.levels is None else "") for own in attributes])
         for c in known.attributes.values()
