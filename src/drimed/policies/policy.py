@@ -1,14 +1,7 @@
-"""A policy: a learner, a rule and a guard, as pure functions over any batch.
-
-    init(shape, batch)                      -> State
-    begin_episode(state, offer)             -> State
-    settle(state)                           -> State     before a decision
-    decide(state, offer, draws)             -> Draw
-    update(state, offer, draw, outcome)     -> State     = observe(commit(...), ...)
+"""A policy: a learner, a rule and a guard, as pure functions over any batch (protocol.py).
 
 Offers, draws and outcomes have the n users that are served from one state as their last batch axis, (..., n); a single
-decision is n = 1. `commit` is the part of `update` that belongs to giving decisions out, `observe` the part that
-belongs to their outcomes, which may come late and in any order, and be taken back with `forget`.
+decision is n = 1. Outcomes may come late and in any order, and be taken back with `forget`.
 """
 
 from __future__ import annotations
@@ -209,16 +202,11 @@ class Policy(AnyPolicy):
 def evenly(draws: FloatArray, site: Any, user: Any, block: Any, alone: Any = False) -> FloatArray:
     """Uniform numbers of decisions at these sites, users and blocks, (n,) each: draws (..., n, 2 or more) -> (..., n).
 
-    Each number by itself is uniform whatever the others are, so that every arm keeps exactly its probability. Together
-    they lie evenly on the circle (systematic sampling; Madow and Madow 1944): the n numbers are 1 / n apart, and those
-    of one site, user and block as far from each other as they can be. Two plots of a block rarely both get an arm of
-    small probability, and it is seldom missing altogether. The m numbers of a user for whom `alone` is set are exactly
-    1 / m apart: an arm that has a chance of 1 / m or more in each of its plots is never missing. The first decision's
-    first number turns the circle; the second numbers put the decisions in order.
-
-    >>> draws = np.array([[0.1, 0.4], [0.7, 0.2], [0.3, 0.9], [0.6, 0.8]])
-    >>> np.round(evenly(draws, np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1]), 0), 2).tolist()
-    [0.6, 0.1, 0.85, 0.35]
+    Each number by itself is uniform, so that every arm keeps exactly its probability. Together they lie evenly on the
+    circle (systematic sampling; Madow and Madow 1944): the n numbers are 1 / n apart, and those of one site, user and
+    block as far from each other as they can be. The m numbers of a user for whom `alone` is set are exactly 1 / m
+    apart: an arm that has a chance of 1 / m or more in each of its plots is never missing. The first decision's first
+    number turns the circle; the second numbers put the decisions in order.
     """
     if draws.ndim < 2 or draws.shape[-1] < UNIFORMS_TO_SPREAD:
         raise ShapeError(

@@ -107,11 +107,7 @@ class AnyPolicy(Protocol):
 
 
 def check_policy(policy: AnyPolicy, name: str = "the policy") -> None:
-    """Refuse a policy that lacks a part of the contract, or breaks it on a small problem; says which.
-
-    >>> from drimed import make
-    >>> check_policy(make("dri_med"))
-    """
+    """Refuse a policy that lacks a part of the contract, or breaks it on a small problem; says which."""
     check_has(policy, AnyPolicy, f"{name} is no policy")
     try:
         _try(policy, name)
@@ -168,12 +164,9 @@ def _try(policy: AnyPolicy, name: str) -> None:
     """One user, three arms of which two are available, two rounds; then two runs side by side with other outcomes."""
     maps = np.array([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]], [[0.0, 1.0, 0.5], [1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]] * 2])
     offer = make_offer(
-        maps=maps,
-        preference=[0.7, 0.3],
-        covariance=[np.eye(2)] * 3,
-        control=[1.0, 0.0, 0.0],
+        maps=maps, preference=[0.7, 0.3], covariance=[np.eye(2)] * 3, control=[1.0, 0.0, 0.0],
         available=[True, True, False],
-    ).broadcast((1,))
+    ).broadcast((1,))  # fmt: skip
     width = policy.draws_needed(_PROBLEM)
     state = policy.begin_episode(policy.init(_PROBLEM), offer)
     for u in (0.3, 0.7):

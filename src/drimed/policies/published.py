@@ -25,6 +25,7 @@ from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, check_settin
 from drimed.numerics.ridge import Ridge
 from drimed.policies.guards.base import PENALISED, UNCHANGED, Draw
 from drimed.policies.guards.margin import Tolerance
+from drimed.policies.guards.penalty import Penalty
 from drimed.policies.protocol import AnyPolicy, Traits
 from drimed.policies.rules.base import Ask
 from drimed.policies.rules.med import MED, DriIMEDIndex
@@ -64,14 +65,9 @@ class PublishedDri(AnyPolicy):
 
     def __post_init__(self) -> None:
         check_settings(
-            self,
-            {"step": ("med", "imed"), "reading": READINGS},
-            positive=("noise_bound", "norm_bound"),
-            not_negative=("initial_dual",),
-            below_one=("tolerance",),
-            share=("delta",),
-            discount=("discount",),
-        )
+            self, {"step": ("med", "imed"), "reading": READINGS}, positive=("noise_bound", "norm_bound"),
+            not_negative=("initial_dual",), below_one=("tolerance",), share=("delta",), discount=("discount",),
+        )  # fmt: skip
         self._rule  # noqa: B018  checks the masses
 
     @cached_property
@@ -81,7 +77,6 @@ class PublishedDri(AnyPolicy):
 
     @cached_property
     def traits(self) -> Traits:
-        """Reward feedback, noise that is known, and the paper's own penalty."""
         return Traits(
             learner=f"published ({self.reading})",
             rule="Dri-MED" if self.step == "med" else "Dri-IMED",
@@ -90,23 +85,19 @@ class PublishedDri(AnyPolicy):
             feedback="reward",
             weighting="known",
             noise_bound=self.noise_bound,
-            promise="violations are discouraged; none is excluded",
-            protects="discourages",
+            promise=Penalty.promise,
+            protects=Penalty.protects,
             tolerance=Tolerance(relative=self.tolerance),
             confidence=None,
         )
-
-    @property
-    def dual_start(self) -> float:
-        """nu_0 (I-15)."""
-        return float(self._printed) if self.initial_dual is None else self.initial_dual
 
     def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> PublishedState:
         """l. 1 of Alg. 2; the prior is discounted with the evidence."""
         start, zero = ridge.init(shape.d, self.ridge_penalty, batch), np.zeros(batch)
         for _ in range(episodes):
             start = self.aged(start)
-        return PublishedState(start, np.zeros((*batch, shape.K)), zero, zero + self.dual_start, 0, 1)
+        nu = zero + (float(self._printed) if self.initial_dual is None else self.initial_dual)  # I-15
+        return PublishedState(start, np.zeros((*batch, shape.K)), zero, nu, 0, 1)
 
     def begin_episode(self, state: PublishedState, offer: Offer) -> PublishedState:
         """Alg. 2 l. 3 to 8: the threshold from the statistics so far, then the discount."""
@@ -205,11 +196,8 @@ class PublishedDri(AnyPolicy):
     def _propose(self, state: PublishedState, offer: Offer, draws: FloatArray) -> tuple[FloatArray, IntArray]:
         """Probabilities for one user, without a users' axis, and the reason."""
         # I-2: means, gaps and bounds on u = x / sigma: the arm of best signal-to-noise ratio, not of best reward.
-        seen = Offer(
-            features=offer.features / _noise(offer)[..., None],
-            control=offer.control,
-            sigma=None if self.step == "med" else offer.sigma,
-        )
+        u, sigma = offer.features / _noise(offer)[..., None], None if self.step == "med" else offer.sigma
+        seen = Offer(features=u, control=offer.control, sigma=sigma)
         r, wide = state.ridge, self.radius(state.ridge, indexed=self.step == "imed")
         fit = Fit(r.theta, r.V_inv, wide, None, state.pulls, state.user, 1.0)
         lower = fit.mean(seen.features) - fit.width(seen.features)
@@ -253,12 +241,8 @@ def _of_user(offer: Offer, h: int) -> Offer:
             return array
         return array[(..., h if array.shape[-core - 1] > 1 else 0, *[slice(None)] * core)]  # a view
 
-    return Offer(
-        features=own(offer.features, 2),
-        control=own(offer.control, 1),
-        sigma=own(_noise(offer), 1),
-        available=own(offer.available, 1),
-    )
+    parts = {name: own(getattr(offer, name), 1) for name in ("control", "available")}
+    return Offer(features=own(offer.features, 2), sigma=own(_noise(offer), 1), **parts)
 
 
 def _normalised_arm(offer: Offer, action: IntArray) -> FloatArray:

@@ -1,12 +1,8 @@
 """Policies by name and from text: one line each in registry.toml, and those from outside the package.
 
-A policy, rule or guard from outside is `module:name`, or an entry point `drimed.policies` of an installed package. A
-program that takes policies from others, such as a service, names the modules that may be loaded in DRIMED_MODULES:
-importing a module runs it. Where the variable is not set any module may be loaded. The package's own rules and guards
-are found in the same way, by their place in the table, and imported when a policy is made of them.
-
-On a command line a policy is a name, and settings joined by plus signs, which begin after the first colon that a
-`name=` follows:
+A policy, rule or guard from outside is `module:name`, or an entry point `drimed.policies` of an installed package.
+Importing a module runs it: a program that takes policies from others names those that may be loaded in DRIMED_MODULES.
+On a command line settings are joined by plus signs, and begin after the first colon that a `name=` follows:
 
 oful    dri_med:guard=certain+confidence=anytime+feedback=reward    my_rules:Epsilon:epsilon=0.1+guard=my_guards:Mine
 """
@@ -115,9 +111,6 @@ def make(name: str, **settings: Any) -> AnyPolicy:
 
     A name of the registry, of an installed package, or `module:name`: a policy, or a rule, which gets the learner of
     dri_med and no guard. The settings `learner`, `rule` and `guard` take a name, `module:name`, a class or an instance.
-
-    >>> make("lin_med").rule.empirical
-    0.99
     """
     entry = find(name)
     try:
@@ -169,13 +162,9 @@ def register(name: str, *, about: str = "", reference: str = "", uses: str = "")
 
 
 def compose(
-    settings: Mapping[str, Any],
-    *,
-    rule: Any,
-    guard: Any,
-    learner: Any = "linear",
+    settings: Mapping[str, Any], *, rule: Any, guard: Any, learner: Any = "linear",
     defaults: Mapping[str, Any] | None = None,
-) -> Policy:
+) -> Policy:  # fmt: skip
     """A policy of these parts, classes or instances; the settings `learner`, `rule` and `guard` replace one.
 
     A setting that two parts know, such as norm_bound, means the same to both. A default that no part knows is left out:
@@ -228,11 +217,7 @@ def is_place(name: str) -> bool:
 
 
 def load(place: str, *, trusted: bool = False) -> Any:
-    """The object at `module:name`; `trusted` where an installed package names it.
-
-    >>> load("math:pi")
-    3.141592653589793
-    """
+    """The object at `module:name`; `trusted` where an installed package names it."""
     if not is_place(place):
         raise ConfigError(f"expected module:name, such as my_rules:Epsilon, got {place!r}")
     name, _, inside = place.partition(":")

@@ -87,11 +87,7 @@ class Draw:
 
     @property
     def reason(self) -> str | NDArray[np.str_]:
-        """The reason in words: a text for one decision, an array of them (...) for many.
-
-        >>> Draw(np.array(0), np.array([0.0, 1.0]), np.array(CONTROL_ONLY)).reason
-        'the guard gave the control; no other arm is sure yet to stay near it'
-        """
+        """The reason in words: a text for one decision, an array of them (...) for many."""
         words = np.asarray(REASONS)[self.reason_code]
         return words if np.ndim(words) else str(words)
 
@@ -197,7 +193,11 @@ def radius(fit: Fit, confidence: float | str) -> FloatArray:
         r = fit.radius
     else:
         r = np.asarray(probability.student_quantile(confidence, fit.freedom) * fit.noise_bound)
-    return r if isinstance(fit.inflation, float) and fit.inflation == 1.0 else r * np.sqrt(fit.inflation)
+    return r if noise_is_known(fit) else r * np.sqrt(fit.inflation)
+
+
+def noise_is_known(fit: Fit) -> bool:
+    return isinstance(fit.inflation, float) and fit.inflation == 1.0
 
 
 def certified_arms(fit: Fit, required: list[Constraint], r: FloatArray, available: BoolArray | None) -> BoolArray:

@@ -1,25 +1,17 @@
-"""The guards `certain` and `expected`: what is played is certified against the control, arm by arm or as a whole.
+"""The guards `certain` and `expected`: what is played is certified against the control (docs/safety.md).
 
-`certain` plays certified arms only; the control, or its lottery, is always allowed. With confidence "anytime" no
-decision at all falls short of the promise, with probability 1 - delta. The price: where few outcomes are seen per
-decision, the certified set may not grow beyond the control for a long time.
+`certain` plays certified arms only; the control, or its lottery, is always allowed. `expected` certifies the mixture
+that is played: where the rule's proposal is not certified as a whole, the rule is asked again on the certified arms,
+and as much of its proposal is mixed in as the certificate allows. The probabilities stay exact.
 
-`expected` certifies the mixture that is played, so that exploration is paid for by certified arms and a trial does not
-freeze on the control. Where the rule's proposal is not certified as a whole, the rule is asked again on the certified
-arms, and as much of its proposal is mixed in as the certificate allows. The probabilities stay exact.
-
-With `simultaneous` the level holds for all margins of a decision together, so that whatever is picked among them is
-covered. A margin is wrongly certified only if <g, theta_hat - theta> > c |g| for a feature g = w_a + t rel x_0 with
-|t| <= 1 (margin.py): an arc of directions of some angle phi. For standard normal errors that has the probability
-P(z > c) + phi / (2 pi) exp(-c^2 / 2) (Naiman 1986), and for errors with nu degrees of freedom the same with Student's
-tail and (1 + c^2 / nu)^(-nu / 2). Bonferroni's inequality gives each margin its share of the error probability.
+With `simultaneous` the level holds for all margins of a decision together. A margin is wrongly certified only if
+<g, theta_hat - theta> > c |g| for a feature g = w_a + t rel x_0 with |t| <= 1: an arc of directions of some angle phi.
+For standard normal errors that has the probability P(z > c) + phi / (2 pi) exp(-c^2 / 2) (Naiman 1986), and for errors
+with nu degrees of freedom the same with Student's tail and (1 + c^2 / nu)^(-nu / 2), shared by Bonferroni's inequality.
 
 Of a belief that is not normal, a margin is certified if it holds in enough posterior draws: in draw s that of a lottery
-p is <sum_a p_a w_a, theta_s> + rel |<x_0, theta_s>| + abs. It is linear in the share of a proposal that is mixed in, so
-that each draw has a largest share that it allows, and the certified share is a quantile of these. Coordinates with
-hardly any outcomes are reckoned at the worst value they can have, where there is one: what is certified then needs
-nothing of the model.
-
+p is <sum_a p_a w_a, theta_s> + rel |<x_0, theta_s>| + abs, linear in the share of a proposal that is mixed in: the
+certified share is a quantile of each draw's largest. Coordinates with hardly any outcomes are reckoned at their worst.
 Shapes: leading `...` is any batch, its last axis the users; K arms, d coordinates, S draws.
 """
 
@@ -96,7 +88,7 @@ class Expected(_Certified):
         if fit.draws is not None:
             return mixed_by_draws(fit, offer, required, self.confidence, ask)
         wish = ask(offer.available)
-        if self.simultaneous and not (self.confidence == "anytime" and _noise_is_known(fit)):
+        if self.simultaneous and not (self.confidence == "anytime" and base.noise_is_known(fit)):
             lower = lower_bounds(fit, offer, required, self.confidence, control=True)
             return _mixed_by_bounds(wish, lower, offer, ask)
         r = base.radius(fit, self.confidence)
@@ -202,10 +194,6 @@ def _arcs(fit: Fit, offer: Offer, c: Constraint, control: bool) -> tuple[FloatAr
     return np.where(cosine < OPPOSITE - 1, np.pi, np.arccos(np.clip(cosine, -1.0, 1.0))), used
 
 
-def _noise_is_known(fit: Fit) -> bool:
-    return isinstance(fit.inflation, float) and fit.inflation == 1.0
-
-
 def _freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:
     """Degrees of freedom of the noise in each arm's margin, infinite where the noise is known: (..., K + 1).
 
@@ -216,7 +204,7 @@ def _freedom(fit: Fit, offer: Offer, c: Constraint) -> FloatArray:
     """
     excess = np.asarray(fit.inflation - 1.0)[..., None]
     shape = (*np.broadcast_shapes(excess.shape[:-1], fit.pulls.shape[:-1], c.w.shape[:-2]), c.w.shape[-2] + 1)
-    if _noise_is_known(fit) or not (excess > 0).any():
+    if base.noise_is_known(fit) or not (excess > 0).any():
         return np.full(shape, np.inf)
     w = np.concatenate((c.w, c.x0[..., None, :]), -2)
     along = np.matmul(np.matmul(w, fit.V_inv), np.swapaxes(offer.features, -1, -2))  # (..., K + 1, K), of arms b

@@ -42,11 +42,7 @@ class Tolerance:
         check_settings(self, below_one=("relative",), not_negative=("absolute",))
 
     def note(self) -> str | None:
-        """A warning for a person before a trial starts, if this leaves no room to learn.
-
-        >>> Tolerance(relative=0.1, absolute=0.05).note() is None
-        True
-        """
+        """A warning for a person before a trial starts, if this leaves no room to learn."""
         if self.absolute > 0:
             return None
         return (

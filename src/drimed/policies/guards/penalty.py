@@ -1,13 +1,4 @@
-"""Guards with a memory of each user: the dual variable of `penalty`, the account of `budget`.
-
-`penalty` is the Lagrangian penalty of Dri-MED: arms that may fall short of the control weigh less. Source: Das et al.,
-Alg. 2 and 3, in the consistent reading: a margin per user instead of one threshold for all (docs/paper.md, I-3, I-13,
-I-14). It discourages violations; it does not exclude any.
-
-`budget` gives each user an account of what exploration may cost over the whole trial. The account holds the sum of
-expected margins so far, as a feature, so that it is certified with all the evidence there is now: past choices that
-turn out better than feared can be spent again. An endowment lets a trial leave the control where no tolerance would.
-"""
+"""Guards with a memory of each user: the dual variable of `penalty`, the account of `budget`."""
 
 from __future__ import annotations
 
@@ -33,8 +24,10 @@ class Duals:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Penalty:
-    """Each arm loses nu_h max(0, -F_a) of its log weight, where F_a is its certified margin.
+    """Each arm loses nu_h max(0, -F_a) of its log weight, where F_a is its certified margin: nothing is excluded.
 
+    Source: Das et al., Alg. 2 and 3, in the consistent reading: a margin per user instead of one threshold for all
+    (docs/paper.md, I-3, I-13, I-14).
     After each decision nu_h <- [nu_h - step m_A / sqrt(t)]_+ with m_A the estimated margin ("margin"), or
     [nu_h + step (1{m_A < 0} - rate) / sqrt(t)]_+ ("indicator").
     """
@@ -88,7 +81,11 @@ class Accounts:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """sum of expected margins + relative sum |mu_0| + absolute T + endowment >= 0 at all times, per user."""
+    """sum of expected margins + relative sum |mu_0| + absolute T + endowment >= 0 at all times, per user.
+
+    The account holds the sum of expected margins as a feature, certified with all the evidence there is now: past
+    choices that turn out better than feared can be spent again. An endowment lets a trial leave the control at once.
+    """
 
     tolerance: Tolerance = field(default_factory=Tolerance)
     endowment: float = 0.5  # in the user's reward unit, for the whole trial

@@ -1,8 +1,5 @@
 """Rules: a frozen configuration and one pure function to a distribution over the allowed arms; and floors under it.
 
-A floor under the control costs what the control costs, and is safe under every guard. A floor under every arm explores
-without end; a guard that cannot certify it keeps less of it, and says so. What is drawn stays exact.
-
 Shapes: leading `...` is any batch; K arms, d features.
 """
 
@@ -38,7 +35,7 @@ class Ask:
     memory: Any = None  # of a rule that has one
 
     def penalised(self, value: FloatArray) -> FloatArray:
-        """What the rule would maximise, less the penalty: (..., K)."""
+        """The rule's own criterion, less the penalty: (..., K)."""
         return value if self.penalty is None else value - self.penalty
 
 
