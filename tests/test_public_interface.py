@@ -87,6 +87,14 @@ def test_every_documented_example_runs(code: str, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
+def test_the_trial_of_the_page_leaves_its_control() -> None:
+    (code,) = (code for code in EXAMPLES if "MemoryStore" in code)
+    done = python(f"for seed in range(4): exec({code!r}.replace('control =', f'seed = {{seed}}\\ncontrol =', 1))")
+    times = re.findall(r"left the control (\d+) times", done.stdout)
+    assert len(times) == 4, done.stderr
+    assert min(map(int, times)) >= 10
+
+
 def test_there_is_an_example_for_each_kind_of_use() -> None:
     used = {name for code in EXAMPLES for name in re.findall(r"\w+", code)}
     assert {"make", "Trial", "verify"} <= used

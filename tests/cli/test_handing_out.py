@@ -61,6 +61,28 @@ def test_the_sheet_of_arms_has_room_for_outcomes_and_notes_and_comes_back(line: 
     assert read(out.read_bytes(), out.name) == after  # typed outcomes and notes are not lost
 
 
+def test_a_workbook_has_units_and_percentages_and_comes_back_without_a_question(tmp_path: Path) -> None:
+    units = {
+        name: metric | {"unit": unit}
+        for (name, metric), unit in zip(WET["metrics"].items(), ("t/ha", "kg [N]"), strict=True)
+    }
+    rain = {"rain": WET["context"]["rain"] | {"unit": "mm"}}
+    line = started(tmp_path, WET | {"metrics": units, "context": rain})
+    line.write("users.csv", USERS)
+    out = asked(line, "arms.xlsx")
+    heads, *rows = openpyxl.load_workbook(out).active.iter_rows()
+    at = {cell.value: i for i, cell in enumerate(heads)}
+    assert {"rain (mm)", "yield (t/ha)", "leaching"} < at.keys(), "a unit that would not be read back is left out"
+    assert {row[at["propensity"]].number_format for row in rows} == {"0.0%"}
+    assert rows[0][at["propensity"]].value == 1.0
+    typed(out, {(1, "yield (t/ha)"): 8.7, (1, "leaching"): 31})
+    assert line.ok("tell", "farms", str(out)).startswith("1 recorded")
+    line.ok("export", "farms", "--out", str(tmp_path / "log.xlsx"))
+    heads, *rows = openpyxl.load_workbook(tmp_path / "log.xlsx").active.iter_rows()
+    shares = {head.value for head, cell in zip(heads, rows[0], strict=True) if cell.number_format == "0.0%"}
+    assert shares == {"propensity", *(f"probability_{arm}" for arm in WET["arms"])}
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".xlsx", ".json"])
 def test_a_sheet_of_what_is_pending_begins_with_the_oldest_and_has_all(line: CommandLine, suffix: str) -> None:
     for season in range(1, 11):

@@ -139,6 +139,9 @@ def test_a_calibrated_rule_gets_its_bound_before_the_trial_begins_and_the_report
     shown = line.ok("rehearse", file, "--quick", "--trials", "2", "--jobs", "1")
     assert said in shown
     finished = set(Path("out/rehearsal/c/blocks").iterdir())
+    tried = line.ok("init", file, "--dry-run")
+    assert "bounds come from 40 rehearsals (40 of each calibrated rule in 1 scenario: usual), about 1 min on" in tried
+    assert "min on this machine" not in line.ok("init", file, "--dry-run", "--no-rehearse")
     created = line.ok("init", file)
     assert "in the worst, 'usual'" in created
     assert set(Path("out/rehearsal/c/blocks").iterdir()) == finished, "nothing is rehearsed again"

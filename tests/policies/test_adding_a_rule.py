@@ -50,7 +50,7 @@ def test_the_rule_is_a_line_in_the_benchmark(folder: Path) -> None:
 def test_the_python_of_the_page_runs(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PYTHON], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"my_rules:InverseGap [\d.]+\nw_oful [\d.]+\n", done.stdout)
+    assert re.fullmatch(r"my_rules:InverseGap [\d.]+\nv_oful [\d.]+\n", done.stdout)
 
 
 @pytest.mark.parametrize("policy", [IN_A_TRIAL, '[policy]\nname = "my_policies:careful"\nsharpness = 50\n'])

@@ -11,6 +11,7 @@ from drimed.records import Claim, Look
 from drimed.reports import charts
 from drimed.reports.analysis import analyse, describe_rules
 from drimed.reports.page import report, write_report
+from drimed.trial.seasons import calendar
 from drimed.trial.spec import Stopping
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
@@ -61,6 +62,16 @@ def test_a_rule_by_a_model_that_is_wrong_is_not_met_and_an_earlier_claim_does_no
     assert found is not None
     claim = Claim("r", "superiority", "reward", "all", "all users", "new", 1.0, 2.0, 0.05, 0.0, -1.0, met=True)
     met = replace(found, looks=[Look(1, "", "", "season", 0, 2, 9, 9, [claim], [], [], None, [], "", "")])
+    rule = met.state.spec.rules["r"]
+    for evidence, end in (
+        ("model", "of which at all looks together at most 5 % fail. Later"),
+        ("calibrated", "which claims something false of any arm in at most 5 % of trials, over all planned looks"),
+        ("spending", "which claims something false of this arm in at most 5 % of trials, over all planned looks"),
+    ):
+        of_kind = rule.model_copy(update={"evidence": evidence})
+        chart = charts._looks("c", [(met.looks[0], claim)], "higher", "", calendar(met.state), of_kind)
+        assert chart is not None
+        assert end in chart.text
     text = "r rests on the model, which was found wrong since: its claim does not hold."
     assert text in met.describe(withdrawn=True)
     assert text not in met.describe()

@@ -68,6 +68,14 @@ def test_arms_that_a_user_cannot_get_or_that_were_never_given_are_left_out() -> 
     assert not any("new" in s for s in summary(analyse(trial)))
 
 
+def test_an_arm_that_is_certainly_worse_on_a_metric_and_still_given_is_something_to_decide() -> None:
+    a = worlds.two_seasons()
+    harm = "Decide whether bad may still be given: it is certainly worse than the control on yield."
+    assert harm in wording.answers(a, words_of(a))["What to do now"]
+    never = [replace(d, probabilities={"old": 1.0, "bad": 0.0, "good": 0.0}) for d in a.next]
+    assert harm not in wording.answers(replace(a, next=never), words_of(a))["What to do now"]
+
+
 def test_one_season_is_not_enough_and_two_are() -> None:
     said = summary(worlds.one_season())
     assert f"Not judged yet: good and bad ({worlds.WHY})." in said

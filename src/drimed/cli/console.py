@@ -6,7 +6,7 @@ import getpass
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -159,16 +159,25 @@ def _cell(value: Any) -> str:
 
 
 def put(
-    rows: list[dict[str, Any]], out: Path | None, full: list[dict[str, Any]], empty: Sequence[str] = (), *, force: bool
+    rows: list[dict[str, Any]],
+    out: Path | None,
+    full: list[dict[str, Any]],
+    empty: Sequence[str] = (),
+    *,
+    titles: Mapping[str, str] | None = None,
+    force: bool,
 ) -> None:
-    """Write rows to a file by its suffix, or show them; JSON gets `full`, a sheet without rows the columns `empty`."""
+    """Write rows to a file by its suffix, or show them; JSON gets `full`, a sheet without rows the columns `empty`.
+
+    `titles` are headings of a workbook in place of names.
+    """
     if out is None:
         show(rows)
         return
     from drimed.trial.tables import sheet
 
     suffix = out.suffix.lower()
-    outputs.put(out, sheet(full if suffix == ".json" else rows, suffix, empty), force=force)
+    outputs.put(out, sheet(full if suffix == ".json" else rows, suffix, empty, titles=titles), force=force)
     say(f"wrote {out}")
 
 

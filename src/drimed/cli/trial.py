@@ -204,6 +204,7 @@ def init(
 
     Calibrated stopping rules get their bounds first; what `drimed trial rehearse` finished of that is not repeated.
     """
+    from drimed.rehearsal import calibration
     from drimed.rehearsal import scenarios as rehearsal_scenarios
     from drimed.rehearsal.designs import quick
     from drimed.trial import past
@@ -220,6 +221,8 @@ def init(
     if known is not None:
         say(past_text(spec, known))
     if dry_run:
+        if spec.calibrated:
+            note(calibration.announced(spec, worlds, known, timed=rehearse))
         say(f"{file} is valid: trial {spec.name!r}, {size}{NOTHING_WRITTEN}")
         return
     opened, own = ui.open_store(store, create=True), ui.actor_name(actor)
@@ -299,7 +302,7 @@ def ask(
         for row, d in zip(rows, made, strict=True):
             row.update({f"chance of {arm}": d.probabilities.get(arm) for arm in arms})
     try:
-        ui.put(rows, out, [d.plain() for d in made], force=force)
+        ui.put(rows, out, [d.plain() for d in made], titles=sheets.titles(state), force=force)
     except InputError as error:
         if dry_run:
             raise
@@ -550,7 +553,7 @@ def rules(
 @command
 def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
     """Evaluate the stopping rules: what each says, and how far it is from being met. The look is recorded."""
-    from drimed.reports.analysis import analyse, then_of, until
+    from drimed.reports.analysis import analyse, until
     from drimed.reports.wording import set_aside
     from drimed.trial.seasons import calendar
 
@@ -570,7 +573,7 @@ def look(opened: Trial, dry_run: Dry = False, as_json: AsJson = False) -> None:
         say(f"no rule is met yet by {listed(arms)}: {reason}")
     for rule, kind in {claim.rule: claim.kind for claim in taken.claims if claim.distance is not None}.items():
         say(f"'to go' of {rule}: how far the range must still move")
-        say(f"  until {until(kind, then_of(state.spec, rule))}")
+        say(f"  until {until(kind, state.spec.rules[rule].then)}")
     for limit in taken.limits:
         say(f"{limit.limit}: {limit.reached} of at most {limit.of}")
     for who in taken.floor_ends:
@@ -673,7 +676,8 @@ def decisions(
     else:
         shown = shown[::-1]  # people fill in one season after the other
         columns = sheets.headings(known, blinded=blinded)
-        ui.put(sheets.decision_rows(known, shown), out, [d.plain() for d in shown], columns, force=force)
+        rows, titles = sheets.decision_rows(known, shown), sheets.titles(known)
+        ui.put(rows, out, [d.plain() for d in shown], columns, titles=titles, force=force)
     if not shown:
         say("no such decisions")
     if page.next is not None:

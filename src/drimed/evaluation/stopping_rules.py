@@ -128,13 +128,13 @@ def bound_shape(shape: Shape, information: Any) -> FloatArray:
 
 
 @cache
-def sequential_bound(alpha: float, information: tuple[float, ...], shape: Shape, sides: int = 1) -> float:
-    """Deviations at the last look so that no look goes beyond the bound but for alpha, where there is no effect.
+def sequential_bound(alpha: float, information: tuple[float, ...], shape: Shape) -> float:
+    """Deviations at the last look so that no look goes above the bound but for alpha, where there is no effect.
 
     For a Brownian motion that is observed at these shares of all information, by integration from look to look
     (Armitage, McPherson and Rowe, 1969). It assumes that allocation does not follow the outcomes.
 
-    >>> [round(sequential_bound(0.05, (0.2, 0.4, 0.6, 0.8, 1.0), s, 2), 2) for s in ("pocock", "obrien-fleming")]
+    >>> [round(sequential_bound(0.025, (0.2, 0.4, 0.6, 0.8, 1.0), s), 2) for s in ("pocock", "obrien-fleming")]
     [2.41, 2.04]
     """
     from scipy.optimize import brentq  # here, because it takes a quarter of a second that most commands do not need
@@ -148,9 +148,8 @@ def sequential_bound(alpha: float, information: tuple[float, ...], shape: Shape,
     def excess(bound: float) -> float:
         crossed, x, mass = 0.0, np.zeros(1), np.ones(1)  # nodes of the path, and the probability to be there
         for step, top in zip(steps, bound * relative, strict=True):
-            bottom = -top if sides == 2 else -FAR * max(1.0, top)
-            below = ndtr((bottom - x) / step) if sides == 2 else 0.0
-            crossed += float(mass @ (ndtr((x - top) / step) + below))
+            bottom = -FAR * max(1.0, top)
+            crossed += float(mass @ ndtr((x - top) / step))
             half = (top - bottom) / 2
             nodes = bottom + half * (1 + NODES)
             density = np.exp(-0.5 * ((nodes - x[:, None]) / step) ** 2) / (step * np.sqrt(2 * np.pi))

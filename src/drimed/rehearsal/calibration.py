@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from scipy.special import bdtr
 
 from drimed.errors import ConfigError, InputError
 from drimed.evaluation.stopping_rules import bound_shape
+from drimed.formatting import counted, listed
 from drimed.models.mixed import effects
 from drimed.models.mixed.learner import Field
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -56,14 +59,12 @@ def calibrate(
 ) -> Calibration | None:
     """The bounds of all calibrated rules, from so many `trials` in each scenario; None: there are none.
 
-    `worlds` are the scenarios of the file, of which the effects of arms are left out; beside them, or instead, stand
-    those of the `history`, or the usual ones. Finished blocks are kept in
-    `store`; `how` is that of `sweep`.
+    `worlds` are the scenarios of the file; `history` has some of its own. Finished blocks are kept in `store`; `how` is
+    that of `sweep`.
     """
     if not spec.calibrated:
         return None
-    worlds = ({} if history is None else scenarios.of_past(spec, history)) | dict(worlds or {})
-    plain, trials = nuisances(spec, worlds), trials or TRIALS
+    plain, trials = nuisances(spec, worlds, history), trials or TRIALS
     dropping = {name for name, rule in spec.calibrated.items() if rule.then == "drop"}
     thresholds, worst, keys = dict[str, float](), dict[str, str](), list[str]()
     for names in filter(None, (dropping, spec.calibrated.keys() - dropping)):
@@ -90,12 +91,31 @@ def calibrate(
     )
 
 
-def nuisances(spec: TrialSpec, worlds: Mapping[str, Scenario] | None = None) -> dict[str, Scenario]:
-    """Scenarios without differences between arms: these, or the usual ones, each once.
+def announced(
+    spec: TrialSpec, worlds: Mapping[str, Scenario] | None, history: HistoryRead | None, *, timed: bool
+) -> str:
+    """How many rehearsals `calibrate` takes and, after one block of them, how long on this machine."""
+    plain = nuisances(spec, worlds, history)
+    count = TRIALS * len(plain) * len(spec.calibrated)
+    text = f"{listed(list(spec.calibrated))}: the bounds come from {count:,} rehearsals ({TRIALS:,} of each calibrated "
+    text += f"rule in {counted(len(plain), 'scenario')}: {listed(list(plain))})"
+    if timed:
+        seeds, start = tuple(range(min(BLOCK, TRIALS))), time.perf_counter()
+        PlannedTrials(spec=spec, scenario=next(iter(plain.values())), seeds=seeds, thresholds={}, history=history).run()
+        minutes = count / len(seeds) * (time.perf_counter() - start) / (os.cpu_count() or 1) / 60
+        text += f", about {max(1, round(minutes)):,} min on this machine"
+    return text
+
+
+def nuisances(
+    spec: TrialSpec, worlds: Mapping[str, Scenario] | None = None, history: HistoryRead | None = None
+) -> dict[str, Scenario]:
+    """Scenarios without differences between arms: these and those of the history, or the usual ones, each once.
 
     A usual trend rises as much over the trial as over the seasons of a usual rehearsal, and by less where outcomes have
     ends.
     """
+    worlds = ({} if history is None else scenarios.of_past(spec, history)) | dict(worlds or {})
     stopping = spec.stopping or Stopping()
     planned, looks = stopping.planned(), stopping.looks
     sizes: dict[str, Any] = {"seasons": planned[-1]}
@@ -153,7 +173,7 @@ def upper_quantile(values: FloatArray, alpha: float, sure: float = SURE) -> floa
     The order statistic of which that is `sure`; it rests on nothing but independent values.
 
     >>> upper_quantile(np.arange(1000.0), 0.05)
-    958.0
+    959.0
     """
     n = len(values)
     rank = np.arange(1, n + 1)

@@ -23,7 +23,7 @@ from drimed.trial.estimates import REWARD, HoldoutComparison, fitted_model, hold
 from drimed.trial.events import DECISION, FORECAST, RULES, Calibration, Foreseen, body_of, now
 from drimed.trial.look_history import ALL_USERS
 from drimed.trial.seasons import calendar
-from drimed.trial.spec import Stopping, StoppingRule, TrialSpec
+from drimed.trial.spec import Stopping, StoppingRule
 from drimed.trial.state import TrialState
 from drimed.trial.stopping import looks
 from drimed.trial.store import Ledger, MemoryStore
@@ -223,12 +223,6 @@ def until(kind: str, then: str) -> str:
     return SHOWN[kind] + ("" if then == "advise" else f" and {THEN[then]}")
 
 
-def then_of(spec: TrialSpec, rule: str) -> str:
-    """The consequence of a rule; a rule that is no longer in force counts as advice."""
-    current = None if spec.stopping is None else spec.stopping.rules.get(rule)
-    return "advise" if current is None else current.then
-
-
 @dataclass(frozen=True)
 class Amendment:
     time: str
@@ -266,7 +260,7 @@ class StoppingHistory:
             text.append("No rule was met.")
         waits = {c.rule: c.waits for c in self.looks[-1].claims if c.withdrawn} if self.looks else {}
         text += [f"At the last look {rule} was not met: {why}." for rule, why in waits.items()]
-        rules = {} if self.state.spec.stopping is None else self.state.spec.stopping.rules
+        rules = self.state.spec.rules
         for rule in dict.fromkeys(rule for rule, _, _ in first) if withdrawn else ():
             if rule in rules and rules[rule].on_model:
                 text.append(f"{rule} rests on the model, which was found wrong since: its claim does not hold.")

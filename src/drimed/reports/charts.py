@@ -16,12 +16,13 @@ from drimed.formatting import ENDLESS, NOT_KNOWN, RETIRED, amount, counted, know
 from drimed.numerics.arrays import IntArray
 from drimed.records import Claim, Effect, Look
 from drimed.reports import svg
-from drimed.reports.analysis import AT_ALL_TIMES, AT_THIS_LOOK, GUARANTEED, Analysis, StoppingHistory, then_of, until
+from drimed.reports.analysis import AT_ALL_TIMES, AT_THIS_LOOK, GUARANTEED, Analysis, StoppingHistory, until
 from drimed.reports.effects import MODEL, Component, Level
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
 from drimed.reports.wording import Words
 from drimed.trial.estimates import AS_GIVEN, EXACT, REWARD
 from drimed.trial.seasons import Calendar, calendar
+from drimed.trial.spec import StoppingRule
 
 FOREST_REACH = 4.0  # lengths of the likely ranges that are shown on either side; longer ranges end in an arrow
 REACH = 3.0  # lengths of a line beyond which a wide band is cut off
@@ -383,13 +384,13 @@ def rule_charts(history: StoppingHistory) -> list[Chart]:
         view, metric = state.looked.scopes.get(rule), state.spec.metrics.get(one[-1][1].on)
         if view is not None and len(charts) < MOST_LOOKS:
             unit, id = (metric or state.spec.reward).unit, f"stopping-chart-{len(charts) + 1}"
-            chart = _looks(id, one, view.better, unit, calendar(state), then_of(state.spec, rule))
+            chart = _looks(id, one, view.better, unit, calendar(state), state.spec.rules[rule])
             charts += [] if chart is None else [chart]
     return charts
 
 
 def _looks(
-    id: str, points: Sequence[tuple[Look, Claim]], better: str, unit: str, called: Calendar, then: str
+    id: str, points: Sequence[tuple[Look, Claim]], better: str, unit: str, called: Calendar, rule: StoppingRule
 ) -> Chart | None:
     """The range of one arm at each look; None while no range is known."""
     points = [points[i] for i in svg.thinned(len(points), MOST_POINTS)]
@@ -417,14 +418,19 @@ def _looks(
     effect = f"effect on {measured(last.on, unit)}"
     table = Table(
         f"Looks at {last.rule}, {last.arm}, {last.who}: {effect}",
-        ["look", called.word, "decisions", "from", "to", "margin", f"to go until {until(last.kind, then)}", "met"],
+        ["look", called.word, "decisions", "from", "to", "margin", f"to go until {until(last.kind, rule.then)}", "met"],
         rows,
     )
     keys = [Key(effect, "key-level"), Key("margin", "key-allowed")]
     keys += [Key("the rule is met", "key-met")] if any(c.met for c in claims) else []
     when = f"in {called.said(points[-1][0].episode)} after {counted(points[-1][0].decisions, 'decision')}"
-    text = f"At the last look, {when}: {describe_claim(last, unit, then)}. The ranges are those of the rule, of which "
-    text += f"at all looks together at most {percent(last.alpha)} fail; later outcomes are not in them."
+    text = f"At the last look, {when}: {describe_claim(last, unit, rule.then)}. The ranges are those of the rule"
+    fails = f", of which at all looks together at most {percent(last.alpha)} fail"
+    if rule.is_planned:  # by the end that the rule waits for, and no other
+        of = "of any arm" if rule.evidence == "calibrated" else "of this arm"
+        fails = f", which claims something false {of} in at most {percent(last.alpha)} of trials, over all planned "
+        fails += "looks together; they promise nothing at other looks"
+    text += f"{fails}. Later outcomes are not in them."
     draw = svg.lines([panel], bounds, "look", height=180.0)
     title = f"{QUESTIONS[last.kind].format(last.arm)} {'Shown' if last.met else 'Not shown'}"
     return Chart(id, f"{title} ({last.rule}, {last.who})", text, draw, table, keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -150,7 +150,7 @@ def answers(a: Analysis, words: Words) -> dict[str, list[str]]:
     now = [a.checks.withdrawn] if a.checks.withdrawn else []
     now += [f"The trial is {s.status}{f': {s.halted}' if s.halted else ''}."] if s.status != "running" else []
     now += [f"Stopping rules that are met: {listed(s.rules_met, MOST_NAMED)}."] if s.rules_met else []
-    now += [*_advice(a, words), *standing(a, words)[:1]] if told else []
+    now += [*_advice(a, words), *_doubtful(a), *standing(a, words)[:1]] if told else []
     now += [f"Tell {counted(s.pending, 'pending outcome')}{since}."] if s.pending else []
     return {
         "Is the policy better than the control?": _holdout(a, words),
@@ -195,12 +195,26 @@ def _advice(a: Analysis, words: Words) -> list[str]:
     return [*text, f"Go on asking and telling{others}."] if open_ and a.status.status == "running" else text
 
 
-def _harms(a: Analysis) -> list[str]:
-    """Arms that are worse than the control on any measure, for all users, a group, or single users."""
-    state, text, members = a.data.state, list[str](), estimation.groups(a.data.state)
+def _doubtful(a: Analysis) -> list[str]:
+    """Arms that are still given, and certainly worse than the control on a metric, with a decision to be taken."""
+    plays: dict[str, float] = defaultdict(float)
+    for d in a.next:
+        for arm in d.probabilities or a.given:
+            plays[arm] += d.probabilities.get(arm, 1.0)
+    on = defaultdict[str, dict[str, None]](dict)  # arm -> metrics
+    for x in _harmful(a):
+        if x.certain and x.on != REWARD and plays[x.arm] >= SELDOM and x.arm not in a.data.state.retired:
+            on[x.arm][x.on] = None
+    return [
+        f"Decide whether {arm} may still be given: it is certainly worse than the control on {listed(list(metrics))}."
+        for arm, metrics in on.items()
+    ]
+
+
+def _harmful(a: Analysis) -> Iterator[Effect]:
+    """Effects that are worse than the control: of an arm on a measure for all users, or for groups or single users."""
+    state, harmed = a.data.state, set[tuple[str, str]]()  # (arm, measure)
     users = {user: state.profile(user).definition for user in state.users}
-    single = defaultdict[tuple[str, str], list[str]](list)  # (arm, confidence) -> users, on the reward
-    harmed = set[tuple[str, str]]()  # (arm, measure)
     for x in sorted(a.effects, key=lambda x: x.who != EVERYBODY):
         up = x.on == REWARD or better_direction(state.spec, users, x.on) == "higher"
         by_model = x.source == MODEL
@@ -210,11 +224,19 @@ def _harms(a: Analysis) -> list[str]:
         judged = not by_model or (a.checks.withdrawn is None and a.can_be_judged(x))
         if not judged or way != (-1 if up else 1) or x.arm not in a.given or (x.arm, x.on) in harmed:
             continue
+        harmed |= {(x.arm, x.on)} if x.who == EVERYBODY else set()
+        yield x
+
+
+def _harms(a: Analysis) -> list[str]:
+    """Arms that are worse than the control on any measure, for all users, a group, or single users."""
+    text, members = list[str](), estimation.groups(a.data.state)
+    single = defaultdict[tuple[str, str], list[str]](list)  # (arm, confidence) -> users, on the reward
+    for x in _harmful(a):
         sure = "certainly" if x.certain else "likely"
         if x.who not in members:
             single[x.arm, sure].append(x.who)
             continue
-        harmed |= {(x.arm, x.on)} if x.who == EVERYBODY else set()
         more, ends = _difference(a, x)
         whom = "" if x.who == EVERYBODY else f" for {x.who}"
         text.append(f"{a.label(x.arm)} is {sure} worse than the control on {x.on}{whom}: {more} ({ends}).")

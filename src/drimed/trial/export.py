@@ -24,7 +24,7 @@ from drimed.trial.problem import below_key, size_key
 from drimed.trial.seasons import COLUMNS, UNNAMED
 from drimed.trial.spec import Attribute, ContextField, Metric, control_plot
 from drimed.trial.state import TrialState
-from drimed.trial.tables import SUFFIX, csv_lines, csv_text, save_workbook
+from drimed.trial.tables import SHARES, SUFFIX, csv_lines, csv_text, save_workbook
 from drimed.trial.trial import Trial
 
 AT_ONCE = 250  # decisions that are read together, and sent as one piece
@@ -132,7 +132,9 @@ class Export:
 
     def workbook(self, out: IO[bytes]) -> int:
         """Write a workbook; return the number of its decisions."""
-        return save_workbook(list(self.columns), (row for rows in self.chunks() for row in rows), out)
+        names, rows = list(self.columns), (row for rows in self.chunks() for row in rows)
+        shares = [name for name in names if name in SHARES or name.startswith("probability_")]
+        return save_workbook(names, rows, out, shares=shares)
 
     def parquet(self, path: Path) -> int:
         """Write a Parquet file; return the number of its decisions."""

@@ -21,7 +21,7 @@ from typing import IO, Any
 from drimed.errors import BatchError, InputError, MissingExtraError
 from drimed.records import Fault
 from drimed.trial.spec import decode, first_twice, is_whole, short, tidy
-from drimed.trial.workbooks import MOST_CELLS, Line, letters, worksheets
+from drimed.trial.workbooks import GENERAL, MOST_CELLS, Line, letters, worksheets
 
 FIRST_ROW = 2  # of data: the first row has the names
 MOST_SHOWN = 200  # characters of a row in a message
@@ -33,6 +33,7 @@ SUFFIX, MEDIA = ".xlsx", "application/vnd.openxmlformats-officedocument.spreadsh
 SHEET, DICTIONARY, EXPLAINED = "drimed", "columns", ("column", "meaning")  # worksheets, and columns of the second
 MOST_ROWS, LONGEST_TEXT = 1_048_576, 32_767  # rows and characters that Excel has
 NARROWEST, WIDEST = 10, 50  # columns that are written, in characters
+SHARES, SHARE = ("propensity",), "0.0%"  # columns that workbooks show as percentages, and their format
 MOST_COLUMNS, LONGEST_NAME = 1000, 300  # columns, and characters of their names
 
 _POINT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -355,17 +356,27 @@ def _of_workbook(data: bytes, name: str, most: int) -> Table:
 
 
 def save_workbook(
-    names: Sequence[str], rows: Iterable[Mapping[str, Any]], out: IO[bytes], meanings: Mapping[str, str] | None = None
+    names: Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+    out: IO[bytes],
+    meanings: Mapping[str, str] | None = None,
+    titles: Mapping[str, str] | None = None,
+    shares: Collection[str] = SHARES,
 ) -> int:
-    """Write columns of these names row by row, and `meanings` of them on a second sheet; return the number of rows."""
+    """Write columns of these names row by row, and `meanings` of them on a second sheet; return the number of rows.
+
+    `titles` are headings in place of names; `shares` are shown as percentages.
+    """
+    titles = titles or {}
     book, make, count = _openpyxl().Workbook(write_only=True), import_module("openpyxl.cell").WriteOnlyCell, 0
     sheet = book.create_sheet(SHEET)
     for i, name in enumerate(names):
-        sheet.column_dimensions[letters(i)].width = min(max(NARROWEST, len(name) + 2), WIDEST)
-    for count, cells in enumerate(chain([names], (map(row.get, names) for row in rows))):
+        sheet.column_dimensions[letters(i)].width = min(max(NARROWEST, len(titles.get(name, name)) + 2), WIDEST)
+    formats = [SHARE if name in shares else GENERAL for name in names]
+    for count, cells in enumerate(chain([[titles.get(n, n) for n in names]], (map(row.get, names) for row in rows))):
         if count == MOST_ROWS:
             raise InputError(f"a sheet of a workbook has at most {MOST_ROWS:,} rows: write a .csv file")
-        sheet.append([_cell(make(sheet), value) for value in cells])
+        sheet.append([_cell(make(sheet), value, code) for value, code in zip(cells, formats, strict=True)])
     if meanings:
         sheet = book.create_sheet(DICTIONARY)
         sheet.column_dimensions["A"].width, sheet.column_dimensions["B"].width = WIDEST / 2, 2 * WIDEST
@@ -375,7 +386,7 @@ def save_workbook(
     return count
 
 
-def _cell(cell: Any, value: Any) -> Any:
+def _cell(cell: Any, value: Any, code: str = GENERAL) -> Any:
     if isinstance(value, str):
         if _NOT_XML.search(value) or len(value) > LONGEST_TEXT:
             raise InputError(f"{short(value)} is longer than a workbook allows, or not XML: write a .csv file")
@@ -383,7 +394,7 @@ def _cell(cell: Any, value: Any) -> Any:
         cell.quotePrefix = value[:1] in FORMULA  # it stays a text when it is edited
     elif isinstance(value, float):
         cell.value = repr(float(value))  # openpyxl rounds numbers to 16 digits, and a double may need 17
-        cell.data_type = "n" if isfinite(value) else "s"
+        cell.data_type, cell.number_format = "n" if isfinite(value) else "s", code
     else:
         cell.value = value
     return cell
@@ -417,11 +428,15 @@ def sheet(
     suffix: str,
     empty: Sequence[str] = (),
     meanings: Callable[[Sequence[str]], Mapping[str, str]] = lambda _: {},
+    titles: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Rows as a file with this suffix: .json, .xlsx, or anything else for CSV; `meanings` are those of its columns."""
+    """Rows as a file with this suffix: .json, .xlsx, or anything else for CSV.
+
+    `meanings` are those of its columns, `titles` the headings of a workbook in place of names.
+    """
     if suffix == SUFFIX:
         names, out = _names(rows, empty), io.BytesIO()
-        save_workbook(names, rows, out, meanings(names))
+        save_workbook(names, rows, out, meanings(names), titles)
         return out.getvalue()
     if suffix == ".json":
         return (json.dumps([dict(row) for row in rows], indent=1, ensure_ascii=False) + "\n").encode()

@@ -38,7 +38,7 @@ from drimed.service import auth, refusals
 from drimed.service.refusals import Refusal
 from drimed.service.routing import AT_ONCE, ROLE, SMALL_BODY, TRIAL, address_of, admit, limit_body, service_of
 from drimed.service.runtime import Author, Reply, Service
-from drimed.trial import tables
+from drimed.trial import sheets, tables
 from drimed.trial.changes import CHANGES
 from drimed.trial.problem import outcome_text
 from drimed.trial.seasons import when
@@ -197,11 +197,11 @@ class Visit:
             self.sheet = await self.service.parse(lambda: read(*file, most))
         return self.sheet
 
-    def download(self, name: str, rows: Sequence[Record], empty: Sequence[str] = ()) -> Response:
+    def download(self, name: str, state: TrialState, rows: Sequence[Record], empty: Sequence[str] = ()) -> Response:
         """A sheet to save, CSV or .xlsx by the address; `empty` are its columns if it has no rows."""
         suffix = PurePosixPath(self.request.url.path).suffix
         headers = {"Content-Disposition": f'attachment; filename="{name}{suffix}"'}
-        data = tables.sheet(rows, suffix, empty)
+        data = tables.sheet(rows, suffix, empty, titles=sheets.titles(state))
         if suffix == tables.SUFFIX:
             return Response(data, headers=headers, media_type=tables.MEDIA)
         return Response(BOM_UTF8 + data, headers=headers, media_type="text/csv; charset=utf-8")

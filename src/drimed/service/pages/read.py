@@ -192,7 +192,7 @@ async def plan(visit: Visit) -> Response:
         control="" if spec.control is None else control(spec.control),
         file=_LIST.sub(lambda found: " ".join(found[0].split()), text).split("\n"),
         promise=promise(state),
-        stopping=describe_rules(spec.stopping),
+        stopping=describe_rules(spec.stopping, state.calibration),
         rehearsed=state.created.body.get("rehearsal"),
         stands=queries.STANDS,
         ways=queries.ways_off_the_control(spec, state.policy),

@@ -228,7 +228,7 @@ async def given(visit: Visit) -> Response:
         status, decisions = blinded_status(status), [blinded_decision(state, d) for d in decisions]
     if not visit.request.url.path.endswith("/given"):
         name = f"{visit.trial}-decisions{_mark(visit, state.hash)}"
-        return visit.download(name, sheets.decision_rows(state, decisions))
+        return visit.download(name, state, sheets.decision_rows(state, decisions))
     return visit.page(
         "given.html",
         s=status,
@@ -245,7 +245,8 @@ async def given(visit: Visit) -> Response:
 @routes.page("/trials/{trial}/users.xlsx", ANY)
 async def users_sheet(visit: Visit) -> Response:
     """A sheet to fill in: users and their plots, and a column for each context field."""
-    return visit.download(f"{visit.trial}-users", sheets.blank_sheet(await visit.state()))
+    state = await visit.state()
+    return visit.download(f"{visit.trial}-users", state, sheets.blank_sheet(state))
 
 
 def as_ranges(numbers: Sequence[int]) -> str:
@@ -308,13 +309,13 @@ async def tell(visit: Visit) -> Response:
 async def pending_sheet(visit: Visit) -> Response:
     """A sheet to fill in: all pending decisions, and a column for each metric."""
 
-    def look(ledger: Ledger, state: TrialState) -> tuple[str, list[Record], list[str]]:
+    def look(ledger: Ledger, state: TrialState) -> tuple[TrialState, list[Record], list[str]]:
         pending = queries.decisions(ledger, state, queries.pending(ledger))
         pending = (blinded_decision(state, d) for d in pending) if visit.blinded else pending
-        return state.hash, sheets.decision_rows(state, pending), sheets.headings(state, blinded=visit.blinded)
+        return state, sheets.decision_rows(state, pending), sheets.headings(state, blinded=visit.blinded)
 
-    hash, rows, empty = await visit.look(look)
-    return visit.download(f"{visit.trial}-pending{_mark(visit, hash)}", rows, empty)
+    state, rows, empty = await visit.look(look)
+    return visit.download(f"{visit.trial}-pending{_mark(visit, state.hash)}", state, rows, empty)
 
 
 def _mark(visit: Visit, hash: str) -> str:
