@@ -52,10 +52,14 @@ def running(
         told = decisions[: len(decisions) - pending] if season == seasons else decisions
         for d in told:
             better = advantage * (d.arm == "new")
-            y = {
+            y: dict[str, Any] = {
                 m: 50 + better + 4 * float(rng.standard_normal())
                 if metric.kind == "number"
                 else float(rng.binomial({"yes/no": 1, "count": 4, "score": 10}[metric.kind], 0.4 + better / 100))
+                if metric.of is None
+                else f"{rng.binomial(20, 0.4 + better / 100)} of 20"
+                if metric.kind == "yes/no"
+                else f"{rng.poisson(8)} in 4"
                 for m, metric in spec.metrics.items()
             }
             beside = {m: 50 + 4 * float(rng.standard_normal()) for m in y} if spec.feedback == "difference" else None
@@ -106,6 +110,19 @@ def test_outcomes_in_worlds_are_of_their_kind_and_have_its_mean() -> None:
     assert (np.abs(y[..., 2] - 5) <= 5).all()
     error = 4 * y.std((0, 1)) / np.sqrt(y[..., 0].size)
     assert (np.abs((y - means[:, :, 0]).mean((0, 1))) < error).all()
+
+
+def test_shares_and_rates_in_worlds_are_of_the_mean_size_so_far() -> None:
+    metrics = {"cure": {"kind": "yes/no", "of": "seeds"}, "visits": {"kind": "count", "of": "ha"}}
+    trials = ongoing(running(PLOTS | {"metrics": metrics, "preference": {"cure": 20.0, "visits": 2.0}}), 800)
+    means = trials.world.means(trials._rows(trials.offers(0), trials.episodes[0]))
+    response = trials.respond(0, np.zeros((800, means.shape[1]), np.intp), means)
+    off, phi = response.y - means[:, :, 0], [trials.world.linked[m].drawn.phi for m in (0, 1)]
+    assert response.size is not None
+    assert np.allclose(response.size, [20, 4])
+    variance = [(means[:, :, 0, 0] * (1 - means[:, :, 0, 0])).mean() / 20, means[:, :, 0, 1].mean() / 4]
+    assert np.allclose(off.var((0, 1)), np.array(variance) * phi, rtol=0.1)
+    assert (np.abs(off.mean((0, 1))) < 4 * off.std((0, 1)) / np.sqrt(off[..., 0].size)).all()
 
 
 @pytest.mark.parametrize(

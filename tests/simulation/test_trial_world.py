@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,18 @@ def test_an_outcome_is_mean_season_and_noise() -> None:
     y = world.respond(3, np.full((1, 12), 4))
     np.testing.assert_allclose(y[0] - truth.noise(3)[0][0], np.repeat(expected, 2, 0))
     np.testing.assert_allclose(world.rewards - plain.rewards, np.eye(5)[4] * 100.0 * np.ones((1, 6, 5)))
+
+
+def test_scores_near_the_end_of_their_range_have_their_mean() -> None:
+    """12,000 of them; normal ones cut off at the end have a mean of 8.6."""
+    alike = Deviations(residual=2.5, block=0.0, season=0.0, site=0.0, arm=0.0, site_arm=0.0, season_arm=0.0)
+    truth = FieldWorld(FieldSetting(level=9.0, deviations=alike), range(1000)).truth
+    scores = replace(truth.setting, bounds=np.array([[0.0, 10.0]]), kinds=("score",))
+    world = replace(truth, setting=scores)
+    y = world.respond(0, np.zeros((1000, 12), np.intp), world.means(0), np.zeros(12, np.intp)).y
+    assert ((y >= 0) & (y <= 10)).all()
+    assert y.mean() == pytest.approx(9.0, abs=0.1)
+    assert y.std() == pytest.approx(2.5, rel=0.05)
 
 
 def test_a_shortfall_is_taken_from_every_arm_but_the_control() -> None:

@@ -21,7 +21,7 @@ from drimed.errors import InputError
 from drimed.formatting import counted, percent
 from drimed.models.mixed import generalised, posterior_draws
 from drimed.models.mixed.effects import FittedModel
-from drimed.models.mixed.generalised import NUMBER, SCORE, Generalised
+from drimed.models.mixed.generalised import COUNT, NUMBER, SCORE, Generalised
 from drimed.models.mixed.learner import Field
 from drimed.models.mixed.likelihood import posterior_at_nodes
 from drimed.models.mixed.observations import make_design
@@ -358,7 +358,8 @@ class PosteriorWorld:
             for i, arm in enumerate((action, beside)):
                 mean = np.take_along_axis(means[..., m] / self.sizes[m], arm[..., None], -1)[..., 0]
                 y[i][..., m] = metric.outcomes(mean, ndtr(z[:, i, :, m])) * self.sizes[m]
-        return Response(y[0], y[1], np.ones(action.shape, bool))
+        size = np.array([self.linked[m].size for m in self.model.learner.sizes])
+        return Response(y[0], y[1], np.ones(action.shape, bool), size if len(size) else None)
 
 
 @dataclass(frozen=True)
@@ -372,6 +373,7 @@ class LinkedMetric:
     own: FloatArray  # (C, S, Q)
     ends: tuple[float, float]  # of a score's range; else 0 and 1
     alike: bool  # whether an average season is one for users alike
+    size: float  # of each outcome: the mean of those so far
 
     @staticmethod
     def draw(
@@ -403,7 +405,12 @@ class LinkedMetric:
         own[clusters < 0] = 0.0
         drawn = replace(theirs, draws=theta)
         ends = structure.ranges[m] if kind == SCORE else (0.0, 1.0)
-        return LinkedMetric(kind, wider, drawn, clusters, own, ends, learner.promise == "alike")
+        cells, size = evidence.cells.live(), 1.0
+        if m in learner.sizes:
+            told = cells.n * (cells.pattern >> m & 1)
+            root = learner.sizes[m]
+            size = float((told * cells.mean[:, root] ** 2 + cells.scatter[:, root, root]).sum() / max(told.sum(), 1.0))
+        return LinkedMetric(kind, wider, drawn, clusters, own, ends, learner.promise == "alike", size)
 
     def means(self, keys: IntArray, covariates: FloatArray, *, average_season: bool) -> FloatArray:
         """Of decisions with factors (n, K, F) and standardised covariates (n, K, c): (S, n, K)."""
@@ -419,8 +426,11 @@ class LinkedMetric:
 
     def outcomes(self, mean: FloatArray, luck: FloatArray) -> FloatArray:
         """With these means, where luck is between 0 and 1."""
-        low, high = self.ends
-        return low + (high - low) * quantile(self.kind, (mean - low) / (high - low), luck, self.drawn.phi)
+        (low, high), size, phi = self.ends, self.size, self.drawn.phi
+        if self.kind == COUNT:
+            return quantile(COUNT, size * mean, luck, phi) / size
+        kind = SCORE if size > 1 else self.kind  # so many of several are a share, whose scale is that of one of them
+        return low + (high - low) * quantile(kind, (mean - low) / (high - low), luck, phi / size)
 
 
 def _correlated(covariance: FloatArray, z: FloatArray) -> FloatArray:

@@ -210,6 +210,7 @@ def assumed(plan: Plan, name: str) -> list[str]:
             f"{k} {short(float(v[m]))}" for k, v in kinds.items() if v[m] and (plain or v is not s.noise)
         )
         single = f"single plots: {sources[metric][1]}" if plain else f"single outcomes scatter {sources[metric][1]}"
+        single += "" if part.of is None else f"; {part.of}: 1 each"
         lines.append(
             f"{in_unit(metric, part.unit)}: control {level_text(part, level) if not plain else short(level)}; effects "
             f"{', '.join(effects) or 'none'}; standard deviations of {spread} ({single})"

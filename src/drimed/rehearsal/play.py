@@ -251,7 +251,8 @@ def outcome_of(state: TrialState, offers: Offer, response: Response) -> Outcome:
     if beside and state.spec.kind != "paper":
         return Outcome(None, y, observed, y0, observed)
     y = y - y0 if beside else y
-    return Outcome(np.vecdot(np.asarray(offers.preference), y), y, observed)
+    size = None if response.size is None else np.broadcast_to(response.size, (*y.shape[:-1], len(response.size)))
+    return Outcome(np.vecdot(np.asarray(offers.preference), y), y, observed, size=size)
 
 
 def look_at(policy: AnyPolicy, state: Any, offers: Offer) -> Look:

@@ -34,6 +34,7 @@ WIDTH = 0.4  # of a bump
 WEARS_OFF, WOBBLE = 6.0, 0.2
 POISSON = 1.01  # Pearson's scale up to which a count follows Poisson's law
 LEAST_COUNT = 1e-6  # mean of a count that would be negative
+SURE, MOST_PHI = 1e-6, 0.9  # of a score: its mean's distance from the ends, as a share, and its scale
 
 
 @final
@@ -69,9 +70,10 @@ class Response(NamedTuple):
     y: FloatArray  # (S, n, M)
     control: FloatArray  # (S, n, M), of a control plot beside each
     observed: BoolArray  # (S, n)
+    size: FloatArray | None = None  # (s,), of metrics with sizes; None: 1 each
 
 
-def quantile(kind: str, mean: FloatArray, share: FloatArray, phi: float = 1.0) -> FloatArray:
+def quantile(kind: str, mean: FloatArray, share: FloatArray, phi: float | FloatArray = 1.0) -> FloatArray:
     """Of outcomes with these means, a score's as a share of its range; `phi` is Pearson's scale.
 
     >>> [float(quantile(kind, np.array(0.3), np.array(0.8))) for kind in ("yes/no", "count")]
@@ -80,7 +82,7 @@ def quantile(kind: str, mean: FloatArray, share: FloatArray, phi: float = 1.0) -
     if kind == "yes/no":
         return (share > 1 - mean).astype(np.float64)
     if kind == "score":
-        weight = 1 / phi - 1
+        weight, mean = 1 / np.minimum(phi, MOST_PHI) - 1, np.clip(mean, SURE, 1 - SURE)
         return np.asarray(betaincinv(weight * mean, weight * (1 - mean), share))
     mean = np.maximum(mean, LEAST_COUNT)
     found = nbdtrik(share, mean / (phi - 1), 1 / phi) if phi > POISSON else pdtrik(share, mean)
@@ -108,8 +110,9 @@ class TrialWorld:
         lasting = self.lasting[:, self.site[season]] + s.trend * season + s.fading * season
         means = lasting + self.of_covariates(covariates, lasting.shape[:-2])
         for m, kind in enumerate(s.kinds):  # no mean is impossible
-            if kind in ("yes/no", "count"):
-                means[..., m] = np.clip(means[..., m], 0.0, 1.0 if kind == "yes/no" else np.inf)
+            if kind != "number":
+                ends = {"yes/no": (0.0, 1.0), "count": (0.0, np.inf)}.get(kind, s.bounds[m])
+                means[..., m] = np.clip(means[..., m], *ends)
         return means
 
     def respond(self, season: int, action: IntArray, means: FloatArray, control: IntArray) -> Response:
@@ -131,11 +134,11 @@ class TrialWorld:
         """Outcomes with these means (..., M): of other kinds than numbers the noise only says how lucky they are."""
         y = mean + noise
         for m, kind in enumerate(self.setting.kinds):
-            lucky = ndtr(noise[..., m] / self.setting.noise[m])
-            if kind in ("yes/no", "count"):
-                y[..., m] = quantile(kind, mean[..., m], lucky)
-            elif kind == "score":
-                y[..., m] = np.round(y[..., m])
+            if kind != "number":
+                low, high = self.setting.bounds[m] if kind == "score" else (0.0, 1.0)
+                share, sd = (mean[..., m] - low) / (high - low), self.setting.noise[m]
+                lucky, phi = ndtr(noise[..., m] / sd), (sd / (high - low)) ** 2 / np.maximum(share * (1 - share), SURE)
+                y[..., m] = low + (high - low) * quantile(kind, share, lucky, phi if kind == "score" else 1.0)
         return y
 
     @cached_property
