@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from drimed.models.mixed import variance_components
 from drimed.models.mixed.learner import Field, FieldEvidence
 from drimed.models.mixed.likelihood import Design
 from drimed.models.mixed.observations import Scale, make_design, measure
@@ -69,6 +71,15 @@ def offer_of(field: Field, unit: Unit) -> Offer:
     unit = replace(unit, covariates=None if unit.covariates is None else unit.covariates[..., :c])
     attributes = np.array([[-1.0], [0.2], [0.8]]) if field.attributes else None
     return Offer(features=np.eye(3), control=np.eye(3)[0], unit=unit, attributes=attributes)
+
+
+def at_the_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits that integrate over nothing: the most plausible variances are the only node."""
+
+    def one_node(metrics: int, each: int) -> FloatArray:
+        return np.zeros((1, metrics * (each + 1)))
+
+    monkeypatch.setattr(variance_components, "designed_nodes", one_node)
 
 
 def started(name: str, field: Field | None = None) -> tuple[Field, FieldEvidence]:

@@ -24,6 +24,7 @@ from tests.models.mixed.examples import (
     MODELS,
     Data,
     asked,
+    at_the_mode,
     by_brute_force,
     data,
     designed,
@@ -233,9 +234,10 @@ def test_variances_stand_still_until_they_are_due() -> None:
     assert field.ready(more) is more
 
 
-def test_steps_between_fits_agree_with_adding_up_anew(case: Case) -> None:
+def test_steps_between_fits_agree_with_adding_up_anew(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without averaging a step is exact: any cluster, old or new, in any order, with metrics missing."""
-    field = replace(case.field, integrated=False, growth=10.0, discount=1.0)
+    at_the_mode(monkeypatch)
+    field = replace(case.field, growth=10.0, discount=1.0)
     d = case.data
     evidence = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), episodes=6)
     first = field.ready(told(field, evidence, d.part(np.arange(30))))
@@ -252,7 +254,9 @@ def test_of_very_many_columns_those_without_outcomes_may_be_left_out(
     case: Case, first: int, integrated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether outcomes come at once, are added one by one, or bring columns that none had before."""
-    field = replace(case.field, integrated=integrated, growth=10.0, discount=1.0)
+    if not integrated:
+        at_the_mode(monkeypatch)
+    field = replace(case.field, growth=10.0, discount=1.0)
     start = field.start(Shape(d=3, K=3, M=METRICS[case.name], H=5), episodes=6)
 
     def learned() -> tuple[int, tuple[FloatArray, FloatArray]]:

@@ -16,7 +16,7 @@ from drimed.models.mixed.terms import FACTORS, category
 from drimed.models.offer import Offer, Outcome, Shape, Unit
 from drimed.numerics import probability
 from drimed.numerics.arrays import BoolArray, FloatArray
-from tests.models.mixed.examples import METRICS, MODELS, data, offer_of, started, told
+from tests.models.mixed.examples import METRICS, MODELS, at_the_mode, data, offer_of, started, told
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,10 @@ def test_a_sum_is_of_units_themselves_of_units_alike_or_of_average_units(case: C
         assert found.deviation[i] == pytest.approx(deviation, rel=1e-4, abs=1e-5)
 
 
-def test_either_factor_may_be_eliminated() -> None:
+def test_either_factor_may_be_eliminated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seasons or sites: one model, at the same variances."""
-    field, evidence = started("one metric", Field(integrated=False, covariates=1))
+    at_the_mode(monkeypatch)
+    field, evidence = started("one metric", Field(covariates=1))
     offers = offers_of(field, 1)
     seasons = FittedModel.of(field, told(field, evidence, data("one metric")))
     sites = FittedModel.of(replace(field, promise="alike"), replace(seasons.evidence, included=-1))

@@ -18,7 +18,7 @@ from drimed.models.mixed.variance_components import integrate
 from drimed.models.offer import Offer
 from drimed.numerics import probability
 from drimed.numerics.arrays import FloatArray
-from tests.models.mixed.examples import data, started, told
+from tests.models.mixed.examples import at_the_mode, data, started, told
 from tests.models.mixed.test_summaries import offers_of
 
 LEVEL = 0.99
@@ -81,8 +81,9 @@ def test_what_the_data_told_shortens_the_tails_down_to_a_normals() -> None:
     assert prediction.degrees_of_freedom(variance, np.array([1e-9])) == np.inf
 
 
-def test_known_variances_leave_a_normal() -> None:
-    known = known_of(Field(integrated=False), "one metric", 20)
+def test_known_variances_leave_a_normal(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_the_mode(monkeypatch)
+    known = known_of(Field(), "one metric", 20)
     assert (effects.effects_of_users(known, offers_of(known.learner, 1)).freedom == np.inf).all()
 
 

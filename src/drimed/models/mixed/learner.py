@@ -95,7 +95,6 @@ class Field:
     balanced: bool | None = None
     # Seasons before the first one, and arms that were given in them and are not offered: numbered after those that are.
     past: tuple[int, int] = (0, 0)
-    integrated: bool = True  # estimates are integrated over uncertain variances, or at the most plausible ones alone
     growth: float = 1.1  # variances are fitted again when there are this many times as many outcomes
     delta: float = 0.01  # the radius at all times may fail with this probability
 
@@ -409,10 +408,10 @@ class Field:
         cells = self._compact(cells, structure)
         scale = measure(cells, structure)
         if not cells.used:
-            return cells, variance_components.fit(structure, None, scale, cells.batch, integrated=self.integrated)
+            return cells, variance_components.fit(structure, None, scale, cells.batch)
         design = make_design(structure, cells, scale, self.discount).on_columns_in_use()
         pair = add_binary_pseudo_outcomes(cells, scale, structure.covariates, structure.ranges)
-        return cells, variance_components.fit(structure, design, scale, cells.batch, pair, integrated=self.integrated)
+        return cells, variance_components.fit(structure, design, scale, cells.batch, pair)
 
     def _outcome_rows(
         self, evidence: FieldEvidence, offer: Offer, action: IntArray, outcome: Outcome, late: int

@@ -69,18 +69,11 @@ class IntegratedPosterior:
 
 
 def fit(
-    structure: Structure,
-    design: Design | None,
-    scale: Scale,
-    batch: tuple[int, ...],
-    pair: FloatArray = NO_PAIR,
-    *,
-    integrated: bool = True,
+    structure: Structure, design: Design | None, scale: Scale, batch: tuple[int, ...], pair: FloatArray = NO_PAIR
 ) -> IntegratedPosterior:
     """Variances and everything else, or the prior where there is no design.
 
-    Not `integrated`: the mode of the variances is the only node. `pair` are pseudo-outcomes of the residuals, see
-    `add_binary_pseudo_outcomes`.
+    `pair` are pseudo-outcomes of the residuals, see `add_binary_pseudo_outcomes`.
     """
     parameters = structure.parameters
     k, M = parameters.uncertain, parameters.metrics
@@ -89,7 +82,7 @@ def fit(
         mode, H = (np.broadcast_to(a, (*batch, *a.shape)) for a in (parameters.centre, curvature))
     else:
         mode, H = posterior_mode(parameters, design.thin(MOST_CLUSTERS), batch, pair)
-    points = designed_nodes(M, k // M - 1) if integrated else np.zeros((1, k))  # (B, k)
+    points = designed_nodes(M, k // M - 1)  # (B, k)
     nodes = np.repeat(mode[..., None, :], len(points), -2)
     # The residual's shape, which many outcomes determine, stays at its mode.
     nodes[..., :k] += np.matmul(points, inverse_root(H[..., :k, :k], "the curvature of the variances' posterior"))
