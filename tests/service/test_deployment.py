@@ -12,6 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from drimed.service import auth
+from drimed.service.app import create_app, uvicorn_config
 from drimed.service.settings import Settings
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
@@ -46,6 +47,19 @@ def test_the_proxies_take_as_large_bodies_as_the_service_and_point_to_its_port()
         assert found is not None
         assert int(found[1]) * 1024 * 1024 == Settings().largest_body
         assert f"127.0.0.1:{Settings().port}" in text
+
+
+def test_connections_of_proxies_are_kept_longer_than_they_keep_them() -> None:
+    """Else a request could be sent into a connection that is just being closed."""
+    nginx, caddy = NGINX.read_text(), CADDY.read_text()
+    assert re.search(r"upstream drimed \{[^}]*\bkeepalive \d+;", nginx)
+    assert "proxy_pass http://drimed;" in nginx
+    assert 'proxy_set_header Connection "";' in nginx
+    kept = uvicorn_config(Settings(), create_app).timeout_keep_alive
+    assert kept > 60  # of nginx, unless it is told otherwise
+    assert "keepalive_timeout" not in nginx
+    assert kept > 120  # of Caddy
+    assert "keepalive" not in caddy
 
 
 @contextmanager

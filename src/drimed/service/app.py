@@ -140,6 +140,7 @@ def uvicorn_config(settings: Settings, app: Any, **more: Any) -> uvicorn.Config:
         "workers": settings.workers,
         "http": connections.GuardedProtocol,
         "backlog": connections.BACKLOG,
+        "timeout_keep_alive": connections.KEPT,
         "proxy_headers": bool(settings.proxies),
         "forwarded_allow_ips": settings.proxies,
         "log_config": log_configuration(settings.log_level),

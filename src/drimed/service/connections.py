@@ -3,7 +3,8 @@
 A caller that sends half a request, byte by byte or not at all, would hold its connection for good. So the head of a
 request, its body and the reading of its answer have deadlines, and connections are limited for each address and in all.
 At a limit, the connection that has waited longest for a request makes room for the new one: for its head or, where
-nobody is known to have sent it, for its body or the reading of its answer. Requests that come together begin by turns, a few of each address.
+nobody is known to have sent it, for its body or the reading of its answer. Requests that come together begin by turns,
+a few of each address.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from drimed.service.settings import networks
 
 HEAD, BODY, READING = 10.0, 30.0, 60.0  # seconds for a request's head and body, and between two reads of its answer
+KEPT = 150  # seconds that a connection is kept without a request: longer than proxies (nginx 60, Caddy 120) do
 SLOWEST = 8192  # bytes of a body for which its deadline moves by a second
 LARGEST_HEAD = 65_536  # bytes; and of what is between two parts of a body
 SWEEP = 0.5  # seconds between two checks of the deadlines
