@@ -1,20 +1,13 @@
 """Checks of a model's residuals, and advice about what they show.
 
 The input is standardised residuals: independent and standard normal if the model is right. A regression hands over its
-columns as well (`design`), and outcomes over their noise: its coefficients are taken out here, and the degrees of
-freedom that they cost are counted. Residuals are tested by season, group, user and arm and by pairs of these, over
-time, along each covariate and by each category, by their spread, order, tails and single outliers, and where a design
-is given, so that the noise was claimed, by their variance under each arm. Tests of levels and lines go forward: the
-clearest finding is taken out before the others are tested again, so that one cause gives one alarm. An alarm needs
-p < alpha divided by the number of tests, over all metrics (Bonferroni): a model that is right raises any alarm with
-probability alpha at most, at one look.
+columns as well (`design`), and outcomes over their noise: its coefficients and their degrees of freedom are taken out
+here. Tests of levels and lines go forward: the clearest finding is taken out before the others are tested again, so
+that one cause gives one alarm. An alarm needs p < alpha divided by the number of tests, over all metrics (Bonferroni).
 
-Levels and lines are tested by F twice, on the residuals and on the normal scores of their ranks, and the larger
-p-value counts. Heavy tails do not raise the second. Ties do not raise the first: of outcomes that take few values,
-all zeros fall into one narrow bundle of residuals, where ranks only reflect the predicted means and would exaggerate
-the pattern. Where seasons (or groups, or users) have levels, a line in something that is the same for all rows of
-a season is judged by the scatter of the seasons' means around it (`_line_between`).
-
+Levels and lines are tested by F twice, on the residuals and on the normal scores of their ranks, and the larger p-value
+counts. Heavy tails do not raise the second. Ties do not raise the first: of outcomes that take few values all zeros
+fall into one narrow bundle of residuals, where ranks only reflect the predicted means.
 Shapes: n rows, M metrics, p columns.
 """
 
@@ -52,14 +45,11 @@ CONTROL_PLOTS = {"season", "group", "user", "season x group", "trend"}  # a cont
 OUTLIER = "outlier"
 NOISE = "noise under "  # begins the name of a check of one arm
 NOT_SERIOUS = ("spread by ", NOISE, OUTLIER, "tails", "two values", "small counts")
-UNITS = ("season", "group", "user")
+UNITS, SPREADS = ("season", "group", "user"), ("arm", "group", "season")
 FINDINGS = {  # of a check by its name; {size} is what it measures
     **{unit: f"outcomes differ between {unit}s" for unit in UNITS},
     **{f"{unit} x arm": f"effects of arms differ between {unit}s" for unit in UNITS},
-    **{
-        f"spread by {unit}": f"outcomes scatter more in some {unit}s than in others"
-        for unit in ("season", "group", "arm")
-    },
+    **{f"spread by {unit}": f"outcomes scatter more in some {unit}s than in others" for unit in SPREADS},
     "arm": "arms differ from what the model says of them",
     "season x group": "groups shift against each other from season to season",
     "trend": "outcomes follow a trend over time",
@@ -146,16 +136,7 @@ class Check:
 def check_residuals(
     residuals: Residuals, *, model: ModelDescription | None = None, alpha: float = 0.01
 ) -> tuple[Check, ...]:
-    """Make all tests that can be made, alarms first; the advice depends on `model`.
-
-    >>> rng = np.random.default_rng(0)
-    >>> season = np.repeat(np.arange(6), 20)
-    >>> shifting = rng.standard_normal((120, 1)) + rng.standard_normal((6, 1))[season]
-    >>> who, arm = np.tile(np.arange(20), 6), rng.integers(0, 3, 120)
-    >>> found = check_residuals(Residuals(values=shifting, metrics=("yield",), arm=arm, user=who, season=season))
-    >>> [c.name for c in found if c.alarm]
-    ['season']
-    """
+    """Make all tests that can be made, alarms first; the advice depends on `model`."""
     arrays.share("alpha", alpha)
     model = model or ModelDescription()
     tests = [_MetricTests(residuals, m, MOVING if model.discount else ()) for m in range(len(residuals.metrics))]
@@ -218,7 +199,7 @@ class _Candidate(NamedTuple):
 
 
 def codes(labels: Sequence[object] | FloatArray | IntArray) -> IntArray:
-    """Labels as numbers from 0, in the order of the labels."""
+    """Labels as numbers from 0, in their order."""
     return np.asarray(np.unique(np.asarray(labels), return_inverse=True)[1], np.intp).reshape(-1)
 
 
@@ -431,8 +412,7 @@ class _MetricTests:
         categories = {name: codes(np.asarray(v)[there]) for name, v in r.categories.items()}
         tests = _level_tests(factors, self.time, numbers, categories)
         self.levels = [c for c in tests if c.name not in skipped]
-        by = [name for name in ("arm", "group", "season") if name in factors]
-        self.spread = [_by_level(f"spread by {name}", Space((factors[name],))) for name in by]
+        self.spread = [_by_level(f"spread by {f}", Space((factors[f],))) for f in SPREADS if f in factors]
         X = None if r.design is None else r.design[there, m]
         self.model = NOTHING if X is None else Space((), (X[:, X.any(0)],))  # the columns that were fitted
         self.user = factors["user"]  # (n,)
@@ -569,12 +549,10 @@ def advice(name: str, model: ModelDescription) -> str:
         return _about_covariate(covariate, form, model)
     if name in TERMS:
         return _about_terms(name, model)
+    own_level = "" if model.family("user") in model.terms else 'use [model] kind = "field", or '
     others = {
         "arm": "look for an arm that has changed in the course of the trial, or that was recorded as another",
-        "serial": "outcomes of a user are not independent and ranges are too narrow: "
-        + (
-            "ask less often" if model.family("user") in model.terms else 'use [model] kind = "field", or ask less often'
-        ),
+        "serial": f"outcomes of a user are not independent and ranges are too narrow: {own_level}ask less often",
         OUTLIER: "check whether it was typed and measured correctly, and amend it if not",
         "tails": "look for outcomes of another kind among them; ranges hold in large samples only",
         "two values": 'declare kind = "yes/no"; as numbers effects are differences of shares, in large samples',

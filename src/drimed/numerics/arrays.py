@@ -106,11 +106,7 @@ def positive(name: str, array: FloatArray) -> FloatArray:
 
 
 def check_settings(owner: Any, words: Mapping[str, tuple[Any, ...]] | None = None, **ranges: tuple[str, ...]) -> None:
-    """Refuse settings that are neither in their range (a key of RANGES) nor one of their `words` nor a default of None.
-
-    >>> from types import SimpleNamespace
-    >>> check_settings(SimpleNamespace(v="radius", delta=0.01), {"v": ("radius",)}, positive=("v",), share=("delta",))
-    """
+    """Refuse settings that are neither in their range (of RANGES) nor one of their `words` nor a default of None."""
     of_number = {name: RANGES[kind] for kind, names in ranges.items() for name in names}
     for name in [*of_number, *(words or {})]:
         value, allowed = getattr(owner, name), (words or {}).get(name, ())
@@ -145,10 +141,7 @@ def probabilities(name: str, array: FloatArray) -> FloatArray:
 
 
 def covariance(name: str, array: FloatArray) -> FloatArray:
-    """`array` if its last two axes are symmetric, positive semi-definite and not 0.
-
-    Data without any noise would count infinitely much.
-    """
+    """`array` if its last two axes are symmetric, positive semi-definite and not 0, which would count infinitely."""
     if array.shape[-1] != array.shape[-2]:
         raise ShapeError(f"{name} must be square in its last two axes, got {array.shape}")
     largest = np.abs(array).max((-2, -1))
@@ -176,10 +169,7 @@ def batched(name: str, array: NDArray[Any], core: int, batch: tuple[int, ...]) -
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """What is computed from any outcomes: NumericalError where there is no answer, and no warnings on the way.
-
-    Infinite numbers and NaN pass: their user checks the answer.
-    """
+    """Computations from any outcomes: NumericalError where there is no answer, no warnings; infinity and NaN pass."""
     with np.errstate(all="ignore"):
         try:
             yield

@@ -1,14 +1,10 @@
 """Compiled loops over tiny matrices, as gufuncs: the same code serves one decision and a batch of any shape.
 
 A kernel is written for one member, with plain loops, and compiled by Numba on its first call (never on import; the
-result is cached on disk). Each member of a batch is computed alone, in the same order of operations: its result does
-not depend on its neighbours or on the size of the batch. Kernels share steps through helpers: plain functions that are
-compiled into every kernel that calls them.
-
-Compiling all that a trial needs takes some 20 s of a processor, once for each installation. It is logged when it begins
-(a kernel that is in the cache is loaded, and nothing is logged).
-What is slow to compile is what Numba has to write first: an expression on whole arrays takes more than a second, and
-np.linalg, `sum`, `max` or `copy` of an array 0.1 to 0.4 s, where a loop takes a few milliseconds.
+result is cached on disk). Each member is computed alone, in the same order: its result depends on no neighbour. Kernels
+share steps through helpers: plain functions that are compiled into every kernel that calls them. What is slow to
+compile is what Numba has to write first: an expression on whole arrays takes more than a second, np.linalg, `sum`,
+`max` or `copy` of an array 0.1 to 0.4 s, a loop a few milliseconds.
 """
 
 from __future__ import annotations
@@ -37,7 +33,6 @@ BRIEF = 20  # tenths of a second that a process waits for another without saying
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 log = logging.getLogger(__name__)
-
 
 _SAID, _THREADS = threading.Event(), threading.Lock()
 _HELPERS: dict[FunctionType, Any] = {}  # function -> its compiled form, and the files that it was made from

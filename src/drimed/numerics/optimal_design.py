@@ -1,12 +1,8 @@
 """Designs: how to spread pulls over vectors w_a so that no direction stays badly known.
 
-For a distribution q let V(q) = sum_a q_a w_a w_a^T and g(q) = max_a w_a^T V(q)^-1 w_a. Kiefer and Wolfowitz:
-the smallest g is the rank r of the vectors, and q attains it if and only if it maximises log det V(q).
-
-`approx` is the ApproxDesign of Balagopalan and Jun (2024) as the Dri-MED paper specifies it, with the defects of
-the published code mended (docs/paper.md, I-18).
-
-Shapes: W is (..., K, d); a mask (..., K) is True for the arms that may be used.
+For a distribution q let V(q) = sum_a q_a w_a w_a^T and g(q) = max_a w_a^T V(q)^-1 w_a. Kiefer and Wolfowitz: the
+smallest g is the rank r of the vectors. `approx` is the ApproxDesign of Balagopalan and Jun (2024) as the Dri-MED paper
+specifies it, mended (docs/paper.md, I-18). Shapes: W is (..., K, d); a mask (..., K) is True for arms that may be used.
 """
 
 from __future__ import annotations
@@ -27,9 +23,6 @@ def approx(W: FloatArray, mask: BoolArray | None = None) -> FloatArray:
 
     g(q) is at most the number of counted arms. With K <= 2r arms the start takes all of them, no leverage exceeds
     1, and the design is uniform; that is every call with five arms in four dimensions.
-
-    >>> approx(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])).round(4).tolist()
-    [0.3333, 0.3333, 0.3333]
     """
     allowed = np.ones(W.shape[-2], bool) if mask is None else mask
     counts = _cover(*span(W, allowed), allowed)
@@ -41,7 +34,6 @@ def span(W, allowed, x, T, rank, order):  # type: ignore[no-untyped-def]
     """Arms with their largest entry at 1, their coordinates in a basis of their span, its rank r, and r spanning arms.
 
     Designs do not depend on scale, and so squares neither over- nor underflow. Arms that are not allowed are zeros.
-
     Pivoted Cholesky of the Gram matrix, a column at a time: the next pivot is the arm farthest from the span so far
     (Todd's start). It keeps the relative precision of short arms beside long ones. The basis is orthonormal, and
     coordinates beyond the rank are zero. The r pivots are numbered 1, ..., r in `order`, all other arms 0.

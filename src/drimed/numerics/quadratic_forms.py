@@ -18,11 +18,7 @@ PIVOT = 1e-12  # a pivot below this share of its diagonal is round-off: keeps es
 
 
 def distances(x: FloatArray, leader: IntArray, A: FloatArray) -> FloatArray:
-    """|x_leader - x_a|^2 in A with the floor of a twin: (..., K, d), (...), (..., d, d) -> (..., K).
-
-    >>> distances(np.eye(3), np.asarray(1), np.diag([1.0, 2.0, 4.0]))[[0, 2]].tolist()
-    [3.0, 6.0]
-    """
+    """|x_leader - x_a|^2 in A with the floor of a twin: (..., K, d), (...), (..., d, d) -> (..., K)."""
     best = pick_shared(x, leader, 2)[..., None, :]
     return np.maximum(leverages(best - x, A), TWIN * leverages(best, A) + NEVER_ZERO)
 

@@ -117,9 +117,6 @@ def oful_radius(logdet: Any, *, noise: float, norm: float, regularisation: float
     """Abbasi-Yadkori et al. (2011), Thm 2: holds for all rounds at once with probability 1 - delta.
 
     `logdet` is log det V - d log lambda; on whitened data `noise` is 1 (Kirschner and Krause, 2018).
-
-    >>> round(float(oful_radius(np.log(6.0), noise=1, norm=1, regularisation=1, delta=0.01)), 6)
-    4.316941
     """
     return noise * np.sqrt(logdet + 2 * np.log(1 / delta)) + np.sqrt(regularisation) * norm
 

@@ -160,24 +160,13 @@ class BlockLog:
 
 
 def simulate(
-    policy: AnyPolicy,
-    world: AnyWorld,
-    *,
-    tolerance: Tolerance | None = None,
-    at_once: bool = False,
+    policy: AnyPolicy, world: AnyWorld, *, tolerance: Tolerance | None = None, at_once: bool = False,
     points: int | None = None,
-) -> RunRecord:
+) -> RunRecord:  # fmt: skip
     """Run `policy` in every world of the batch.
 
     With `at_once`, and in worlds that demand it, all users of an episode are decided from one state, because outcomes
     come at its end; else one user after the other. The record has all episodes, or `points` of them, evenly spaced.
-
-    >>> from drimed import Setting, authors_instance, make, quantile_control
-    >>> instance = authors_instance()
-    >>> world = World(instances=[instance], seeds=range(4), controls=[quantile_control(instance)],
-    ...               setting=Setting(episodes=20))
-    >>> simulate(make("oful"), world).total("regret").shape
-    (4,)
     """
     if isinstance(policy, str):
         raise ConfigError(f"expected a policy, such as make('dri_med'), got {policy!r}")
