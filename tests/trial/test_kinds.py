@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from drimed.errors import BatchError, ConflictError, InputError, SpecError
+from drimed.formatting import percent, short
+from drimed.models.mixed.learner import Field
+from drimed.policies.policy import Policy
 from drimed.records import Report
 from drimed.reports.analysis import analyse
 from drimed.reports.page import report
-from drimed.reports.wording import outcomes_by_arm, recorded_by_arm
-from drimed.trial import sheets, template
+from drimed.reports.wording import _in_100, outcomes_by_arm, recorded_by_arm
+from drimed.trial import estimates, sheets, template
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
@@ -137,7 +140,44 @@ def test_seven_of_twenty_counts_as_twenty_outcomes() -> None:
     refused(trial, lambda: trial.tell(last.id, {"germinated": 0.4}), InputError, "needs its number of seeds")
     trial.amend(1, {"germinated": "3 of 10"}, reason="two trays were one", saw=trial.decision(1))
     assert (trial.decision(1).outcome or {})["germinated of"] == 10.0
+    table, told = recorded_by_arm(analyse(trial)), [d.outcome or {} for d in trial.decisions() if d.arm == "low"]
+    assert table is not None
+    seeds, weeds = (sum(o.get(f"{m} of", 0.0) for o in told) for m in metrics)
+    grown, found = (sum(o.get(m, 0.0) * o.get(f"{m} of", 0.0) for o in told) for m in metrics)
+    assert table.rows[0][2] == f"{grown:.0f} of {seeds:.0f} seeds ({percent(grown / seeds)})"
+    assert table.rows[0][3] == f"{short(found / weeds)} ({found:.0f} in {short(weeds)} m2)"
     verified(trial)
+
+
+def test_yes_or_no_and_counts_of_a_history_are_learned_from() -> None:
+    rows = [f"2020,s{i % 4},low,{'no' if i % 5 == 0 else 'yes'},{4 + i % 3}" for i in range(80)]
+    trial = Trial.create(
+        clinic(
+            model={"kind": "field"},
+            enrolment="closed",
+            metrics={name: METRICS[name] for name in ("cure", "visits")},
+            preference={"cure": 1.0},
+            guardrails=[],
+            users={f"s{i}": {} for i in range(4)},
+            history={"sheet": "\n".join(["season,site,arm,cure,visits", *rows])},
+        ),
+        MemoryStore(),
+    )
+    state = trial.state()
+    assert isinstance(state.policy, Policy)
+    assert isinstance(state.policy.learner, Field)
+    draws = state.policy.learner.means(state.settled.evidence, estimates.offers_now(state)).draws  # (H, S, K, M)
+    assert np.allclose(np.median(draws, (0, 1))[0], [0.8, 5.0], rtol=0.15)
+    verified(trial)
+
+
+def test_effects_of_rare_events_keep_a_decimal() -> None:
+    assert [_in_100(share) for share in (0.004, -0.0004, 0.0004, -0.012)] == [
+        "0.4 more",
+        "0 fewer",
+        "0 more",
+        "1 fewer",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -579,12 +579,15 @@ def _arms_with_outcomes(a: Analysis) -> list[str]:
 def _recorded(a: Analysis, m: int, arm: str) -> str:
     """The outcomes of an arm on a metric, before any model: a count, or a mean."""
     metric, data = list(a.data.state.spec.metrics.values())[m], a.data
-    y = data.vector[(data.arm == data.state.problem.arm(arm)) & data.observed[:, m], m]
+    at = (data.arm == data.state.problem.arm(arm)) & data.observed[:, m]
+    y, sizes = data.vector[at, m], np.ones(at.sum()) if data.sizes is None else data.sizes[at, m]
     if not len(y):
         return "none"
-    if metric.kind == "yes/no" and metric.of is None:
-        return f"{int(y.sum()):,} of {len(y):,} ({percent(float(y.mean()))})"
-    return f"{_number_of(metric)(float(y.mean()))} (n = {len(y):,})"
+    total, size = float(y @ sizes), float(sizes.sum())
+    if metric.kind == "yes/no":
+        return f"{total:,.0f} of {size:,.0f}{f' {metric.of}' if metric.of else ''} ({percent(total / size)})"
+    text = short(total / size)
+    return f"{text} (n = {len(y):,})" if metric.of is None else f"{text} ({total:,.0f} in {short(size)} {metric.of})"
 
 
 def _estimated(metric: Metric, own: FloatArray, control: FloatArray) -> list[str]:
@@ -605,7 +608,8 @@ def _number_of(metric: Metric) -> Callable[[float], str]:
 
 
 def _in_100(share: float) -> str:
-    return f"{abs(100 * share):.0f} {'more' if share >= 0 else 'fewer'}"
+    n = abs(100 * share)
+    return f"{n:.{int(0.05 <= n < 0.95)}f} {'more' if share >= 0 else 'fewer'}"
 
 
 def _in_words(text: Callable[[float], str], middle: float, draws: FloatArray, unit: str = "") -> str:

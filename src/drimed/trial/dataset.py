@@ -16,7 +16,7 @@ from drimed.models.offer import Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Event
 from drimed.trial.events import AMENDMENT, DECISION, GIVEN, OUTCOME
-from drimed.trial.problem import Profile, below_key
+from drimed.trial.problem import Profile, below_key, size_key
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 
@@ -41,6 +41,7 @@ class Dataset:
     reward: FloatArray  # (n,), NaN: a metric that counts is not observed
     block: IntArray  # (n,), the number of its block; 0: none
     plot: FloatArray  # (n, M), of the control plot beside it, in the metrics' units; NaN: not observed
+    sizes: FloatArray | None = None  # (n, M), of outcomes: 20 in "7 of 20"; None: no metric has any
     below: BoolArray | None = None  # (n, M), below the limit of detection; None: the trial has none
     floor: FloatArray | None = None  # (n, 2), of the control and of every arm; None: the trial has no floors
 
@@ -120,6 +121,7 @@ def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int])
         "held": np.zeros(n, bool),
         "context": np.zeros((n, len(problem.fields))) if problem.fields else None,
         "floor": None if state.spec.floors is None else np.zeros((n, 2)),
+        "sizes": np.ones((n, M)) if any(m.of for m in state.spec.metrics.values()) else None,
         "below": np.zeros((n, M), bool) if any(m.detection for m in state.spec.metrics.values()) else None,
     }
     parts = {"metrics": np.full((n, M), np.nan), "control": np.full((n, M), np.nan)}
@@ -133,6 +135,9 @@ def _dataset(state: TrialState, events: Iterable[Event], numbers: Sequence[int])
         elif event.kind != DECISION:
             if columns["below"] is not None:
                 columns["below"][i] = [below_key(m) in (body["outcome"]["metrics"] or {}) for m in problem.metrics]
+            if columns["sizes"] is not None:
+                told = body["outcome"]["metrics"] or {}
+                columns["sizes"][i] = [told.get(size_key(m)) or 1.0 for m in problem.metrics]
             for name, part in parts.items():
                 values = body["outcome"][name] or {}
                 part[i] = [values.get(m, np.nan) for m in problem.metrics]
