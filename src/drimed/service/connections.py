@@ -152,6 +152,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _since: float | None = None  # start of the head or the body; None: nothing is expected
     _received = 0  # bytes of this body
     _besides = 0  # bytes since the last head or part of a body
+    _running: Any = None  # the request that is answered, or was answered last
     _stalled: float | None = None  # since when the caller reads nothing of its answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base has it
@@ -166,7 +167,13 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._door is not None:
             self._door.leave(self)
+        if self._running is not None:
+            self._running.disconnected = True
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -232,7 +239,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def makes_room(self) -> bool:
         """Whether it waits for the head of a request, or for a nobody's body or reading of an answer."""
         waits = self._stalled is not None or self._lacks_body()
-        return self._is_idle() or (waits and CALLER not in self.cycle.scope["state"])
+        return self._is_idle() or (waits and CALLER not in self._running.scope["state"])
 
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
