@@ -25,13 +25,17 @@ from __future__ import annotations
 
 import copyreg
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from drimed.records import Fault, Path
 
 MOST_NAMES, LONGEST = 60, 100  # that a message lists: all policies, but not all users of a large trial; characters
 MOST_COMPARED = 500  # names in search of one that was probably meant
+MOST_HINTS = 5  # errors of one request that say which name was probably meant
+_hints = ContextVar("hints", default=-1)  # of them that are left; below 0: any number
 
 
 class DrimedError(Exception):
@@ -81,6 +85,16 @@ class ShapeError(InputError):
     """An array has another shape than the one that was asked for."""
 
 
+@contextmanager
+def few_hints() -> Iterator[None]:
+    """Let the first errors only say which name was meant: of thousands that come together, that would take minutes."""
+    before = _hints.set(MOST_HINTS)
+    try:
+        yield
+    finally:
+        _hints.reset(before)
+
+
 class UnknownNameError(InputError):
     """A name that is not in the list it should be in."""
 
@@ -93,6 +107,9 @@ class UnknownNameError(InputError):
     @staticmethod
     def _hint(name: str, known: Iterable[str], meant: str) -> str:
         """The name that was probably meant, and the first ones that are known."""
+        if not (left := _hints.get()):
+            return ""
+        _hints.set(left - 1)
         names = sorted(known)
         # Similarity is slow: among many names, the one that was meant begins like this one.
         near = names if len(names) <= MOST_COMPARED else [n for n in names if n[:1] == name[:1]][:MOST_COMPARED]

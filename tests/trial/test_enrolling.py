@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import ConflictError, DrimedError, InputError, SpecError, UnknownNameError
+from drimed.errors import MOST_HINTS, ConflictError, DrimedError, InputError, SpecError, UnknownNameError
 from drimed.records import Decision
 from drimed.trial import events as kinds
 from drimed.trial.store import MemoryStore
@@ -114,6 +114,13 @@ def test_faults_of_all_who_join_are_reported_at_once() -> None:
         "enrol.a.attributes.sex",
         "enrol.b.attributes.sex",
     ]
+
+
+def test_the_first_faults_alone_say_what_was_meant() -> None:
+    users = {f"user {i}": {"attributes": {"age": 61.0, "sex": "fem"}} for i in range(40)}
+    with pytest.raises(SpecError) as caught:
+        opened().ask_many(enrol=users)
+    assert ["did you mean 'm'" in fault.message for fault in caught.value.faults] == [i < MOST_HINTS for i in range(40)]
 
 
 def test_a_later_failure_of_the_request_takes_the_enrolment_back() -> None:

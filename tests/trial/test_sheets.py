@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drimed.errors import BatchError, InputError
+from drimed.errors import MOST_HINTS, BatchError, InputError
 from drimed.records import Receipt
 from drimed.trial import sheets
 from drimed.trial.store import MemoryStore
@@ -126,7 +126,7 @@ def test_only_the_first_faults_say_what_was_probably_meant(trial: Trial) -> None
     with pytest.raises(BatchError) as error:
         sheets.read_ask_sheet(trial.state(), Table.of({"user": f"nrth{i}", "rain": 1} for i in range(100)))
     messages = [fault.message for fault in error.value.faults]
-    assert ["did you mean 'north'" in message for message in messages] == [i < sheets.MOST_HINTS for i in range(100)]
+    assert ["did you mean 'north'" in message for message in messages] == [i < MOST_HINTS for i in range(100)]
 
 
 def test_doubts_about_a_sheet_take_time_by_its_length_only() -> None:

@@ -12,7 +12,15 @@ import numpy as np
 from pydantic import ValidationError
 
 from drimed import streams
-from drimed.errors import BatchError, ConflictError, InputError, NumericalError, SpecError, UnknownNameError
+from drimed.errors import (
+    BatchError,
+    ConflictError,
+    InputError,
+    NumericalError,
+    SpecError,
+    UnknownNameError,
+    few_hints,
+)
 from drimed.models.offer import Floor, Offer
 from drimed.numerics.arrays import SUM_TOLERANCE, UNCOMPUTED, computing
 from drimed.numerics.probability import sample
@@ -69,6 +77,7 @@ def ask(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: Sequ
     return take(tx, [prepare(tx, request, one=one, doubts=doubts)])[0]
 
 
+@few_hints()
 def prepare(tx: Transaction, request: AskRequest, *, one: bool = False, doubts: Sequence[Fault] = ()) -> Asked:
     """Check a request, and do all of it but the decisions.
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError
+from drimed.errors import BatchError, DrimedError, InputError, UnconfirmedError, UnknownNameError, few_hints
 from drimed.records import AskRequest, Decision, Fault, Receipt, Report, Told
 from drimed.trial import ask, tables, tell
 from drimed.trial import spec as trial_file
@@ -33,7 +33,6 @@ from drimed.trial.workbooks import GENERAL, letters, shown
 SHEET, NOTE = "sheet", "note"  # parts of columns beside those of the trial
 PLACES = ("plot", "block")  # columns that are written only where there are any
 NO_ARMS = "a sheet of a blinded person has no column 'arm': leave it out"
-MOST_HINTS = 5  # faults of a sheet that say which name was probably meant
 CLOSE = 0.7  # the similarity of two names that were probably meant to be one
 _USERS = ("farm", "farmer", "grower", "site", "field", "location", "clinic", "patient", "shop", "reader")
 USUAL_WORDS = dict.fromkeys(_USERS, "user") | {  # for the sheet's own columns: for hints, and never read as such
@@ -339,6 +338,7 @@ def ask_sheet(
     return [blinded_decision(tx.state, d) for d in decisions] if blinded else decisions
 
 
+@few_hints()
 def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) -> AskSheet:
     """The users of a sheet; BatchError lists the faults with their rows.
 
@@ -356,7 +356,7 @@ def read_ask_sheet(state: TrialState, table: Table, ignore: Iterable[str] = ()) 
     rows: dict[str, list[_AskRow]] = {}
     for row, cells in sheet.rows.items():
         try:
-            one = _ask_row(state, row, cells, sheet.marks, hint=len(errors) < MOST_HINTS)
+            one = _ask_row(state, row, cells, sheet.marks)
             if one.user not in state.users and sheet.unknown:  # a property of a new user must not be lost
                 sheet.columns.refuse(sheet.unknown[0])
             rows.setdefault(one.user, []).append(one)
@@ -396,7 +396,7 @@ def _refuse_headings(state: TrialState, sheet: Sheet) -> None:
         raise InputError(f"the sheet has no {noun} {', '.join(absent)}; it has {there}: {hint}")
 
 
-def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks, *, hint: bool) -> _AskRow:
+def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks) -> _AskRow:
     def name(column: str) -> str | None:
         cell = cells.get(Column(SHEET, column))
         return None if cell is None or not text(cell).strip() else tidy(text(cell))
@@ -405,7 +405,7 @@ def _ask_row(state: TrialState, number: int, cells: Cells, marks: Marks, *, hint
         raise InputError("column 'user' is empty")
     user = resolve_user(state, text(cells[USER]).strip())
     if user not in state.users and not state.spec.enrols:
-        raise UnknownNameError("user", user, state.users, message="" if hint else f"unknown user {user!r}")
+        raise UnknownNameError("user", user, state.users)
     values: dict[tuple[str, str], Value] = {}
     for column, cell in cells.items():
         if column.part in (CONTEXT, ATTRIBUTE) and (not is_missing(cell) or cell in _levels(state, column.name)):

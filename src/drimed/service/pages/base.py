@@ -161,7 +161,7 @@ class Visit:
     async def act(self, act: Callable[[Transaction], str], *, tells: bool = False) -> Response:
         """Change the trial, once however often the form is sent, and go to the address that `act` returns."""
         work = lambda tx: Reply(303, act(tx).encode(), tells=tells)  # noqa: E731
-        large = self.sheet is not None
+        large = len(await self.request.body()) > AT_ONCE
         reply = await self.service.write(self.trial, work, self.author(), large=large)
         return go(reply.text.decode())
 
