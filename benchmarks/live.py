@@ -16,7 +16,7 @@ from drimed.policies.protocol import AnyPolicy
 from drimed.policies.registry import REGISTRY, make
 from drimed.simulation.instances import Instance, authors_instance, quantile_control
 
-MOST_PLAIN_STEPS = {"oful": 5.0, "med": 5.0, "dri_med": 5.0}  # that a live step may cost
+MOST_PLAIN_STEPS = {"oful": 4.0, "med": 4.0, "dri_med": 4.0}  # that a live step may cost
 WARM_UP = 300  # steps: compile, and leave the first rounds, where arms are unexplored, behind
 
 

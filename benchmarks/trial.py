@@ -28,8 +28,8 @@ from drimed.trial.store import Store, open_store
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 
-MOST_BARE_PAIRS = 2.0  # bare transactions in pairs, that a durable ask + tell may cost
-MOST_SINGLE_ASKS = 20.0  # that an episode of all users may cost
+MOST_BARE_PAIRS = 3.0  # bare transactions in pairs, that a durable ask + tell may cost
+MOST_SINGLE_ASKS = 15.0  # that an episode of all users may cost
 MOST_SECONDS = 1.0  # to open the long trial
 MOST_GROWTH = 1.3  # of the cost of a decision, from the short trial to the long one
 MOST_MEMORY = 1.05  # of the memory, from the short trial to the long one

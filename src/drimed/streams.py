@@ -8,6 +8,8 @@ million decisions or asked for alone, so a stored live decision can be replayed.
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +43,15 @@ def uniforms(seed: int, name: str, start: int, count: int, width: int) -> NDArra
             f"draws need start >= 0, count >= 0 and width >= 1, got start={start}, count={count}, width={width}"
         )
     blocks = -(-width // _WORDS_PER_BLOCK)
-    key = _sequence(seed, name).generate_state(2, np.uint64)
-    bits = np.random.Philox(key=key, counter=start * blocks)
+    bits = np.random.Philox(key=_key(seed, name), counter=start * blocks)
     words = bits.random_raw(count * blocks * _WORDS_PER_BLOCK)
     high_bits = words.reshape(count, blocks * _WORDS_PER_BLOCK)[:, :width] >> np.uint64(11)
     return high_bits.astype(np.float64) * _TO_UNIT
+
+
+@lru_cache(maxsize=1000)
+def _key(seed: int, name: str) -> NDArray[Any]:
+    return _sequence(seed, name).generate_state(2, np.uint64)
 
 
 def _sequence(seed: int, name: str) -> np.random.SeedSequence:

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import cache
 from typing import Any, cast
 
 from fastapi.exceptions import RequestValidationError
@@ -44,6 +45,7 @@ METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where several processes add up th
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 REQUESTS = Counter("drimed_requests", "Requests answered.", ["method", "route", "status"])
 LATENCY = Histogram("drimed_request_seconds", "From a request to its answer.", ["method", "route"], buckets=SECONDS)
+_requests, _latency = cache(REQUESTS.labels), cache(LATENCY.labels)
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _WRITER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False, default=vars)  # of records too
 
@@ -289,8 +291,8 @@ class Observed:
 def _account(scope: Scope, own_id: str, status: int, seconds: float) -> None:
     path, method = scope["path"], scope["method"] if scope["method"] in METHODS else "other"
     route = getattr(scope.get("route"), "path", "unmatched")
-    REQUESTS.labels(method, route, str(status)).inc()
-    LATENCY.labels(method, route).observe(seconds)
+    _requests(method, route, str(status)).inc()
+    _latency(method, route).observe(seconds)
     fields = {"request_id": own_id, "method": method, "path": path, "status": status, "ms": round(seconds * 1000, 3)}
     fields["actor"] = getattr(scope.get("state", {}).get("caller"), "actor", None)
     log.log(logging.DEBUG if path in QUIET else logging.INFO, REQUEST, extra={FIELDS: fields})

@@ -62,6 +62,7 @@ FAILED = Counter(
     "drimed_failures", "Times the model could not be computed: the control was given, or an outcome ignored."
 )
 SECONDS = Counter("drimed_trial_seconds", "Of the writers of a trial, by what they do.", ["trial", "what"])
+_seconds = lru_cache(5000)(SECONDS.labels)
 REPEATED = Counter("drimed_repeated", "Repeated writes, answered again.")
 # Each kind of work has its own threads: no token waits behind readers, no reader behind writers or exports.
 READS, WRITES, DOOR, HEAVY, PARSING, FILES, PROOFS = "read", "write", "door", "heavy", "parse", "file", "proof"
@@ -238,7 +239,7 @@ class Trials:
         before = dict(trial.spent)
         replies = trial.commit_all([request.write() for request in requests])
         for what, seconds in trial.spent.items():
-            SECONDS.labels(name, what).inc(max(0.0, seconds - before[what]))
+            _seconds(name, what).inc(max(0.0, seconds - before[what]))
         for i, (request, reply) in enumerate(zip(requests, replies, strict=True)):
             if isinstance(reply, Reply) and reply.repeated and not _is_of_log(trial, reply):
                 text = "the answer that is kept for this request is not what the log has: somebody changed the store"

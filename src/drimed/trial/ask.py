@@ -300,6 +300,8 @@ def _enrol(tx: Transaction, users: Sequence[str], definitions: Mapping[str, Defi
     faults: list[Fault] = []
     new: dict[str, User] = {}
     for name in users:
+        if name in state.users and name not in definitions:
+            continue
         at: Path = ("enrol", name)
         try:
             user = valid(User, definitions.get(name, {}), at)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import MISSING as REQUIRED
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -56,8 +56,14 @@ class EventBody:
 
     def to_json(self) -> dict[str, Any]:
         """As it is recorded."""
-        pairs = ((f, getattr(self, f.name)) for f in fields(self))
-        return {f.name: value for f, value in pairs if f.default is REQUIRED or value != f.default}
+        defaults = _defaults(type(self))  # type: ignore[arg-type]  # mypy takes the class for one of its values
+        return {name: value for name, default in defaults if (value := getattr(self, name)) != default}
+
+
+@cache
+def _defaults(kind: type[EventBody]) -> tuple[tuple[str, Any], ...]:
+    """Its fields, each with its default, or with what equals no value."""
+    return tuple((f.name, f.default) for f in fields(kind))
 
 
 @with_config(ConfigDict(strict=True, extra="forbid"))

@@ -460,6 +460,7 @@ class Problem:
         self.users = users
         self.sizes = np.array([spec.size(m) for m in spec.metrics])  # (M,)
         self.fields = list(spec.context)
+        self._largest_effects = dict[bytes, float]()  # weights -> effect
         self.covariates = Covariates(spec)
         heights: dict[str, Any] = {} if spec.floors is None else spec.floors.heights()
         if spec.feedback == "difference":  # every plot has one of its control beside it
@@ -521,8 +522,10 @@ class Problem:
 
     def largest_effect(self, weights: FloatArray) -> float:
         """The largest possible effect on the sum of the metrics with these weights (M,); infinite: no limit."""
-        low, high = np.array([metric.limits for metric in self.spec.metrics.values()])[weights != 0].T
-        return float(np.abs(weights[weights != 0]) @ (high - low))
+        if (key := weights.tobytes()) not in self._largest_effects:
+            low, high = np.array([metric.limits for metric in self.spec.metrics.values()])[weights != 0].T
+            self._largest_effects[key] = float(np.abs(weights[weights != 0]) @ (high - low))
+        return self._largest_effects[key]
 
     def available(self, profile: Profile, excluded: Sequence[str]) -> BoolArray | None:
         """The arms this user may get: (K,), or None for all of them."""

@@ -25,6 +25,7 @@ from drimed.models.offer import Floor, Offer, Outcome
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray, computing
 from drimed.policies.guards.base import FAILED, REASONS, Draw
 from drimed.policies.policy import Policy
+from drimed.policies.policy import State as PolicyState
 from drimed.policies.protocol import AnyPolicy
 from drimed.records import COMPLETE, MISSING, OTHER, PARTIAL, PENDING, Decision, DecisionRow, Event
 from drimed.trial import events as kinds
@@ -47,6 +48,7 @@ from drimed.trial.store import Ledger
 
 CHUNK = 2000  # events that are folded at a time: their decisions are fetched together
 FEWEST = 8  # recorded values of a metric before they say what is usual
+NOTHING = Offer(features=np.zeros((1, 1, 1)), control=np.ones((1, 1)))  # where nobody looks at it
 LOST_SHARE = 1e-6  # of a sum of squares: what is left after taking a huge value out is round-off
 
 
@@ -389,7 +391,7 @@ class TrialState:
     def opening_offers(self, contexts: Mapping[str, list[float]]) -> Offer:
         """The offers to all users when an episode opens, where the policy looks at them."""
         if not self.policy.needs_contexts_at_opening:
-            return Offer(features=np.zeros((1, 1, 1)), control=np.ones((1, 1)))
+            return NOTHING
         profiles = [self.profile(u) for u in self.users]
         absent = [p.user for p in profiles if self.problem.fields and p.user not in contexts]
         if absent or not profiles:
@@ -600,7 +602,9 @@ def _decided(state: TrialState, events: list[Event]) -> TrialState:
             np.array([REASONS.index(b.reason) for b in bodies]),
             exact=bodies[0].propensity is not None,
         )
-        learned = state.policy.commit(state.settled, placed.offer_of(bodies), draw)
+        # A policy that keeps no accounts does not look at what was offered.
+        plain = isinstance(state.settled, PolicyState) and state.settled.guard is None and state.settled.rule is None
+        learned = state.policy.commit(state.settled, NOTHING if plain else placed.offer_of(bodies), draw)
     pulls: dict[str, tuple[int, ...]] = {}
     for event, body in zip(events, bodies, strict=True):
         user, arm = str(event.user), problem.arm(body.arm)
