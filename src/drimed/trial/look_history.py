@@ -1,7 +1,6 @@
 """The scope of each stopping rule, and what looks have found so far.
 
-A rule looks at the arms, groups and users that were there when it was fixed: alpha is divided among these. An arm,
-group or user that joins later has no share in it, until the rule is changed.
+A rule looks at the arms, groups and users that were there when it was fixed or changed: alpha is divided among these.
 """
 
 from __future__ import annotations
@@ -64,11 +63,9 @@ class LookHistory:
     def with_rules(self, before: TrialSpec, after: TrialSpec, users: Mapping[str, User]) -> LookHistory:
         """The history with other rules: one that stays as it was keeps its scope and its claims."""
         same = {name for name, rule in after.rules.items() if before.rules.get(name) == rule}
-        scopes = {
-            name: self.scopes.get(name, scope) if name in same else scope
-            for name, scope in rule_scopes(after, users).items()
-        }
-        return replace(self, scopes=scopes, met={rule: claims for rule, claims in self.met.items() if rule in same})
+        kept = {rule: scope for rule, scope in self.scopes.items() if rule in same}
+        met = {rule: claims for rule, claims in self.met.items() if rule in same}
+        return replace(self, scopes=rule_scopes(after, users) | kept, met=met)
 
     def after(self, seq: int, body: Mapping[str, Any]) -> LookHistory:
         """The history with another look, of event `seq`."""
@@ -130,45 +127,37 @@ def _reached(stopping: Stopping, count: int) -> int:
 
 
 def planned_look(state: TrialState, cause: str) -> int:
-    """The number of the planned look that a look now would be; 0: it was not planned.
-
-    The first look after so many decisions or seasons is the planned one, whatever its cause.
-    """
-    stopping, looked, over = state.spec.stopping, state.looked, state.counts.decisions
-    planned = () if stopping is None else stopping.planned()
-    if planned and stopping is not None and stopping.looks == "season":
+    """The number of the planned look that a look now would be, the first after it is reached; 0: it is not planned."""
+    stopping, over = state.spec.stopping or Stopping(), state.counts.decisions
+    planned = stopping.planned()
+    if planned and stopping.looks == "season":
         complete = cause == SEASON or (state.episode.number >= planned[-1] and not state.counts.pending)
         over = state.episode.number - (not complete)
     number = bisect_right(planned, over)
-    return number if number > looked.planned else 0
+    return number if number > state.looked.planned else 0
 
 
 def deviations(state: TrialState, name: str, look: int) -> float:
     """Deviations to either side of an estimate, in the range of a rule at this planned look; infinite: not known."""
-    rule, scope, stopping = state.spec.rules[name], state.looked.scopes[name], state.spec.stopping
-    planned = () if stopping is None else stopping.planned()
+    rule, planned = state.spec.rules[name], (state.spec.stopping or Stopping()).planned()
     information = tuple(at / planned[-1] for at in planned)
     shape = rule.shape or "pocock"
     if rule.evidence == "calibrated":
         bound = state.thresholds.get(name, inf)
     else:
-        bound = sequential_bound(scope.alpha(rule), information, shape)
+        bound = sequential_bound(state.looked.scopes[name].alpha(rule), information, shape)
     return bound * float(bound_shape(shape, information[max(look, 1) - 1]))
 
 
 def is_fresh(state: TrialState, cause: str) -> bool:
-    """True if such a look was just taken."""
+    """Whether a look of this cause was just taken."""
     return state.looked.last == state.seq and state.looked.cause == cause
 
 
 def has_floor(state: TrialState, user: str) -> bool:
     group = state.profile(user).group
-    own = {
-        scope_key("all", ALL_USERS),
-        scope_key("user", user),
-        *([] if group is None else [scope_key("group", group)]),
-    }
-    return own.isdisjoint(state.looked.ended)
+    scopes = [("all", ALL_USERS), ("user", user), *([] if group is None else [("group", group)])]
+    return not any(scope_key(*scope) in state.looked.ended for scope in scopes)
 
 
 # Scopes

@@ -1,8 +1,7 @@
 """Looks at the stopping rules: interim analyses that are recorded, with the events that they demand.
 
-A look is a pure function of the log. Its ranges hold at all times at once, so any number of looks may be taken; rules
-that hold at planned looks only are met at no other. It is recorded with the hash of all that it says, and `verify`
-repeats it.
+A look is a pure function of the log, recorded with the hash of all that it says; `verify` repeats it. Ranges hold at
+all times at once, so any number of looks may be taken; rules that hold at planned looks only are met at no other.
 """
 
 from __future__ import annotations
@@ -48,13 +47,9 @@ def record_look(tx: Transaction, cause: str = BY_HAND, *, preview: bool = False)
 
 def look_before_deciding(tx: Transaction, *, opens: bool) -> None:
     """Take the look that is due before decisions, or (`opens`) before an episode; HaltedError if it ends the trial."""
-    causes: set[str] = set()
-    while (
-        (cause := due(tx.state, opens=opens)) is not None
-        and cause not in causes
-        and not look_history.is_fresh(tx.state, cause)
-    ):
-        causes.add(cause)
+    causes = list[str]()
+    while (cause := due(tx.state, opens=opens)) and cause not in causes and not look_history.is_fresh(tx.state, cause):
+        causes.append(cause)
         taken = record_look(tx, cause)
         if taken.demands is not None:
             name = tx.state.spec.name
@@ -115,10 +110,8 @@ def _claims(
         except NumericalError as error:  # the trial goes on, and the claim waits
             effects, wrong = estimates.unknown_effects(members, scope.arms, rule.metric), str(error)
     else:
-        exact = rule.evidence == "exact"
-        effects = estimates.model_free_effects(
-            load(), members, scope.arms, alpha=alpha, metric=rule.metric, exact=exact
-        )
+        how: dict[str, Any] = {"alpha": alpha, "metric": rule.metric, "exact": rule.evidence == "exact"}
+        effects = estimates.model_free_effects(load(), members, scope.arms, **how)
     possible, of_all = estimates.may_get(state, list(state.users)), rule.of_all_arms
     for who, some in members.items():
         # Of an arm that none of these users may still get nothing can be learned, and nothing is claimed.
@@ -157,26 +150,23 @@ def _members(state: TrialState, scope: RuleScope, who: str) -> list[int]:
 
 def _limits(state: TrialState, cause: str) -> list[Limit]:
     """The largest numbers, how much of them is reached, and whether that is all."""
-    stopping, n, seasons = state.spec.stopping, state.counts.decisions, state.episode.number
+    stopping, n, seasons = state.spec.stopping or Stopping(), state.counts.decisions, state.episode.number
     limits = []
-    if stopping is not None and stopping.seasons is not None:
-        over = cause == SEASON and seasons >= stopping.seasons  # the last season is over when another would begin
-        limits.append(Limit("seasons", stopping.seasons, seasons, over))
-    if stopping is not None and stopping.decisions is not None:
-        limits.append(Limit("decisions", stopping.decisions, n, n >= stopping.decisions))
+    if (most := stopping.seasons) is not None:  # the last season is over when another would begin
+        limits.append(Limit("seasons", most, seasons, cause == SEASON and seasons >= most))
+    if (most := stopping.decisions) is not None:
+        limits.append(Limit("decisions", most, n, n >= most))
     return limits
 
 
 def _demands(state: TrialState, claims: Sequence[Claim], limits: Sequence[Limit]) -> list[dict[str, str]]:
-    """The events that must follow: limits stop a trial, and rules act when they are met for the first time.
-
-    A control is never dropped; where no other arm is left, the trial stops.
-    """
+    """The events that must follow: limits stop a trial, rules act when they are met first; no control is dropped."""
     if state.status == "stopped":
         return []
     reasons: dict[str, list[str]] = {"stop": [], "pause": []}
     dropped: dict[str, str] = {}
-    controls = {arm for user in state.users for arm in _controls(state, user)}
+    arms, profiles = state.problem.arms, map(state.profile, state.users)
+    controls = {arm for p in profiles for arm, share in zip(arms, p.control, strict=False) if share > 0}
     reasons["stop"] += [f"the largest number of {one.limit}, {one.of}, is reached" for one in limits if one.met]
     for name, rule in state.spec.rules.items():
         before = state.looked.met.get(name, {})
@@ -188,17 +178,12 @@ def _demands(state: TrialState, claims: Sequence[Claim], limits: Sequence[Limit]
             if claim.arm not in {*controls, *state.retired}:
                 dropped.setdefault(claim.arm, f"stopping rule {name!r} is met: {claim.arm} for {claim.who}")
     demands = [{"kind": kinds.RETIRED, "arm": arm, "reason": reason} for arm, reason in dropped.items()]
-    if dropped and controls.issuperset(set(state.problem.arms) - dropped.keys() - set(state.retired)):
+    if dropped and controls.issuperset(set(arms) - dropped.keys() - set(state.retired)):
         reasons["stop"].append("no arm but the control is left")
     for action, texts in reasons.items():
         if texts and (action == "stop" or state.status == "running"):
             return [*demands, {"kind": EVENTS[action], "reason": ". ".join(texts)}]
     return demands
-
-
-def _controls(state: TrialState, user: str) -> Iterator[str]:
-    control = state.profile(user).control
-    return (arm for k, arm in enumerate(state.problem.arms) if control[k] > 0)
 
 
 # Recorded looks
