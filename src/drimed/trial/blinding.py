@@ -39,10 +39,7 @@ T = TypeVar("T", Decision, Status, Member)
 
 
 def blinded_decision(state: TrialState, d: Decision) -> Decision:
-    """A decision without its arm and all that tells it; with its code if the trial file shows codes.
-
-    Once the code was opened for all, with its arm.
-    """
+    """A decision without all that tells its arm, until that was opened for all; with its code if these are shown."""
     shown = _only(d, DECISION_FIELDS)
     return replace(shown, arm=d.arm if state.opened else "", code=d.code if sees_codes(state) or state.opened else None)
 
@@ -53,12 +50,11 @@ def blinded_status(s: Status) -> Status:
 
 
 def blinded_member(m: Member) -> Member:
-    """A user without its preference, control and arms."""
     return _only(m, MEMBER_FIELDS)
 
 
 def blinded_history(events: Sequence[Event], actor: str) -> list[Event]:
-    """The recorded outcomes of a decision; reasons that others gave may name arms, and are left out."""
+    """The recorded outcomes of a decision, without reasons that others gave, which may name arms."""
     shown = []
     for event in events:
         if event.kind in (kinds.OUTCOME, kinds.AMENDMENT, kinds.MISSING, kinds.GIVEN):
@@ -95,7 +91,7 @@ def asking_as(state: TrialState, request: AskRequest, *, blinded: bool) -> Itera
 
 
 def sees_codes(state: TrialState) -> bool:
-    """Whether blinded people see the code of each decision: always, where every decision has a code of its own."""
+    """Whether blinded people see the code of each decision."""
     part = state.spec.blinding
     return part is not None and (part.codes == "decision" or part.show_codes)
 

@@ -1,8 +1,7 @@
 """Conditions under which an event may follow a state, and values that must be confirmed before they are recorded.
 
-`check_event` is applied to every event when it is recorded, and again when a log is verified. Whether a decision is the
-one that follows from its state is not checked here: `verify` takes it again. Unlikely values are questioned only before
-they are recorded, never in a replay.
+`check_event` is applied to every event when it is recorded, and again when a log is verified; whether a decision is the
+one that follows from its state `verify` checks by itself. Unlikely values are questioned only before they are recorded.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ def _check_columns(event: Event) -> None:
 
 
 def _check_looks(state: TrialState, event: Event) -> None:
-    """What a look demands comes right after it, and decisions wait for a look that is due."""
+    """Refuse anything but what a look demands right after it, and decisions before a look that is due."""
     looked = state.looked
     if looked.demands:
         if {"kind": event.kind} | dict(event.body) != looked.demands[0]:
@@ -208,16 +207,14 @@ def _check_calibrated(was: Stopping, new: Stopping) -> None:
 
 
 def _check_history(state: TrialState, body: kinds.HistoryRead) -> None:
-    """Columns of one length with numbers within their lists, of metrics, contexts and attributes of the trial."""
     if state.seq != 1:
         raise ConflictError("a history is read when the trial is created, and not once it has begun")
     covariates, columns = state.problem.covariates, [*body.metrics.values(), *body.contexts.values()]
     lengths = {len(body.unit), len(body.arm), *map(len, columns)}
     if not body.metrics or not body.season or lengths != {len(body.season)}:
         raise InputError("a history has rows, and all of its columns are as long as each other")
-    sizes = (len(body.seasons), body.season), (len(body.units), body.unit), (len(body.arms), body.arm)
-    for size, numbers in sizes:
-        if set(numbers) != set(range(size)):
+    for names, numbers in ((body.seasons, body.season), (body.units, body.unit), (body.arms, body.arm)):
+        if set(numbers) != set(range(len(names))):
             raise InputError("seasons, units and arms of a history are those of its rows")
     if not (body.metrics.keys() <= state.spec.metrics.keys() and body.contexts.keys() <= covariates.fields.keys()):
         raise InputError("metrics and contexts of a history are those of the trial")
@@ -261,25 +258,24 @@ def check_known_users(state: TrialState, users: Iterable[str], at: Path, *, by_n
 
 
 def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
-    first, bodies = events[0], [body_of(event, Decided) for event in events]
+    bodies = [body_of(event, Decided) for event in events]
     check_running(state)
     if state.spec.stopping is not None:
         check_room(state, len(events))
     if state.episode.number < 1:
         raise ConflictError("no episode is open")
     # Arms that were unavailable for all users of the request; with such arms it was alone.
-    pairs = zip(events, bodies, strict=True)
+    pairs = list(zip(events, bodies, strict=True))
     extra = {arm for e, b in pairs for arm in b.unavailable if arm not in state.excluded(str(e.user))}
-    alone = {(event.actor, event.request) for event in events} if extra else ()
-    if len(alone) > 1:
+    if extra and len({(event.actor, event.request) for event in events}) > 1:
         raise ConflictError("decisions without some of the arms were taken together with those of another request")
     taken: set[str] = set()
-    for i, (event, body) in enumerate(zip(events, bodies, strict=True)):
+    for n, (event, body) in enumerate(pairs, state.counts.decisions + 1):
         user = str(event.user)
-        if event.time != first.time:
+        if event.time != events[0].time:
             raise ConflictError("decisions that were taken together have one time")
-        if event.decision != state.counts.decisions + 1 + i:
-            raise ConflictError(f"it is decision {event.decision}, expected {state.counts.decisions + 1 + i}")
+        if event.decision != n:
+            raise ConflictError(f"it is decision {event.decision}, expected {n}")
         check_known_users(state, [user], ("user",))
         profile = state.profile(user)
         if body.profile != profile.slot:
@@ -390,7 +386,7 @@ def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | ki
 
 
 def check_given(state: TrialState, recorded: RecordedDecision, body: kinds.ArmGiven) -> None:
-    """What was given is an arm of the trial or none of them, and is not what is recorded."""
+    """The given arm is one of the trial or OTHER, and is not what is recorded."""
     if body.was != recorded.given:
         raise ConflictError(f"it has {body.was} as the arm given before, and {recorded.given} was recorded")
     if body.given != OTHER:
@@ -431,7 +427,6 @@ def user_faults(state: TrialState, user: User, at: Path) -> Iterator[Fault]:
 
 
 def _check_definition(state: TrialState, name: str, definition: dict[str, Any]) -> None:
-    """A user's definition as it is recorded; its control is not retired."""
     if not name:
         raise InputError("a user needs a name")
     user = _recorded_part(User, definition)
@@ -493,7 +488,6 @@ def unlikely_attributes(state: TrialState, user: str, values: Mapping[str, Any] 
 
 
 def _unlikely_value(user: str, name: str, value: Any, declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:
-    """Doubts about a number that is known before a decision."""
     if isinstance(value, int | float) and (reason := why_unlikely_covariate(declared, value)) is not None:
         yield Fault(at, f"user {user!r}: {name} {value:g} {reason}", severity="unlikely")
 
@@ -508,10 +502,7 @@ def why_unlikely_covariate(declared: Attribute | ContextField, value: float) -> 
 
 
 def why_unlikely_outcome(metric: Metric, spread: Spread, value: float, scale: float = 0.0) -> str | None:
-    """Why a value of a metric is unlikely: by the range in the file or else by the values recorded so far.
-
-    `scale` is how large differences are by the file, or 0: all there is to compare a first value with.
-    """
+    """Why a value of a metric is unlikely: by the range in the file, the values recorded so far, or its `scale`."""
     so_far = abs(spread.mean) + spread.deviation
     reason = _unlikely_anywhere(value)
     if metric.range is not None:

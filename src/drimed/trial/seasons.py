@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date as Date  # noqa: N812
 from functools import cached_property
@@ -24,8 +25,6 @@ _DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", re.ASCII)  # day, month, 
 
 @dataclass(frozen=True)
 class Season:
-    """Name and date of an episode."""
-
     name: str | None = None
     date: str | None = None  # ISO 8601, as 2026-03-15
 
@@ -63,12 +62,10 @@ class Calendar:
 
 
 def calendar(state: TrialState) -> Calendar:
-    """The labels of all episodes so far."""
     return Calendar(state.seasons)
 
 
 def when(record: Decision | Status) -> str:
-    """The season of a decision, or the open one of a trial."""
     return f"season {record.episode if record.season is None else record.season}"
 
 
@@ -76,10 +73,10 @@ def new_season(state: TrialState, name: str | None, date: str | None) -> Season:
     """The name and date of an episode that is about to be opened, in the form that is kept."""
     season = Season(None if name is None else tidy(name), iso(date))
     check_season(state, season)
-    latest, number = max(((s.date, n) for n, s in state.seasons.items() if s.date is not None), default=("", 0))
+    latest, number = max(((date, n) for n, date in calendar(state).dates.items()), default=("", 0))
     if season.date is not None and season.date < latest:
-        began = f"season {calendar(state).label(number)!r}, which began on {latest}"
-        raise InputError(f"{season.date} is before {began}", ("date",))
+        label = calendar(state).label(number)
+        raise InputError(f"{season.date} is before season {label!r}, which began on {latest}", ("date",))
     return season
 
 
@@ -111,12 +108,10 @@ def check_season(state: TrialState, season: Season) -> None:
         if (other := number_of(state, name)) is not None:
             raise ConflictError(f"episode {other} is called {calendar(state).label(other)!r} already", ("season",))
     if date is not None:
-        try:
-            valid = Date.fromisoformat(date).isoformat() == date
-        except ValueError:
-            valid = False
-        if not valid:
-            raise InputError(f"a date is written as 2026-03-15 or 15.03.2026, got {date!r}", ("date",))
+        with suppress(ValueError):
+            if Date.fromisoformat(date).isoformat() == date:
+                return
+        raise InputError(f"a date is written as 2026-03-15 or 15.03.2026, got {date!r}", ("date",))
 
 
 def number_of(state: TrialState, name: str) -> int | None:
@@ -132,9 +127,8 @@ def resolve_episode(state: TrialState, name: str | None, episode: int | None) ->
     current, known = state.episode.number, number_of(state, tidy(name))
     number = current + 1 if known is None else known
     if episode is not None and episode != number:
-        verb = "would be" if known is None else "is"
-        message = f"season {name!r} {verb} episode {number}, not {episode}; leave one of them out"
-        raise ConflictError(message, ("season",))
+        of = f"season {name!r} {'would be' if known is None else 'is'} episode {number}, not {episode}"
+        raise ConflictError(f"{of}; leave one of them out", ("season",))
     if number < current:
         raise ConflictError(f"season {name!r} is over: season {calendar(state).label(current)!r} is open", ("season",))
     return number

@@ -222,8 +222,7 @@ class Store:
 
     def _begin(self, connection: Connection, *, write: bool) -> None:
         """Wait for one's turn. SQLite would do that itself, but sleeps ever longer, up to a tenth of a second, while
-        others come and go; and it does not wait at all while a log is being recovered. What counts is the time spent
-        looking: a process that was stopped together with the one before it finds the store as it left it.
+        others come and go; and it does not wait at all while a log is being recovered.
         """
         try:
             if write:
@@ -234,6 +233,7 @@ class Store:
                 _PATIENT(connection)
 
     def _wait(self, connection: Connection, statement: Prepared) -> None:
+        # What counts is the time spent looking: a process that was stopped together with the one before did not wait.
         waited, looked = 0.0, time.monotonic()
         while True:
             try:
@@ -281,10 +281,9 @@ def _is_ready(connection: Connection, *, create: bool) -> bool:
 
 
 class Ledger:
-    """One trial's log inside one transaction, with the events that it is about to add.
+    """One trial's log inside one transaction, with the events that it is about to add, which are read back too.
 
-    It buffers what is appended and reads it back with the rest. A writing ledger flushes its buffer when its `with`
-    block ends without an error: then all of it is durable, or nothing is. A reading one never does: it is a dry run.
+    A writing ledger flushes them when its `with` block ends without an error; a reading one never does: a dry run.
     """
 
     def __init__(self, connection: Connection, name: str, trial: int, seq: int, hash_: str) -> None:
@@ -308,12 +307,12 @@ class Ledger:
         most = self.seq if until is None else until
         wanted: list[Any] = [events.c.kind.in_(list(kinds))] if kinds else []
         wanted += [] if user is None else [events.c.user == user]
-        if not self.new:  # also events behind the head, which must not be there
-            return self._pages(wanted, after, most, limit, newest_first=newest_first)
         new = [
             e for e in self.new if after < e.seq <= most and (not kinds or e.kind in kinds) and user in (None, e.user)
         ]
-        stored = self._pages(wanted, after, min(most, self._stored), limit, newest_first=newest_first)
+        # With nothing new also events behind the head, which must not be there.
+        most = min(most, self._stored) if self.new else most
+        stored = self._pages(wanted, after, most, limit, newest_first=newest_first)
         return islice(chain(reversed(new), stored) if newest_first else chain(stored, new), limit)
 
     def _pages(
@@ -346,7 +345,7 @@ class Ledger:
             found.append(self.connection.execute(self._select().where(condition)))
         for event in chain.from_iterable(map(_sorted, found)):
             histories.setdefault(int(event.decision or 0), []).append(event)
-        of_these = set(wanted) if self.new else ()
+        of_these = set(wanted)
         for event in self.new:
             if event.decision is not None and event.decision in of_these:
                 histories.setdefault(event.decision, []).append(event)
@@ -377,9 +376,8 @@ class Ledger:
 
     def oldest_open(self) -> Event | None:
         """The event of the oldest decision whose outcome, or the rest of it, is still to come."""
-        c = decisions.c
-        query = sa.select(sa.func.min(c.decision)).where(c.trial == self._trial, c.state.in_((PENDING, PARTIAL)))
-        oldest = self.connection.scalar(query)
+        c, is_open = decisions.c, decisions.c.state.in_((PENDING, PARTIAL))
+        oldest = self.connection.scalar(sa.select(sa.func.min(c.decision)).where(c.trial == self._trial, is_open))
         return None if oldest is None else self.of_decisions([oldest])[oldest][0]
 
     def append(self, events: Sequence[Event], rows: Sequence[DecisionRow] = ()) -> None:
@@ -394,7 +392,7 @@ class Ledger:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """What the block appends, unless it fails."""
+        """Take back what the block has appended if it fails."""
         count, seq, hash_, rows = len(self.new), self.seq, self.hash, dict(self.rows)
         try:
             yield
@@ -430,10 +428,7 @@ class Ledger:
 
 
 class Prepared:
-    """A statement of every decision, in the driver's own words.
-
-    SQLAlchemy writes it once: to run a small statement takes it several times as long as the database.
-    """
+    """A statement as SQLAlchemy writes it: to run a small one takes it several times as long as the database."""
 
     def __init__(self, statement: Any) -> None:
         self._statement = statement
@@ -487,14 +482,13 @@ _OF_DECISION = Prepared(_OF_TRIAL.where(events.c.decision == sa.bindparam("decis
 
 
 def _sorted(rows: Iterable[Any]) -> list[Event]:
-    """Sorted here: asked to do so, SQLite walks through the whole trial in order rather than sort three rows."""
+    """In order: asked to sort, SQLite walks through the whole trial rather than sort three rows."""
     return sorted((_event(*row) for row in rows), key=lambda e: e.seq)
 
 
 def pack(text: bytes) -> bytes:
     """Compressed for zlib.decompress; a short text with little memory, which takes a tenth of the time."""
-    window, memory = (12, 5) if len(text) < 1 << 12 else (15, 8)
-    packing = zlib.compressobj(wbits=window, memLevel=memory)
+    packing = zlib.compressobj(wbits=12, memLevel=5) if len(text) < 1 << 12 else zlib.compressobj()
     return packing.compress(text) + packing.flush()
 
 
@@ -530,17 +524,12 @@ def MemoryStore() -> Store:
     """A store that ends with the process: for tests, examples and simulations."""
     folder = tempfile.mkdtemp(prefix="drimed-")
     store = Store(f"sqlite:///{folder}/trials.db", lasts=False)
-    weakref.finalize(store, _discard, store._engine, folder)
+    weakref.finalize(store, shutil.rmtree, folder, ignore_errors=True)  # the last one is called first
+    weakref.finalize(store, store._engine.dispose)
     return store
 
 
-def _discard(engine: Engine, folder: str) -> None:
-    engine.dispose()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def checked(store: Any) -> None:
-    """Refuse an object that is not a store."""
     if not hasattr(store, "reading"):
         raise InputError(f"expected a store, such as open_store('trials.db') or MemoryStore(), got {store!r}")
 

@@ -1,8 +1,7 @@
 """Outcomes: reported once, completed later, amended with a reason, or marked as missing.
 
-An outcome is a table of metrics and, where there are control plots, another one of the site's control plot. Values
-outside the range that the trial file declares, or far from all others, must be confirmed; until then nothing is
-recorded. What was given may be another arm than the one drawn: the log has both.
+An outcome is a table of metrics and, where there are control plots, another one of the site's control plot. Unlikely
+values must be confirmed before anything is recorded. The arm given may be another than the one drawn: the log has both.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ def tell(
     confirm: bool = False,
     blinded: bool = False,
 ) -> list[Receipt]:
-    """Record all of the outcomes or, if one is refused, none; unlikely values and `doubts` must be confirmed.
-
-    A `blinded` person may say by the code of its package what was given, and never by its arm.
-    """
+    """Record all of the outcomes or, if one is refused, none; unlikely values and `doubts` must be confirmed."""
     state, numbers = tx.state, [decision_number(r.decision) for r in reports]
     if (twice := first_twice(numbers)) is not None:
         raise InputError(f"decision {twice} is reported twice in one call; report each once", ("reports",))
@@ -87,10 +83,8 @@ def amend(
 ) -> Receipt:
     """Correct an outcome; the old one stays in the log. None takes a value back; without any, the decision is pending.
 
-    With `given` alone, only what was given is corrected; the arm that was drawn takes a deviation back.
-
-    `saw` has the values that the correction is about, as they were read: if one of them has changed since, it is
-    refused.
+    With `given` alone, only that is corrected; the arm that was drawn takes a deviation back. The correction is refused
+    if one of the values that the caller `saw` has changed since.
     """
     event_checks.need_reason(reason)
     recorded = _recorded(tx, report.decision)
@@ -139,7 +133,7 @@ def unlikely_values(state: TrialState, recorded: RecordedDecision, report: Repor
 
 
 def _scale(state: TrialState, recorded: RecordedDecision, name: str) -> float:
-    """How large differences of a metric are by the file: the largest of its spread and the tolerances, or 0."""
+    """The size of differences of a metric by the file: the largest of its spread and the tolerances, or 0."""
     spec, m = state.spec, state.problem.metrics.index(name)
     weight = abs(float(state.profiles[recorded.body.profile].preference[m] / state.problem.sizes[m]))
     tolerances = [rail.absolute for rail in spec.guardrails if rail.metric == name]
@@ -169,10 +163,7 @@ def _recorded_after(tx: Transaction, recorded: RecordedDecision, body: EventBody
 def _given(
     tx: Transaction, recorded: RecordedDecision, report: Report, *, blinded: bool, amends: bool = False
 ) -> ArmGiven | None:
-    """What was given, as it is to be recorded; None: that is what is known of it.
-
-    A refusal says nothing that a blinded person could not know: whether a package holds the arm that was drawn, say.
-    """
+    """The statement of what was given, to be recorded; None: it is known. A refusal tells the blinded nothing new."""
     if report.given is None:
         return None
     given, package = blinding.arm_given(tx.ledger, tx.state, report.given, blinded=blinded)
@@ -196,10 +187,8 @@ def _merged(state: TrialState, recorded: RecordedDecision, report: Report, *, am
         news = news or bool(new)
         for name in (name for name, value in new.items() if value is not None):
             if name in keys_of(recorded.body.unmeasured or ()):
-                user = recorded.event.user
-                raise InputError(
-                    f"{name} is not measured for user {user!r} by the trial file; leave it empty", (part, name)
-                )
+                text = f"{name} is not measured for user {recorded.event.user!r} by the trial file; leave it empty"
+                raise InputError(text, (part, name))
         both: dict[str, Any] = {**old, **new}
         merged.append({n: both[n] for n in keys_of(state.problem.metrics) if both.get(n) is not None})
     if not news:
@@ -209,12 +198,11 @@ def _merged(state: TrialState, recorded: RecordedDecision, report: Report, *, am
 
 
 def _checked(state: TrialState, values: Any, part: str) -> dict[str, float | None]:
-    """Known metrics and finite numbers, or None."""
     if not isinstance(values, Mapping):
         raise InputError(f"an outcome must be a table of metrics and values, got {values!r}", (part,))
     what, checked = "control metric" if part == "control" else "metric", dict[str, float | None]()
-    sizes, errors = {size_key(m) for m in state.problem.metrics}, list[InputError]()
-    limits = {below_key(m) for m in state.problem.metrics}
+    sizes, limits = ({key(m) for m in state.problem.metrics} for key in (size_key, below_key))
+    errors = list[InputError]()
     for name, value in values.items():
         if name in sizes:  # of a recorded outcome that was read before
             continue
