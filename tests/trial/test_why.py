@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -34,8 +35,10 @@ CHOSEN = Decision(
 UNKNOWN = Interval(0.0, -1e40, 1e40)
 
 
-def _said(decision: Decision, confidence: float | str = 0.99, unit: str = "") -> str:
-    return " ".join(explain_decision(decision, confidence=confidence, unit=unit))
+def _said(decision: Decision, confidence: float | str = 0.99, unit: str = "", unknown: Collection[str] = ()) -> str:
+    spec = SPEC | {"confidence": confidence, "reward": {"unit": unit}}
+    with Trial.create(spec, MemoryStore()).reading() as (_, state):
+        return " ".join(explain_decision(decision, state, unknown))
 
 
 def test_the_best_arm_is_said_to_be_best_with_its_range_in_the_unit_of_the_reward() -> None:
@@ -49,10 +52,7 @@ def test_the_best_arm_is_said_to_be_best_with_its_range_in_the_unit_of_the_rewar
     ("changes", "words"),
     [
         ({"effects": None}, "does not estimate effects"),
-        (
-            {"effects": {"old": OLD, "new": UNKNOWN, "other": UNKNOWN}},
-            "No outcome of new was recorded yet.",
-        ),
+        ({"effects": {"old": OLD, "new": UNKNOWN, "other": UNKNOWN}}, "No outcome of new was recorded yet."),
         (
             {"arm": "old", "effects": {"old": OLD, "new": UNKNOWN, "other": UNKNOWN}},
             "old is the control. Nothing was known yet about new and other.",
@@ -82,12 +82,12 @@ def test_an_arm_that_the_user_can_never_get_is_not_spoken_of() -> None:
 
 
 def test_an_arm_without_an_outcome_is_not_called_the_best_nor_compared_with() -> None:
-    said = " ".join(explain_decision(CHOSEN, confidence=0.99, unknown={"new", "other"}))
+    said = _said(CHOSEN, unknown={"new", "other"})
     assert "No outcome of new was recorded yet." in said
     assert "the most of" not in said
-    other = " ".join(explain_decision(replace(CHOSEN, arm="other"), confidence=0.99, unknown={"new"}))
+    other = _said(replace(CHOSEN, arm="other"), unknown={"new"})
     assert "126 more" not in other
-    best = " ".join(explain_decision(CHOSEN, confidence=0.99, unknown={"other"}))
+    best = _said(CHOSEN, unknown={"other"})
     assert "the most of those that are known. Nothing was known yet about other." in best
 
 

@@ -22,32 +22,16 @@ ALLOWED = {  # why a guard allows an arm without outcomes, by what it protects
 
 def explain(ledger: Ledger, state: TrialState, decision: Decision) -> list[str]:
     """Why this arm, for a decision of a trial; arms that the user can never get are left out."""
-    return explain_decision(
-        possible_arms(state, decision),
-        confidence=state.spec.confidence,
-        unit=state.spec.reward.unit,
-        unknown=arms_without_outcomes(ledger, state, decision),
-        near=near_control(state),
-        protects=state.policy.traits.protects,
-    )
+    return explain_decision(possible_arms(state, decision), state, arms_without_outcomes(ledger, state, decision))
 
 
-def explain_decision(
-    decision: Decision,
-    *,
-    confidence: float | str,
-    unit: str = "",
-    unknown: Collection[str] = (),
-    near: str = NEAR,
-    protects: str = "",
-) -> list[str]:
+def explain_decision(decision: Decision, state: TrialState, unknown: Collection[str] = ()) -> list[str]:
     """The arm's estimated effect, how it was drawn, and what the guard did: a sentence each.
 
-    `confidence` is that of the trial, at which each end of a range holds; `unit` is that of the reward. `unknown` arms
-    had no outcome yet, so that their estimates rest on the prior alone. `protects` is what the guard certifies.
+    `unknown` arms had no outcome yet, so that their estimates rest on the prior alone.
     """
-    allowed = ALLOWED.get(protects, "").format(near=near)
-    estimated = _estimated(decision, confidence, unit, unknown, allowed)
+    near = near_control(state)
+    estimated = _estimated(decision, state, unknown, ALLOWED.get(state.policy.traits.protects, "").format(near=near))
     chance, chances = decision.propensity, decision.probabilities
     likeliest = max(chances, key=lambda arm: chances[arm], default="")
     if not decision.drawn:
@@ -55,10 +39,8 @@ def explain_decision(
     if chance is None:
         drawn = "The probabilities of this policy have no closed form, so its chance is not known."
     elif decision.held_out is not None:
-        drawn = (
-            f"{decision.user} is held out, by a chance of {percent(decision.held_out)}: always the control, so that "
-        )
-        return [*estimated, f"{drawn}what the policy decides for the others is compared with it by chance alone."]
+        held = f"{decision.user} is held out, by a chance of {percent(decision.held_out)}: always the control"
+        return [*estimated, f"{held}, so that what the policy decides for others is compared with it by chance alone."]
     elif chance == 1:
         drawn = "No other arm had a chance."
     elif chances[likeliest] > chance and percent(chances[likeliest]) != percent(chance):
@@ -101,7 +83,7 @@ def possible_arms(state: TrialState, decision: Decision) -> Decision:
     )
 
 
-def guard_text(decision: Decision, near: str = NEAR) -> str:
+def guard_text(decision: Decision, near: str) -> str:
     """The guard's part in a decision; `near` says how near to the control an arm must be sure to stay."""
     text = decision.reason.replace("near the control", near).replace("near it", near)
     if text.startswith("to be safe") and near not in text:
@@ -139,7 +121,8 @@ def near_control(state: TrialState) -> str:
     return (f"within the tolerance (at most {by} below the control)" if by else "at or above the control") + rails
 
 
-def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collection[str], allowed: str) -> list[str]:
+def _estimated(d: Decision, state: TrialState, unknown: Collection[str], allowed: str) -> list[str]:
+    confidence, unit = state.spec.confidence, state.spec.reward.unit
     # The range that the guard decided on, for all arms together: not the range at all times of this one effect.
     level = "range for all decisions at once" if confidence == "anytime" else f"{both_ends(float(confidence))} range"
 
@@ -166,10 +149,9 @@ def _estimated(d: Decision, confidence: float | str, unit: str, unknown: Collect
         most = "" if is_beaten else f", the most of {'those that are known' if silent else 'all arms'}"
         texts = [f"{d.arm} is estimated to bring {against(own)}{most}."]
     if best is not None and is_beaten:
-        best_one = others[best]
-        which = "it is the control" if best_one.is_control else against(best_one)
+        which = "it is the control" if others[best].is_control else against(others[best])
         texts.append(f"{best} is estimated best: {which}.")
-        if own is not None and own.high > best_one.estimate:
+        if own is not None and own.high > others[best].estimate:
             texts.append(f"The range of {d.arm} reaches beyond that: it may still be better.")
     elif (own is None or own.is_control) and not all(e.is_control for e in others.values()):
         texts.append("No arm of which something was known is estimated to bring more than the control.")
