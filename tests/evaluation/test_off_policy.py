@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drimed.errors import ConfigError, InputError, UnknownNameError
+from drimed.errors import DrimedError, InputError, UnknownNameError
 from drimed.evaluation.decision_log import ROWS, Log, make_log
 from drimed.evaluation.off_policy import (
     BIASED,
@@ -69,16 +69,11 @@ def off(errors: FloatArray) -> float:
     return float(abs(errors.mean()) / (errors.std() / np.sqrt(len(errors))))
 
 
-@pytest.mark.parametrize("name", ["ips", "dr"])
-def test_weighting_is_unbiased_whatever_the_model(name: str) -> None:
-    assert off(errors_of(name, wrong_model=0.3)) < FALSE_ALARM
-
-
-@pytest.mark.parametrize("name", ["snips", "sndr"])
-def test_ratios_are_nearly_unbiased(name: str) -> None:
-    """Their bias is of order 1 / n, far below the noise of one estimate."""
-    errors = errors_of(name, wrong_model=0.0)
-    assert abs(errors.mean()) < 0.2 * errors.std()  # four standard errors
+def test_weighting_is_unbiased_whatever_the_model_and_ratios_nearly_so() -> None:
+    """The bias of ratios is of order 1 / n, far below the noise of one estimate."""
+    assert max(off(errors_of(name, wrong_model=0.3)) for name in ("ips", "dr")) < FALSE_ALARM
+    for errors in (errors_of(name, wrong_model=0.0) for name in ("snips", "sndr")):
+        assert abs(errors.mean()) < 0.2 * errors.std()  # four standard errors
 
 
 def test_a_wrong_model_biases_the_direct_method_and_a_good_one_makes_doubly_robust_less_noisy() -> None:
@@ -308,8 +303,6 @@ def test_a_reward_in_other_units_has_its_anytime_interval_in_other_units() -> No
     assert there == pytest.approx([20 * end - 5 for end in interval(log, 0.0, 1.0)])
     with pytest.raises(InputError, match=r"rewards must be within 0\.0 to 0\.5"):
         interval(log, 0.0, 0.5)
-    with pytest.raises(ConfigError, match="from low to high"):
-        interval(log, 1.0, 0.0)
 
 
 def test_a_difference_has_the_spread_of_the_differences_decision_by_decision() -> None:
@@ -320,17 +313,13 @@ def test_a_difference_has_the_spread_of_the_differences_decision_by_decision() -
     terms = (np.take(TARGET, log.action) - 1 / 3) / log.propensity * log.reward
     assert found["mine", "ips"].value == pytest.approx(terms.mean())
     assert found["mine", "ips"].standard_error == pytest.approx(terms.std(ddof=1) / np.sqrt(300))
+    same = replace(PLAN, targets=[TargetPolicy.uniform(), TargetPolicy.fixed("same", np.full(3, 1 / 3))])
+    for d in evaluate(log, same).differences:  # policies that do the same differ by nothing, and have no interval
+        assert d.value == pytest.approx(0, abs=1e-12)
+        assert np.isnan([d.standard_error, d.interval.low]).all()
     for (target, name), d in found.items():
         apart = whole.estimate(target, name).value - whole.estimate("uniform", name).value
         assert d.value == pytest.approx(apart, abs=1e-12)
-
-
-def test_policies_that_do_the_same_differ_by_nothing_and_have_no_interval() -> None:
-    log, _ = drawn(100)
-    plan = replace(PLAN, targets=[TargetPolicy.uniform(), TargetPolicy.fixed("same", np.full(3, 1 / 3))])
-    for d in evaluate(log, plan).differences:
-        assert d.value == pytest.approx(0, abs=1e-12)
-        assert np.isnan([d.standard_error, d.interval.low]).all()
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])
@@ -412,17 +401,6 @@ def test_effective_sample_sizes_are_those_of_kish() -> None:
         assert found.effective == expected
 
 
-def test_the_overlap_of_a_user_is_that_of_its_own_decisions() -> None:
-    log, _ = drawn(300)
-    found = evaluate(log, replace(PLAN, by_user=True)).overlaps["mine"]
-    assert found is not None
-    assert log.user is not None
-    for user in ("ada", "bob"):
-        own = weights(log, TARGET)[log.user == user]
-        assert found.by_user[user].effective == pytest.approx(own.sum() ** 2 / (own**2).sum())
-        assert found.by_user[user].largest == own.max()
-
-
 def test_users_for_whom_the_target_was_never_played_are_named() -> None:
     log = make_log(action=[0, 1, 1], reward=[0.0] * 3, propensity=[0.5] * 3, user=["ada", "bob", "bob"])
     found = evaluate(log, EvaluationPlan(targets=[TargetPolicy.always("0")], by_user=True))
@@ -439,17 +417,23 @@ def test_a_report_is_plain_json_with_refusals_as_null() -> None:
     assert read["differences"][0]["against"] == "uniform"
 
 
-def test_plans_and_logs_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least one target"):
-        EvaluationPlan(targets=[])
-    with pytest.raises(ConfigError, match="different names"):
-        EvaluationPlan(targets=TARGETS, estimators=["ips", "ips"])
-    with pytest.raises(UnknownNameError, match="did you mean 'snips'"):
-        EvaluationPlan(targets=TARGETS, estimators=["snip"])
-    with pytest.raises(UnknownNameError, match="uniform"):
-        replace(PLAN, against="unifrm")
-    with pytest.raises(ConfigError, match="level"):
-        replace(PLAN, level=1.0)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"targets": []}, "at least one target"),
+        ({"estimators": ["ips", "ips"]}, "different names"),
+        ({"estimators": ["snip"]}, "did you mean 'snips'"),
+        ({"against": "unifrm"}, "uniform"),
+        ({"level": 1.0}, "level"),
+        ({"reward_range": (1.0, 0.0)}, "from low to high"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(DrimedError, match=message):
+        replace(PLAN, **settings)
+
+
+def test_logs_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InputError, match="empty"):
         evaluate([], PLAN)
     log, _ = drawn(10)

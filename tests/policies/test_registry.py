@@ -8,7 +8,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from drimed.competitors.roful import ROFUL
@@ -20,9 +19,8 @@ from drimed.policies.guards.certified import Expected
 from drimed.policies.policy import Policy
 from drimed.policies.registry import REGISTRY, PolicySpec, find, guard_name, make, parse_list, register
 from drimed.policies.rules.simple import OFUL
-from drimed.simulation.runner import policy_digest, simulate
+from drimed.simulation.runner import policy_digest
 from drimed.simulation.sweep import code_digest
-from tests.worlds import world
 
 
 def made(name: str, **settings: object) -> Policy:
@@ -39,46 +37,25 @@ def test_a_setting_that_two_parts_know_goes_to_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"),
-    [("ofull", "oful"), ("driMED", "dri_med"), ("lin-ts", "lin_ts"), ("published_drimed", "published_dri_med")],
-)
-def test_an_unknown_policy_suggests_the_nearest(wrong: str, right: str) -> None:
-    with pytest.raises(UnknownNameError, match=f"unknown policy '{wrong}'; did you mean '{right}'.* Known: .*{right}"):
-        make(wrong)
-
-
-@pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
+        ("ofull", {}, "unknown policy 'ofull'; did you mean 'oful'.* Known: .*oful"),
+        ("lin-ts", {}, "unknown policy 'lin-ts'; did you mean 'lin_ts'"),
+        ("published_drimed", {}, "unknown policy 'published_drimed'; did you mean 'published_dri_med'"),
         ("oful", {"discont": 0.9}, "unknown setting 'discont'; did you mean 'discount'"),
         ("med", {"temprature": 1.0}, "unknown setting 'temprature'; did you mean 'temperature'"),
         ("med", {"guard": "expcted"}, "unknown guard 'expcted'; did you mean 'expected'"),
         ("published_dri_med", {"readin": "code"}, "unknown setting 'readin'; did you mean 'reading'"),
-    ],
-)
-def test_an_unknown_setting_suggests_the_nearest(name: str, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UnknownNameError, match=message):
-        make(name, **settings)
-
-
-def test_a_tolerance_is_no_setting_of_a_policy_without_a_guard() -> None:
-    with pytest.raises(UnknownNameError, match="unknown setting 'relative'") as caught:
-        make("oful", relative=0.1)
-    assert "did you mean 'relative'" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
+        ("oful", {"relative": 0.1}, "unknown setting 'relative'(?!.*did you mean 'relative')"),  # it has no guard
         ("oful", {"discount": "a lot"}, r"discount must be in \(0, 1\], got 'a lot'"),
         ("oful", {"discount": None}, r"discount must be in \(0, 1\], got None"),
-        ("med", {"empirical": np.nan}, "empirical must be"),
     ],
 )
-def test_a_setting_out_of_range_is_refused(name: str, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+def test_a_wrong_name_or_setting_is_refused_with_the_nearest_right_one(
+    name: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DrimedError, match=message):
         make(name, **settings)
-    assert isinstance(caught.value, DrimedError)
 
 
 def test_settings_in_a_text_go_to_the_part_that_knows_them() -> None:
@@ -95,9 +72,6 @@ def test_settings_in_a_text_go_to_the_part_that_knows_them() -> None:
 def test_a_malformed_setting_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         PolicySpec.parse(text)
-
-
-def test_an_empty_list_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one policy"):
         parse_list(" , ")
 
@@ -210,7 +184,7 @@ number = 3
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A module of somebody else's, in a folder of its own."""
+    """A module from outside, in a folder of its own."""
     name = "somebodys_rules"
     (tmp_path / f"{name}.py").write_text(MINE, encoding="utf-8")
     (tmp_path / "does_not_import.py").write_text("import no_such_library\n", encoding="utf-8")
@@ -325,25 +299,15 @@ def test_the_text_form_tells_names_from_settings(module: str) -> None:
     other = PolicySpec.parse(f"dri_med:rule={module}:Epsilon+guard={module}:Half+share=0.3")
     assert other.settings == {"rule": f"{module}:Epsilon", "guard": f"{module}:Half", "share": 0.3}
     assert other.parts() == {"learner": "vector, known noise", "rule": "Epsilon", "guard": f"{module}:Half"}
-    assert [s.name for s in parse_list(f"oful, {module}:Epsilon, dri_med:guard=off")] == [
-        "oful",
-        f"{module}:Epsilon",
-        "dri_med",
-    ]
-
-
-def test_a_rule_from_outside_runs_in_a_simulation(module: str) -> None:
-    result = simulate(make(f"{module}:Epsilon", guard="expected"), world(seeds=range(3), episodes=5))
-    assert np.isfinite(result.total("regret")).all()
+    names = [s.name for s in parse_list(f"oful, {module}:Epsilon, dri_med:guard=off")]
+    assert names == ["oful", f"{module}:Epsilon", "dri_med"]
 
 
 @pytest.fixture
 def installed(module: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A package that offers policies."""
-    points = [
-        metadata.EntryPoint("their_epsilon", f"{module}:Epsilon", registry.GROUP),
-        metadata.EntryPoint("their_function", f"{module}:unregistered", registry.GROUP),
-    ]
+    places = {"their_epsilon": "Epsilon", "their_function": "unregistered"}
+    points = [metadata.EntryPoint(name, f"{module}:{own}", registry.GROUP) for name, own in places.items()]
     monkeypatch.setattr(metadata, "entry_points", lambda *, group: [p for p in points if p.group == group])
     monkeypatch.setenv(registry.MODULES, "another_module")
     registry.offered.cache_clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,11 @@ from drimed.errors import ConfigError, InputError
 from drimed.models.offer import Shape
 from drimed.numerics.arrays import FloatArray
 from drimed.policies.guards.margin import Tolerance
-from drimed.policies.policy import Policy
-from drimed.policies.registry import REGISTRY, make
+from drimed.policies.registry import make
 from drimed.simulation.benchmark import PaperScenario
 from drimed.simulation.instances import Instance, authors_instance, draw_instance, given_control, quantile_control
-from drimed.simulation.runner import BlockLog, Judge, Run, RunRecord, play, policy_digest, simulate
-from drimed.simulation.sweep import code_digest, load, save
+from drimed.simulation.runner import BlockLog, Judge, Run, RunRecord, play, simulate
+from drimed.simulation.sweep import load, save
 from drimed.simulation.worlds import Setting, World
 from tests.worlds import policy_draws, steps, world
 
@@ -32,12 +30,8 @@ MIXED = np.array([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.2, 0.3, 0.5]])
 
 def tiny(**setting: Any) -> World:
     instances = [draw_instance(s, TINY) for s in (3, 4)]
-    return World(
-        instances=instances,
-        seeds=range(SEEDS),
-        controls=[given_control(MIXED, instances[0]), quantile_control(instances[1])],
-        setting=Setting(episodes=EPISODES, **setting),
-    )
+    controls, whole = [given_control(MIXED, instances[0]), quantile_control(instances[1])], Setting(episodes=EPISODES)
+    return World(instances=instances, seeds=range(SEEDS), controls=controls, setting=replace(whole, **setting))
 
 
 def random_log(exact: bool = True) -> BlockLog:
@@ -82,11 +76,8 @@ def slow(it: World, true_theta: FloatArray, log: BlockLog) -> dict[str, FloatArr
                 add("regret_as_published", s, n, max(mean[best] - got, 0.0))
                 add("shortfall", s, n, max(mu0 - 0.2 * abs(mu0) - 0.03 - got, 0.0))
                 true = {"safe": mu0 - 0.2 * abs(mu0) - 0.03, "equation": 0.8 * mu0, "published": published}
-                believed = {
-                    "safe": mu0_hat - 0.2 * abs(mu0_hat) - 0.03,
-                    "equation": 0.8 * mu0_hat,
-                    "published": published,
-                }
+                safe_hat = mu0_hat - 0.2 * abs(mu0_hat) - 0.03
+                believed = {"safe": safe_hat, "equation": 0.8 * mu0_hat, "published": published}
                 for name in true:
                     add(f"violations.{name}.realised", s, n, got < true[name])
                     add(f"violations.{name}.expected", s, n, expected < true[name])
@@ -138,12 +129,8 @@ def test_pulls_count_every_decision_once() -> None:
 def test_the_control_keeps_its_own_promise_and_not_the_papers_equation() -> None:
     """(1 - eps) mu_0 is above mu_0 for users whose control has a negative mean: the control itself violates it."""
     instances = [draw_instance(s) for s in range(20)]
-    it = World(
-        instances=instances,
-        seeds=range(20),
-        controls=[quantile_control(i) for i in instances],
-        setting=Setting(episodes=2),
-    )
+    controls = [quantile_control(i) for i in instances]
+    it = World(instances=instances, seeds=range(20), controls=controls, setting=Setting(episodes=2))
     result = simulate(make("control"), it, tolerance=Tolerance(relative=0.1))
     assert not result.total("violations.safe.realised").any()
     assert not result.total("violations.safe.expected").any()
@@ -160,17 +147,6 @@ def test_a_mixed_control_without_any_tolerance_keeps_its_own_promise_in_expectat
     result = simulate(make("control"), it, tolerance=Tolerance(relative=0.0))
     assert not result.total("violations.safe.expected").any()
     assert result.total("violations.safe.realised").any()
-
-
-def test_the_best_arm_has_no_regret_and_none_is_negative() -> None:
-    it = tiny()
-    block = next(it.blocks())
-    judge, log = Judge(world=it, tolerance=TOLERANCE), random_log()
-    assert (judge.episode_sums(block, log)["regret"] >= 0).all()
-    best = BlockLog(block.means.argmax(-1), log.probabilities, log.theta, True)
-    assert not judge.episode_sums(block, best)["regret"].any()
-    worst = BlockLog(block.means.argmin(-1), log.probabilities, log.theta, True)
-    assert (judge.episode_sums(block, worst)["regret"] > 0).all()
 
 
 AUTHORS = authors_instance()
@@ -190,12 +166,8 @@ POLICIES: list[tuple[str, dict[str, Any]]] = [
 def eight(seeds: Sequence[int], *, shared: bool, episodes: int = 25, **setting: Any) -> World:
     """The authors' instance for all seeds, or a random one for each."""
     held = [AUTHORS] if shared else [INSTANCES[s] for s in seeds]
-    return World(
-        instances=held,
-        seeds=seeds,
-        controls=[quantile_control(i) for i in held],
-        setting=Setting(episodes=episodes, **setting),
-    )
+    controls, whole = [quantile_control(i) for i in held], Setting(episodes=episodes, **setting)
+    return World(instances=held, seeds=seeds, controls=controls, setting=whole)
 
 
 def assert_same(whole: RunRecord, parts: list[RunRecord]) -> None:
@@ -274,12 +246,8 @@ def test_a_record_at_some_episodes_is_the_whole_one_read_there() -> None:
     assert some.episodes.tolist() == [6, 12, 18, 25]
     for name, curve in some.curves.items():
         assert np.array_equal(curve, whole.curve(name)[:, some.episodes - 1], equal_nan=True), name
-
-
-def test_an_unknown_metric_is_refused_with_the_known_ones() -> None:
-    record = simulate(make("uniform"), eight([0], shared=True, episodes=2))
     with pytest.raises(InputError, match=r"no metric 'regrets'; there are .*regret, "):
-        record.total("regrets")
+        some.total("regrets")
 
 
 SHORT = PaperScenario(setting=Setting(episodes=12))
@@ -334,36 +302,8 @@ def test_curves_end_at_the_total_and_windows_average_to_the_rate() -> None:
     assert s.rate(name) == pytest.approx(float((s.windows(name) * lengths).sum(-1).mean()) / 12)
 
 
-def test_a_broken_file_is_named_in_the_error(tmp_path: Path) -> None:
-    path = tmp_path / "broken.npz"
-    path.write_bytes(b"not a zip file")
-    with pytest.raises(InputError, match=r"broken\.npz is not a stored result"):
-        load(RunRecord, path)
-
-
 def test_what_is_no_plain_data_or_no_family_is_refused() -> None:
     with pytest.raises(ConfigError, match="name its drift"):
         PaperScenario(setting=Setting(episodes=5, drift=lambda e, L, m: m * e / L))
     with pytest.raises(ConfigError, match="instances must be"):
         PaperScenario(instances="all")
-
-
-def test_the_key_depends_on_the_code_of_a_rule_that_is_not_drimeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "rule_of_a_user.py"
-    path.write_text(
-        "from drimed.policies.rules.simple import Greedy\nMine = type('Mine', (Greedy,), {'__module__': __name__})\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    rule = importlib.import_module("rule_of_a_user").Mine
-    ours = make("greedy")
-    assert isinstance(ours, Policy)
-    theirs = replace(ours, rule=rule())
-    monkeypatch.setitem(REGISTRY, "mine", replace(REGISTRY["greedy"], name="mine", build=lambda **_: theirs))
-    run = replace(RUN, policy="mine")
-    before = run.key()
-    assert policy_digest("greedy") == code_digest() != policy_digest("mine")
-    path.write_text(path.read_text() + "# edited\n")
-    policy_digest.cache_clear()
-    assert run.key() != before
