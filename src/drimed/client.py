@@ -173,39 +173,39 @@ class Client:
 
     def pause(self, trial: str, *, reason: str, **options: Any) -> Status:
         """Decide nothing until it is resumed."""
-        return self._change(trial, "pause", **options, reason=reason)
+        return self._post(_STATUS, trial, "pause", **options, reason=reason)
 
     def resume(self, trial: str, *, reason: str = "", **options: Any) -> Status:
         """Decide again."""
-        return self._change(trial, "resume", **options, reason=reason)
+        return self._post(_STATUS, trial, "resume", **options, reason=reason)
 
     def stop(self, trial: str, *, reason: str, **options: Any) -> Status:
         """Decide nothing more, for good."""
-        return self._change(trial, "stop", **options, reason=reason)
+        return self._post(_STATUS, trial, "stop", **options, reason=reason)
 
     def add_user(self, /, trial: str, name: str, **definition: Any) -> Status:
         """Add a user: preference, control, arms, group, cohort, attributes, blocks or plots."""
-        return self._change(trial, "users", **definition, name=name)
+        return self._post(_STATUS, trial, "users", **definition, name=name)
 
     def add_arm(self, /, trial: str, name: str, **definition: Any) -> Status:
         """Offer one more arm: about, attributes or map, noise."""
-        return self._change(trial, "arms", **definition, name=name)
+        return self._post(_STATUS, trial, "arms", **definition, name=name)
 
     def retire_arm(self, trial: str, arm: str, *, reason: str, **options: Any) -> Status:
         """Never give an arm again."""
-        return self._change(trial, "retire", **options, arm=arm, reason=reason)
+        return self._post(_STATUS, trial, "retire", **options, arm=arm, reason=reason)
 
     def change_preference(self, trial: str, user: str, preference: Values, *, reason: str, **options: Any) -> Status:
         """Change how a user weighs the metrics from now on."""
-        return self._change(trial, "preference", **options, user=user, preference=preference, reason=reason)
+        return self._post(_STATUS, trial, "preference", **options, user=user, preference=preference, reason=reason)
 
     def change_control(self, trial: str, user: str, control: str | Values, *, reason: str, **options: Any) -> Status:
         """Compare a user with another control from now on: an arm, or arms with shares."""
-        return self._change(trial, "control", **options, user=user, control=control, reason=reason)
+        return self._post(_STATUS, trial, "control", **options, user=user, control=control, reason=reason)
 
     def change_rules(self, trial: str, stopping: Mapping[str, Any], *, reason: str, **options: Any) -> Status:
         """Replace the stopping rules, as they stand under [stopping] in a trial file."""
-        return self._change(trial, "rules", **options, stopping=stopping, reason=reason)
+        return self._post(_STATUS, trial, "rules", **options, stopping=stopping, reason=reason)
 
     def look(self, trial: str, *, dry_run: bool = False, key: str | None = None) -> Look:
         """Evaluate the stopping rules; the look is recorded, and so is a pause or a stop that they demand."""
@@ -284,9 +284,6 @@ class Client:
     def _post(self, reader: Callable[[Any], T], trial: str, path: str, /, *, key: str | None = None, **body: Any) -> T:
         sent = {"json": _plain(_given(**body)), "headers": _key(key)}
         return self._send(_of_data(reader), "POST", _address(trial, path), **sent)
-
-    def _change(self, trial: str, path: str, /, **body: Any) -> Status:
-        return self._post(_STATUS, trial, path, **body)
 
     def _send(self, reader: Callable[[Any], T], method: str, path: str, *, attempt: int = 1, **sent: Any) -> T:
         """The answer to a request as `reader` reads it, which is all that differs between requests."""

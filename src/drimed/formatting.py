@@ -79,9 +79,7 @@ def percent(share: float) -> str:
     >>> [percent(p) for p in (0.0, 1e-50, 0.001, 0.42, 0.999, 1.0)]
     ['0 %', '0 %', '< 1 %', '42 %', '> 99 %', '100 %']
     """
-    if NOTHING < share < 0.005:
-        return "< 1 %"
-    return "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+    return "< 1 %" if NOTHING < share < 0.005 else "> 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
 
 
 def moment(time: str) -> str:

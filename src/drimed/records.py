@@ -1,8 +1,4 @@
-"""Data classes shared by all packages: requests, decisions, outcomes, effects, looks, events and faults.
-
-They have no dependencies: trial, service, pages, sheets, exports and client build the same requests and get the same
-records and faults.
-"""
+"""Data classes shared by all packages, without dependencies: requests, decisions, outcomes, effects, looks, faults."""
 
 from __future__ import annotations
 
@@ -13,9 +9,8 @@ from functools import cached_property
 from math import inf
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
-PENDING, PARTIAL, COMPLETE, MISSING = "pending", "partial", "complete", "missing"
 # States of a decision: no outcome yet, some metrics, all, the rest will not come.
-STATES = (PENDING, PARTIAL, COMPLETE, MISSING)
+PENDING, PARTIAL, COMPLETE, MISSING = STATES = ("pending", "partial", "complete", "missing")
 OTHER = "other"  # what was given is no arm of the trial (one that is called so takes precedence)
 OPEN, AMENDED = "open", "amended"  # the outcome may still come; it was amended
 SEARCHES = (*STATES, OPEN, AMENDED)
@@ -35,7 +30,6 @@ class Record:
     """Base of records that are sent as JSON."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON data."""
         return asdict(self)  # type: ignore[call-overload]
 
 
@@ -110,8 +104,8 @@ class AskRequest:
     ) -> AskRequest:
         """A request for one user, or for one of its plots."""
         definition = {k: v for k, v in {"attributes": attributes, "cohort": cohort}.items() if v is not None}
-        own: dict[str, Any] = {"contexts": context, "enrol": definition or None}
-        own["plots"] = None if plot is None else [plot] if block is None else {block: [plot]}
+        plots = None if plot is None else [plot] if block is None else {block: [plot]}
+        own = {"contexts": context, "enrol": definition or None, "plots": plots}
         more |= {name: {user: value} for name, value in own.items() if value is not None}
         return AskRequest(users=[user], **more)
 
@@ -140,7 +134,6 @@ class Interval:
 
     @property
     def is_control(self) -> bool:
-        """Whether it is of the control itself, which has no effect."""
         return self.estimate == self.low == self.high == 0
 
 
@@ -179,7 +172,6 @@ class Decision(Record):
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Decision:
-        """From JSON data."""
         effects = data["effects"] and {arm: read(Interval, e) for arm, e in data["effects"].items()}
         return read(Decision, {**data, "effects": effects})
 
@@ -316,7 +308,6 @@ class Effect(Record):
 
     @property
     def verdict(self) -> str:
-        """Better, worse or open."""
         return {1: "better", -1: "worse", 0: "open"}[self.certain]
 
     @property
@@ -358,7 +349,6 @@ class Effect(Record):
 
     @property
     def is_control(self) -> bool:
-        """Whether the arm is the control itself, which has no effect."""
         return self.estimate == self.low == self.high == 0
 
     @property
@@ -380,9 +370,8 @@ def unconfirmed(seasons: int | None) -> str:
     """
     if seasons is None or seasons >= ENOUGH_SEASONS:
         return ""
-    if not seasons:
-        return "no season has outcomes of it and of the control yet"
-    return "compared with the control in one season only: another must confirm it"
+    one = "compared with the control in one season only: another must confirm it"
+    return one if seasons else "no season has outcomes of it and of the control yet"
 
 
 def _side(low: float | None, high: float | None) -> int:
@@ -409,7 +398,6 @@ class Checks:
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Checks:
-        """From JSON data."""
         return read(Checks, {**data, "alarms": [read(Alarm, one) for one in data["alarms"]]})
 
 
@@ -479,7 +467,6 @@ class Look(Record):
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Look:
-        """From JSON data."""
         claims = [read(Claim, one) for one in data["claims"]]
         return read(Look, {**data, "claims": claims, "limits": [read(Limit, one) for one in data["limits"]]})
 
@@ -503,17 +490,14 @@ class Event:
 
     @cached_property
     def body(self) -> dict[str, Any]:
-        """The body as JSON data."""
         body: dict[str, Any] = json.loads(self.text)
         return body
 
     def plain(self) -> dict[str, Any]:
-        """As JSON data."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "text"} | {"body": self.body}
 
     @staticmethod
     def read(data: Mapping[str, Any]) -> Event:
-        """From JSON data."""
         return read(Event, {**data, "text": json.dumps(data["body"], separators=(",", ":"), ensure_ascii=False)})
 
 

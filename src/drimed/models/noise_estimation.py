@@ -137,9 +137,8 @@ def refit(
 def binary_pairs(model: NoiseModel, ranges: tuple[tuple[float, float], ...]) -> FloatArray:
     """Sum of squares of one pair of pseudo-outcomes for each arm, of metrics with two values: (..., M).
 
-    Outcomes of an arm that are all alike leave no residual, but a share of n outcomes is known to about 1 / n only. So
-    each arm counts one pair more, one outcome of either value, as by Laplace's rule: next to nothing once both values
-    are common. Two values are the ends of a range that no outcome lies between: then sum (y - low) (high - y) is 0.
+    Outcomes that are all alike leave no residual, so each arm counts one outcome of either value more, as by Laplace's
+    rule. Two values are the ends of a range that no outcome lies between: then sum (y - low) (high - y) is 0.
     """
     if not ranges:
         return np.zeros(model.whitening.shape[-1])
@@ -154,11 +153,10 @@ def binary_pairs(model: NoiseModel, ranges: tuple[tuple[float, float], ...]) -> 
 
 
 def inflation(meier: FloatArray, scatter: FloatArray, squared_radius: float = REFERENCE) -> FloatArray:
-    """The factor by which a squared radius must grow because its weights are estimates: 1 when they are known.
+    """The factor by which a squared radius must grow because its weights are estimates: a heuristic, not a theorem.
 
-    Meier (1953) prices estimated weights, sum f (1 - f) / nu over the arms, f the share of the evidence that rests
-    on an arm and nu its degrees of freedom. Satterthwaite's degrees of freedom, the inverse of sum f^2 / nu, widen
-    the normal quantile to Student's (Cornish and Fisher's expansion). A heuristic here, not a theorem.
+    Meier (1953) prices them, sum f (1 - f) / nu over the arms, f the share of the evidence that rests on an arm and nu
+    its degrees of freedom. Satterthwaite's, the inverse of sum f^2 / nu, widen the normal quantile to Student's.
 
     >>> float(inflation(np.asarray(0.0), np.asarray(0.0)))
     1.0
@@ -237,11 +235,10 @@ def _with_maps(model: NoiseModel, arm: IntArray, Z: FloatArray) -> FloatArray:
 def _estimate(  # type: ignore[no-untyped-def]
     n, moments, sf, maps, pair, start, penalty, guess, whitening, V, b, slope, centre, meier, scatter, unsettled
 ):  # fmt: skip
-    """Passes from (whitening, start), which lead to the new ones; then V and b.
+    """Passes from (whitening, start) until no parameter moves, relative to the largest of its arm; then V and b.
 
-    `pair` is added to each arm's squared residuals. A `start` of NaN is that of the guessed variances. Stops when no
-    parameter moves by more than the tolerance, relative to the largest of its arm; `unsettled` is how far the last pass
-    moved it if none did, else 0. `meier` and `scatter` are the terms of Meier and Satterthwaite.
+    `pair` is added to each arm's squared residuals. A `start` of NaN is that of the guessed variances. `unsettled` is
+    how far the last pass moved, or 0. `meier` and `scatter` are the terms of Meier and Satterthwaite.
     """
     (K, J), (M, d) = n.shape, maps.shape[1:]
     of_arm, of_bin, total, information = np.zeros(K), np.zeros(J), 0.0, 0.0

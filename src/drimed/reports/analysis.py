@@ -95,7 +95,7 @@ class Analysis:
 
     @cached_property
     def own_effects(self) -> list[Effect]:
-        """Every arm on the reward of single users, in the order of the users."""
+        """All arms on the reward of single users, in the order of the users."""
         users = self.data.state.users
         return [x for x in self.effects if x.who in users and x.on == REWARD and x.source == estimation.MODEL]
 
@@ -133,17 +133,12 @@ class Analysis:
     @cached_property
     def _may_get(self) -> dict[str, BoolArray]:
         """Arms that a user, a group or all users may get in any season, or might until they were retired: (K,)."""
-        state = self.data.state
-        may = may_get(state, list(state.users))
-        members = estimation.groups(state) | {user: [h] for h, user in enumerate(state.users)}
+        state, users = self.data.state, list(self.data.state.users)
+        members, may = estimation.groups(state) | {user: [h] for h, user in enumerate(users)}, may_get(state, users)
         return {who: np.asarray(may[some].any(0)) for who, some in members.items()}
 
     def can_be_judged(self, effect: Effect) -> bool:
-        """The users of an effect may get its arm, or might until it was retired.
-
-        A retired arm must have been given, and in a mixed model any arm: the paper's model also learns about an arm
-        from its description.
-        """
+        """The users of an effect may get its arm; only the paper's model judges arms that were never given."""
         needed = self.variation is not None or effect.arm in self.data.state.retired
         may = bool(self._may_get[effect.who][self.data.state.problem.arm(effect.arm)])
         return may and (effect.arm in self.given or not needed)
@@ -198,9 +193,8 @@ def analyse(trial: Trial, before: Dataset | None = None) -> Analysis:
         holdout=holdout_comparison(data),
         forecast=_forecast(state, last_forecast) if model is not None and data.has_outcome.any() else "",
     )
-    return replace(
-        analysis, recommendations=estimation.recommendations(data, fit, analysis.own_effects) if effects else []
-    )
+    best = estimation.recommendations(data, fit, analysis.own_effects) if effects else []
+    return replace(analysis, recommendations=best)
 
 
 def _forecast(state: TrialState, last: Event | None) -> str:
@@ -258,7 +252,7 @@ class StoppingHistory:
             text.append(f"{rule} was met for {arm}, {who}, {when}.")
         if self.looks and not first:
             text.append("No rule was met.")
-        waits = {c.rule: c.waits for c in self.looks[-1].claims if c.withdrawn} if self.looks else {}
+        waits = {c.rule: c.waits for look in self.looks[-1:] for c in look.claims if c.withdrawn}
         text += [f"At the last look {rule} was not met: {why}." for rule, why in waits.items()]
         rules = self.state.spec.rules
         for rule in dict.fromkeys(rule for rule, _, _ in first) if withdrawn else ():
@@ -282,8 +276,7 @@ def stopping_history(ledger: Ledger, state: TrialState) -> StoppingHistory | Non
     amendments = []
     for event in changes:
         body: Mapping[str, Any] = event.body
-        old = describe_rules(None if body["was"] is None else Stopping.model_validate(body["was"]))
-        new = describe_rules(Stopping.model_validate(body["stopping"]))
+        old, new = (describe_rules(Stopping.model_validate(body[name] or {})) for name in ("was", "stopping"))
         removed, added = [rule for rule in old if rule not in new], [rule for rule in new if rule not in old]
         late = decided is not None and event.seq > decided.seq
         amendments.append(Amendment(event.time, event.actor, body["reason"], late, removed, added))
@@ -305,14 +298,12 @@ def describe_rules(stopping: Stopping | None, calibration: Calibration | None = 
         planned = [name for name, rule in stopping.rules.items() if rule.is_planned]
         text.append(f"A look is taken {when}.")
         if len(planned) < len(stopping.rules):
-            some = " of the other rules" if planned else ""
-            text.append(
-                f"Ranges{some} hold at all times at once: any number of looks is allowed, and less is found than by "
-                "planned ones."
-            )
+            some = "Ranges of the other rules" if planned else "Ranges"
+            some += " hold at all times at once: any number of looks is allowed"
+            text.append(f"{some}, and less is found than by planned ones.")
         if planned:
-            looks_planned = f"{len(stopping.planned())} looks are planned, and no other counts"
-            text.append(f"For {listed(planned)} {looks_planned}: more is found, while the trial goes as planned.")
+            some = f"For {listed(planned)} {len(stopping.planned())} looks are planned, and no other counts"
+            text.append(f"{some}: more is found, while the trial goes as planned.")
     return text
 
 
@@ -329,10 +320,8 @@ def describe_bounds(calibration: Calibration | None) -> list[str]:
 
 
 def _describe_rule(name: str, rule: StoppingRule) -> str:
-    whom = rule.group or rule.user or (f"each {rule.each}" if rule.each else ALL_USERS)
-    margin = short(rule.margin)
-    more = f" by more than {margin}" if rule.margin else ""
-    arm = rule.arm or "an arm"
+    whom, margin = rule.group or rule.user or (f"each {rule.each}" if rule.each else ALL_USERS), short(rule.margin)
+    more, arm = f" by more than {margin}" if rule.margin else "", rule.arm or "an arm"
     some, can = ("no arm", "can") if rule.of_all_arms else ("an arm", "cannot")
     claim = {
         "superiority": f"{arm} is better than the control{more}",
@@ -353,8 +342,6 @@ def prepare() -> None:
     for kind in ("field", "paper", "people"):
         trial = Trial.create(SMALL | {"model": {"kind": kind}}, MemoryStore())
         for season in (1, 2, 3):
-            decisions = trial.ask_many(episode=season)
-            trial.tell_many(
-                [Report(d.id, {"gain": 4.0 + d.id % 13 / 6, "cost": 3.0 + d.id % 11 / 5}) for d in decisions]
-            )
+            numbers = [d.id for d in trial.ask_many(episode=season)]
+            trial.tell_many([Report(n, {"gain": 4.0 + n % 13 / 6, "cost": 3.0 + n % 11 / 5}) for n in numbers])
         analyse(trial)

@@ -1,10 +1,9 @@
 """Checks of the assumptions: moving effects, residuals, noise, propensities, and the model beside propensities alone.
 
-Where a check shows that the ranges and the promise to users rest on something false, `Checks.withdrawn` says so.
-The model and the propensities disagree about an effect where their ranges at all times have nothing in common. Each is
-taken at half the false-alarm rate, divided among all effects that can be compared; the guaranteed ranges of the paper's
-model hold together as they are. The model is about all users in an average season and the propensities about the
-decisions so far: effects that differ between users or seasons more than the model has learned part the two as well.
+Where a check shows that ranges and promise rest on something false, `Checks.withdrawn` says so. The model and the
+propensities disagree about an effect where their ranges at all times have nothing in common. Each is taken at half the
+false-alarm rate, divided among all effects that can be compared; guaranteed ranges hold together as they are. The model
+is about an average season and the propensities about the decisions so far: effects that vary may part the two as well.
 Shapes: n outcomes, L episodes, M metrics, d features.
 """
 
@@ -228,8 +227,8 @@ class Agreement:
         """One for all disagreements: they have one cause."""
         if not self.disagreements:
             return []
-        more = counted(len(self.disagreements) - 1, "more effect")
-        more = f", and {more}" if len(self.disagreements) > 1 else ""
+        others = len(self.disagreements) - 1
+        more = f", and {counted(others, 'more effect')}" if others else ""
         return [Alarm(f"without the model the answer differs: {self.disagreements[0]}{more}", None, ADVICE)]
 
 

@@ -1,8 +1,7 @@
 """Effects of arms against the control for each user, group and all users, also earlier ones, best arms, and variation.
 
-Two ranges stand side by side. The likely range is the posterior's 95 % at one look. The long range of the paper's model
-is guaranteed at all times for all effects together; that of a mixed model holds for one effect at all looks together.
-A third range, from the propensities alone, needs no model of the mean.
+The likely range is the posterior's 95 % at one look. The long range of the paper's model is guaranteed at all times for
+all effects together; that of a mixed model holds for one effect at all looks. That from propensities needs no model.
 Shapes: H users, K arms, M metrics; "on" the reward and then each metric: 1 + M.
 """
 

@@ -101,7 +101,6 @@ def _effort(plan: dict[Any, Run], records: dict[Any, RunRecord], start: float) -
 
 
 def _write(out: Path, results: dict[str, Any], template: str, **context: Any) -> None:
-    """The numbers, and the page."""
     (out / "results.json").write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     page = environment().get_template(template).render(results=results, style=style(), **context)
     (out / PAGE).write_text(page, encoding="utf-8")

@@ -1,7 +1,6 @@
 """SVG elements and three generic charts: ranges in rows, lines with bands, and stacked shares.
 
-Charts need no script. Colours come from the style sheet, by class, so that dark pages have their own.
-Shapes: R rows, C columns, S series.
+Charts need no script; colours come from the style sheet, by class. Shapes: C columns, S series.
 """
 
 from __future__ import annotations
@@ -170,16 +169,15 @@ def _row_marks(row: RangeRow, tip: str, x: Scale, y: float) -> Markup:
         if ends is None:
             continue
         parts.append(line(x(ends[0]), y, x(ends[1]), y, look))
-        for end, beyond, way in ((ends[0], ends[0] < x.low, 1), (ends[1], ends[1] > x.high, -1)):
+        for end, beyond, way in ((ends[0], ends[0] < x.low, 7), (ends[1], ends[1] > x.high, -7)):
             if beyond and (look == "thin" or row.thin is None):
-                arrow = [(x(end) + 7 * way, y - 5), (x(end), y), (x(end) + 7 * way, y + 5)]
-                parts.append(path(arrow, "thin arrow"))
+                parts.append(path([(x(end) + way, y - 5), (x(end), y), (x(end) + way, y + 5)], "thin arrow"))
             elif look == "thin":
                 parts.append(line(x(end), y - 4, x(end), y + 4, "thin"))
     if row.estimate is not None and x.low <= row.estimate <= x.high:  # a dot at the edge would be read as a value
         at = x(row.estimate)
-        square = el("rect", x=at - 5, y=y - 5, width=10, height=10, class_="square")
-        parts.append(square if row.square else el("circle", cx=at, cy=y, r=5, class_="dot"))
+        dot = el("circle", cx=at, cy=y, r=5, class_="dot")
+        parts.append(el("rect", x=at - 5, y=y - 5, width=10, height=10, class_="square") if row.square else dot)
     parts += [] if row.limit is None else [line(x(row.limit), y - 8, x(row.limit), y + 8, "allowed")]
     parts.append(el("rect", x=x.start, y=y - 14, width=x.end - x.start, height=28, class_="touch"))
     return el("g", *parts, class_=f"effect {row.look}", data_tip=tip)
@@ -263,10 +261,7 @@ def _series(series: Series, x: Sequence[float], y: Scale) -> list[Markup]:
 
 
 def shares(counts: IntArray, columns: Sequence[str], tip: Callable[[int, int], str], axis: str) -> Drawing:
-    """Stacked bars of counts (C, S).
-
-    The first MOST_LOOKS series have looks of their own; one beyond them stands for all others.
-    """
+    """Stacked bars of counts (C, S); a series beyond the first MOST_LOOKS stands for all others."""
 
     def draw(width: int, _: Sequence[str]) -> tuple[float, list[Markup]]:
         left, bottom = 44.0, 230.0
@@ -353,9 +348,8 @@ def spread(values: Sequence[float], *, margin: float = 0.06) -> tuple[float, flo
 def window(inner: Sequence[float], outer: Sequence[float], reach: float) -> tuple[float, float]:
     """The ends of an axis: all of `inner`, and of `outer` at most so many times its length on either side."""
     low, high = min(inner), max(inner)
-    size = (high - low) or 1.0
-    kept = [min(max(v, low - reach * size), high + reach * size) for v in outer]
-    return spread([low, high, *kept])
+    room = reach * ((high - low) or 1.0)
+    return spread([low, high, *(min(max(v, low - room), high + room) for v in outer)])
 
 
 def within(ends: tuple[float, float], limits: tuple[float, float]) -> tuple[float, float]:

@@ -1,7 +1,6 @@
-"""Changes to a running trial: users, arms, what users want, and whether it decides at all.
+"""Changes to a running trial: one table for Python, HTTP, pages and the command line.
 
-One table for Python, HTTP, pages and the command line: each change has a body whose fields are checked, and a function
-that records it. What could not be folded in is never recorded.
+Each change has a body whose fields are checked, and a function that records it if it can be folded in.
 """
 
 from __future__ import annotations
@@ -132,11 +131,11 @@ def add_arm(
 ) -> None:
     """Offer one more arm, with its own noise where noise is known by arm."""
     name = tidy(name)
-    definition: Arm = valid(Arm, arm or {}, ("arms", name))
-    own = None if noise is None else valid(ArmNoise, noise, ("noise", "arms", name))
+    parts = [valid(Arm, arm or {}, ("arms", name))]
+    parts += [] if noise is None else [valid(ArmNoise, noise, ("noise", "arms", name))]
     event_checks.raise_if_any(name_faults(name, ("name",)))
-    own_noise = None if own is None else {name: own.model_dump(mode="json", exclude_none=True)}
-    _record(tx, kinds.ArmAdded(name, definition.model_dump(mode="json", exclude_none=True), own_noise))
+    definition, *own = (part.model_dump(mode="json", exclude_none=True) for part in parts)
+    _record(tx, kinds.ArmAdded(name, definition, {name: own[0]} if own else None))
 
 
 def _record(tx: Transaction, event: kinds.EventBody, user: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """Effects of arms against the control at one look, by the model and without it, and checks of the model's residuals.
 
-Without the model, the average effect of an arm against each user's own control is estimated over the decisions so far
-at which both had a chance; users whose control the arm is count with an effect of zero.
+Without the model, effects are averages over the decisions so far at which the arm and the user's own control had a
+chance; users whose control the arm is count with an effect of zero.
 Shapes: n decisions, H users, K arms, M metrics, C arms that are controls, "on" the reward and then each metric: 1 + M.
 """
 

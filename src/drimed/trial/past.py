@@ -1,7 +1,7 @@
 """Outcomes from before a trial: a table of seasons, units, arms and metrics, for the trial itself and for rehearsals.
 
-The unit of a row stands under `user`, `site` or `group`, whichever comes first; a second one of these is its group. It
-is the user of the trial with this name, or some user of the group with this name, or else a unit of its own.
+The unit of a row stands under `user`, `site` or `group`, whichever is there first; a second of these is its group. It
+is the user of this name, or some user of the group of this name, or else a unit of its own.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ def read_rows(problem: Problem, table: Table) -> list[PastRow]:
     names = {name.casefold(): name for name in table.names}
     present = [names[n] for n in UNITS if n in names][:2]
     columns, covariates = Columns.of(problem), problem.covariates
-    categories = {
-        c.name for c in (*covariates.attributes.values(), *covariates.fields.values()) if c.levels is not None
-    }
-    numeric = {column for column in columns.units if column.name not in categories}
+    known = covariates.attributes | covariates.fields
+    numeric = {column for column in columns.units if column.name not in known or known[column.name].levels is None}
     sheet = Sheet(columns, table, numeric, present, texts={SEASON, ARM, *columns.units} - numeric)
     missing = [c.name for c in (SEASON, ARM) if c not in sheet.meanings.values()] + ([] if present else ["site"])
     measured = [c for c in sheet.meanings.values() if c.part == METRIC]
@@ -96,8 +94,9 @@ def _row(problem: Problem, row: int, units: list[str], cells: Cells, marks: Mark
     for column, cell in cells.items():
         if column.part not in values or is_missing(cell):
             continue
-        covariate = (problem.covariates.attributes | problem.covariates.fields).get(column.name)
-        if column.part != METRIC and covariate is not None and covariate.levels is not None:
+        covariates = problem.covariates.attributes | problem.covariates.fields
+        covariate = None if column.part == METRIC else covariates.get(column.name)
+        if covariate is not None and covariate.levels is not None:
             level = tidy(tables.text(cell))
             if covariate.levels and level not in covariate.levels:
                 raise InputError(f"{UnknownNameError(f'level of {column.name!r}', level, covariate.levels)}; {RIGHT}")
@@ -158,8 +157,7 @@ def of_rows(problem: Problem, rows: list[PastRow], file: str, digest: str) -> Hi
         group = _is_group(spec, row)
         # Some user of a site is the same one in all rows; people of a group are others each time.
         key = row.unit, row.number if group and spec.kind == "people" else -1
-        if key not in numbers:
-            numbers[key] = len(units)
+        if numbers.setdefault(key, len(units)) == len(units):
             name, of_group = ("", row.unit) if group else (row.unit, row.group)
             units.append({"name": name, "group": of_group, "attributes": {}})
         units[numbers[key]]["attributes"] |= row.attributes

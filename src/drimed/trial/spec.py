@@ -1,7 +1,6 @@
-"""A trial file: its metrics, arms, users, control, tolerance, noise and policy.
+"""A trial file, from TOML, JSON or Python: its metrics, arms, users, control, tolerance, noise and policy.
 
-The same model is read from TOML, from JSON and from Python. All faults are found at once, each with its place
-(`drimed.trial.spec_faults`). Fields are explained in docs/trial_file.md and in the template (`drimed trial template`).
+`drimed.trial.spec_faults` finds all faults at once. Fields are explained in docs/trial_file.md and in the template.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def short(value: object) -> str:
 
 
 def control_plot(metric: str) -> str:
-    """The name of the control plot's value of a metric, in sheets, messages and exports."""
+    """The name of the control plot's value of a metric."""
     return f"{CONTROL}.{metric}"
 
 
@@ -214,7 +213,7 @@ Range = Annotated[tuple[Finite, Finite], AfterValidator(_ordered)]
 
 
 class Part(BaseModel):
-    """A section of the file. An unknown field is an error, and a number in quotes is not a number."""
+    """A section of the file: an unknown field is an error, and so is a number in quotes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
 
@@ -237,7 +236,6 @@ class Metric(Part):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The range; that of yes or no is 0 to 1."""
         return (0.0, 1.0) if self.kind == "yes/no" else self.range
 
     @property
@@ -781,7 +779,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def with_lines(text: str, faults: Iterable[Fault]) -> list[Fault]:
-    """Faults with the lines on which their values begin, or the deepest parts of their paths, in a sound TOML text."""
+    """Faults with the lines on which their values, or the deepest parts of their paths, begin."""
     lines = _lines_of_values(text)
     return [
         replace(f, line=next((lines[f.path[:n]] for n in range(len(f.path), 0, -1) if f.path[:n] in lines), None))
