@@ -10,7 +10,9 @@ Shapes: leading `...` is any batch; n users, K arms, M metrics, D of them with d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -134,8 +136,8 @@ def means(
             own = None
             if own_needed:
                 labels, which = np.unique(keys[member][:, 0, place], return_inverse=True)
-                table = table_of_clusters(structure, own_cells, own_scale, m, kind, sizes.get(m), labels)
-                own = _own_effects(drawn, (*member, d), structure, table, labels, fitted)
+                table = partial(table_of_clusters, structure, own_cells, own_scale, m, kind, sizes.get(m), labels)
+                own = _own_effects(drawn, (*member, d), structure, own_cells, labels, fitted, table)
                 own = own[which.reshape(-1)]  # (n, S, q)
             z = own_scale.standardise(covariates[member])
             mean = generalised.mean_draws(structure, fitted, kind, keys[member], z, own=own, averaged=averaged)
@@ -155,17 +157,19 @@ def table_of_clusters(
 
 
 def _own_effects(
-    drawn: Drawn, at: tuple[int, ...], structure: Structure, table: Table, labels: IntArray, fitted: Generalised
-) -> FloatArray:
+    drawn: Drawn, at: tuple[int, ...], structure: Structure, cells: Cells, labels: IntArray, fitted: Generalised,
+    table: Callable[[], Table],
+) -> FloatArray:  # fmt: skip
     """Draws of the own effects of clusters; those of a single one are kept for the next decision about it."""
     if len(labels) > 1:
-        return generalised.own_effects(structure, table, fitted)
+        return generalised.own_effects(structure, table(), fitted)
     kept = _KEPT.setdefault(drawn, {})
-    given = at, *(a.tobytes() for a in (labels, table.size, table.total, table.x, table.z, table.cols, table.zcols))
+    theirs = cells.at(np.flatnonzero(cells.keys[:, structure.cluster_place] == labels[0]))
+    given = at, int(labels[0]), *(a.tobytes() for a in theirs.arrays)
     if given not in kept:
         if len(kept) >= MOST_KEPT:
             kept.clear()
-        kept[given] = generalised.own_effects(structure, table, fitted)
+        kept[given] = generalised.own_effects(structure, table(), fitted)
     return kept[given]
 
 
