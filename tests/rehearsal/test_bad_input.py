@@ -12,7 +12,7 @@ from drimed.errors import DrimedError, InputError, SpecError
 from drimed.rehearsal import scenarios
 from drimed.rehearsal.designs import Plan, parse_goal
 from drimed.rehearsal.page import assumed
-from drimed.rehearsal.past_estimates import Estimates
+from drimed.rehearsal.scenarios import Estimates
 from drimed.trial.past import of_rows, read_rows
 from drimed.trial.problem import Problem
 from drimed.trial.spec import TrialSpec, User

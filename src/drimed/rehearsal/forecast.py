@@ -166,7 +166,7 @@ def play_on(
 
 
 def is_shown(look: Look, offers: Offer) -> BoolArray:
-    """Whether a report would call an arm better for all users together, one that somebody may still get: (S,)."""
+    """Whether a report would call an arm that users may still get better for all users together: (S,)."""
     called = (look.mean - look.likely > 0) & look.significant & look.confirmed
     return np.asarray((called if offers.available is None else called & offers.available.any(-2)).any(-1))
 
@@ -231,7 +231,7 @@ class OngoingTrials(SimulatedTrials):
         return None if held is None else np.where([new for _, new in known], held, [was for was, _ in known])
 
     def start(self) -> Any:
-        """What the trial has learned, and from the outcomes that are pending."""
+        """The trial's state, with the outcomes that are pending."""
         S, policy = len(self.seeds), self.state.policy
         learned = batched(self.state.settled, policy.init(self.state.problem.shape, (S,)), S)
         for number, bodies in self._waiting.items():
@@ -324,7 +324,7 @@ class PosteriorWorld:
         if structure.own.members:
             places = np.broadcast_to(structure.own.places_in(own)[columns][:, None, None], posterior.shape)
             np.put_along_axis(effects, np.swapaxes(places, 0, 1), np.swapaxes(posterior, 0, 1), -1)
-        effects[:, clusters < 0] = 0.0  # of nobody in particular
+        effects[:, clusters < 0] = 0.0  # of no one in particular
         root, kinds = np.asarray(np.linalg.cholesky(R), np.float64), model.learner.kinds
         linked = [m for m, kind in enumerate(kinds) if kind != NUMBER]
         more = {m: LinkedMetric.draw(model, seeds, (m, d), wide, clusters) for d, m in enumerate(linked)}

@@ -19,8 +19,7 @@ from drimed.formatting import counted, percent, short
 from drimed.formatting import measured as in_unit
 from drimed.rehearsal import results as numbers
 from drimed.rehearsal.designs import OWN, Answer, Plan, Records
-from drimed.rehearsal.past_estimates import Estimates
-from drimed.rehearsal.scenarios import level_text, residuals_with_source
+from drimed.rehearsal.scenarios import Estimates, level_text, residuals_with_source
 from drimed.reports import svg
 from drimed.reports.frame import PAGE, environment, style, write_files
 from drimed.reports.svg import Chart, Key, Panel, RangeRow, Series, Table
@@ -270,7 +269,7 @@ def _seasons_chart(
 
 
 def _designs_chart(measured: Mapping[str, numbers.Measures], record: numbers.Record, unit: str) -> Chart | None:
-    """What each design loses, with how often it finds a better arm beside it."""
+    """Losses of each design, with how often it finds a better arm beside it."""
     rows, marks = [], []
     for name, m in measured.items():
         power, cost = m.get(f"power, {record.first_claim}"), m["regret against the best arm"]

@@ -129,7 +129,7 @@ def play(
     """Season after season; the trials are looked at after those in `looks`, or (None) after all.
 
     `monitor` evaluates the stopping rules after every look, and says for which users the floor has ended, and which
-    arms were dropped. Without `estimates` nobody else looks.
+    arms were dropped. Without `estimates` these are all that look.
     """
     state = trials.state
     policy, K, L = state.policy, len(state.problem.arms), trials.setting.seasons

@@ -1,9 +1,8 @@
-"""Scenarios of a rehearsal, and the worlds of simulated trials that they describe.
+"""Scenarios of a rehearsal, written or estimated from the past, and the worlds of simulated trials that they describe.
 
-A person writes a scenario in `[scenarios.NAME]`. Defaults come from the trial file: a range of plausible values is
-three standard deviations of single outcomes to either side, which sites, seasons, blocks and single plots share as in
-public field trials; a difference that matters is the loss that the tolerance allows. Without any scenario, five are
-made. Shapes: S trials, n decisions of a season, H users, G sites, K arms, M metrics, D context fields.
+Defaults come from the trial file: a range of plausible values is three standard deviations of single outcomes to either
+side, which sites, seasons, blocks and single plots share as in public field trials (docs/rehearse.md).
+Shapes: S trials, n decisions of a season, H users, G sites, K arms, M metrics, D context fields.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from drimed.formatting import amount, percent
 from drimed.models.offer import Offer
 from drimed.numerics.arrays import BoolArray, FloatArray, IntArray
 from drimed.records import Fault
-from drimed.rehearsal.past_estimates import Estimates
 from drimed.simulation.trial_world import Response, TrialSetting, TrialWorld, per_seed
 from drimed.trial import spec as trial_file
 from drimed.trial.ask import Place, places
 from drimed.trial.dataset import Dataset
-from drimed.trial.events import Calibration, Created, Draft, HistoryRead, chain
+from drimed.trial.events import Calibration, Created, Draft, HistoryRead, PastUnit, chain
 from drimed.trial.problem import Profile, block_key
 from drimed.trial.spec import Cohort, Metric, Name, TrialSpec, User
 from drimed.trial.spec_faults import pydantic_faults
@@ -49,6 +47,8 @@ NOISY = 2.0  # times the usual variation in the scenario of pessimistic noise
 SCORE_SHARE = 0.25  # of the range of a score: the deviation of single ones
 LINK_SHARE = 0.3  # the deviation between places relative to single outcomes, where they are not numbers
 NAME = "scenarios"  # of the table in a file
+SWEEPS = 200  # of the fit of a table of the past by site and season plus arm: far more than it needs
+FEWEST_REPEATS = 5  # degrees of freedom from plots of one arm at one site in one season, to estimate their noise
 
 ByMetric = dict[Name, trial_file.Finite]
 Deviations = dict[Name, trial_file.NotNegative]
@@ -186,6 +186,101 @@ def of_past(spec: TrialSpec, past: HistoryRead, seasons: int | None = None) -> d
         ),
         "no difference": Scenario(**common | none),
     }
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Means and components of variance of Y earlier seasons: random effects, by expected mean squares.
+
+    Where an arm was not grown at a site in a season, its mean is that of the site and season, plus the arm's usual
+    difference, plus one of the residuals from elsewhere.
+    """
+
+    sites: list[str]
+    arms: list[str]
+    mean: FloatArray  # (Y, G, K, M)
+    measured: BoolArray  # (Y, G, K, M)
+    within: FloatArray  # (M,), sum of squares of plots of one arm at one site in one season around their mean,
+    freedom: FloatArray  # (M,), and its degrees of freedom
+
+    @staticmethod
+    def of(spec: TrialSpec, past: HistoryRead) -> Estimates:
+        nothing = [None] * len(past.arm)
+        y = np.array([past.metrics.get(m, nothing) for m in spec.metrics], np.float64).T  # (n, M)
+
+        def site(unit: PastUnit) -> str:  # the group of a unit, or the unit itself where it has none
+            name = unit["name"]
+            return (spec.resolved(spec.users[name]).group if name in spec.users else unit["group"]) or name
+
+        by_unit = [site(unit) for unit in past.units]
+        sites = list(dict.fromkeys(by_unit))
+        at = np.array(past.season), np.array([sites.index(by_unit[u]) for u in past.unit]), np.array(past.arm)
+        total, count = np.zeros((2, len(past.seasons), len(sites), len(past.arms), len(spec.metrics)))
+        np.add.at(total, at, np.where(np.isfinite(y), y, 0.0))
+        np.add.at(count, at, np.isfinite(y))
+        mean, measured = total / np.maximum(count, 1), count > 0
+        within = np.where(np.isfinite(y), (y - mean[at]) ** 2, 0.0).sum(0)
+        for m in np.flatnonzero(measured.any((0, 1, 2))).tolist():
+            mean[..., m] = _fill_in(mean[..., m], measured[..., m], m)
+        return Estimates(sites, past.arms, mean, measured, within, np.maximum(count - 1, 0).sum((0, 1, 2)))
+
+    @cached_property
+    def components(self) -> dict[str, FloatArray]:
+        """Standard deviations by kind, named as in a scenario: (M,) each."""
+        x = self.mean
+        Y, G, K, _ = x.shape
+        y, g, a, grand = (x.mean(axes, keepdims=True) for axes in ((1, 2), (0, 2), (0, 1), (0, 1, 2)))
+        yg, ya, ga = (x.mean(axis, keepdims=True) for axis in (2, 1, 0))
+
+        def square(effect: FloatArray, plots: int, freedom: int) -> FloatArray:
+            return np.asarray((effect**2).sum((0, 1, 2)) * plots / max(freedom, 1))
+
+        e = square(x - yg - ya - ga + y + g + a - grand, 1, (Y - 1) * (G - 1) * (K - 1))
+        s_yg = square(yg - y - g + grand, K, (Y - 1) * (G - 1))
+        s_ya = square(ya - y - a + grand, G, (Y - 1) * (K - 1))
+        s_ga = square(ga - g - a + grand, Y, (G - 1) * (K - 1))
+        s_y, s_g = square(y - grand, G * K, Y - 1), square(g - grand, Y * K, G - 1)
+        variances = {
+            "noise": np.where(self.freedom >= FEWEST_REPEATS, self.within / np.maximum(self.freedom, 1), e),
+            "site": (s_g - s_yg - s_ga + e) / (Y * K) * (G > 1),
+            "season": (s_y - s_yg - s_ya + e) / (G * K) * (Y > 1),
+            "block": (s_yg - e) / K * (Y > 1 and G > 1),
+            "site_arm": (s_ga - e) / Y * (G > 1),
+            "season_arm": (s_ya - e) / G * (Y > 1),
+        }
+        return {kind: np.sqrt(np.maximum(v, 0.0)) for kind, v in variances.items()}
+
+    @property
+    def usual(self) -> FloatArray:
+        """The mean of each arm over sites, each over the seasons in which it was there: (K, M)."""
+        return np.asarray(((self.mean * self._present[..., None, :]).sum(0) / self._present.sum(0)[:, None]).mean(0))
+
+    @property
+    def site_levels(self) -> dict[str, FloatArray]:
+        """Of each site against the others of its seasons, by name: (M,) each."""
+        level, here = self.mean.mean(2), self._present  # (Y, G, M) and (Y, G, 1)
+        season = (level * here).sum(1, keepdims=True) / here.sum(1, keepdims=True)
+        return dict(zip(self.sites, ((level - season) * here).sum(0) / here.sum(0), strict=True))
+
+    @cached_property
+    def _present(self) -> BoolArray:
+        """Whether anything was measured at a site in a season: (Y, G, 1)."""
+        return np.asarray(self.measured.any((-2, -1)))[..., None]
+
+
+def _fill_in(y: FloatArray, measured: BoolArray, stream: int) -> FloatArray:
+    """Fill in (Y, G, K) by site and season plus arm, with a residual from elsewhere."""
+    arm, overall = np.zeros(y.shape[-1]), float(y[measured].mean())
+    in_season, of_arm = measured.sum(-1), np.maximum(measured.sum((0, 1)), 1)
+    level = np.full(y.shape[:2], overall)
+    for _ in range(SWEEPS):
+        sums = np.where(measured, y - arm, 0.0).sum(-1)
+        level = np.where(in_season > 0, sums / np.maximum(in_season, 1), overall)
+        arm = np.where(measured, y - level[..., None], 0.0).sum((0, 1)) / of_arm
+        arm -= arm.mean()
+    fitted = level[..., None] + arm
+    residuals = streams.generator(stream, "filled in").choice((y - fitted)[measured], y.shape)
+    return np.where(measured, y, fitted + residuals)
 
 
 def residuals(spec: TrialSpec, scenario: Scenario) -> dict[str, float]:
@@ -359,7 +454,7 @@ class SimulatedTrials:
         return range(1, self.setting.seasons + 1)
 
     def start(self) -> Any:
-        """What the policy knows before the first of them."""
+        """The policy's state before the first of them."""
         empty = self.state.policy.init(self.state.problem.shape, (len(self.seeds),))
         return empty if self.state.history is None else batched(self.state.settled, empty, len(self.seeds))
 
@@ -446,7 +541,7 @@ class SimulatedTrials:
         return self._offer(self.profiles(season), self.contexts(season), self.block(season).tolist())
 
     def held_out(self, season: int) -> BoolArray | None:
-        """Whether the user of each decision is held out, by each trial's own draws: (S, n); None: nobody is."""
+        """Whether the user of each decision is held out, by each trial's own draws: (S, n); None: no one is."""
         holdout, H = self.state.spec.holdout, len(self.state.profiles)
         if holdout is None:
             return None
@@ -503,7 +598,7 @@ class SimulatedTrials:
 
 
 def batched(one: Any, like: Any, size: int) -> Any:
-    """What a policy knows, for so many simulated trials; `like` is such a batch, which tells what all of them share."""
+    """A policy's state for so many simulated trials; `like` is such a batch, which tells what all of them share."""
     if is_dataclass(one) and not isinstance(one, type):
         parts = {f.name: batched(getattr(one, f.name), getattr(like, f.name), size) for f in fields(one)}
         return type(one)(**parts)
@@ -523,18 +618,13 @@ def _site(profile: Profile) -> tuple[bool, str]:
 def people(spec: TrialSpec, count: int, before: int, rng: np.random.Generator) -> dict[str, User]:
     """So many people who join after others, from all cohorts in turn."""
     cohorts: Sequence[str | None] = [*spec.cohorts] or [None]
-    return {
-        f"person {before + i + 1}": User(cohort=cohorts[i % len(cohorts)], attributes=_attributes(spec, rng))
-        for i in range(count)
-    }
-
-
-def _attributes(spec: TrialSpec, rng: np.random.Generator) -> dict[str, float | str] | None:
-    """Attributes of a person who joins: numbers around the typical value, and any of the levels of a category."""
-    drawn: dict[str, float | str] = {
-        name: a.levels[int(rng.integers(len(a.levels)))]
-        if a.levels
-        else (a.typical or 0.0) + (a.spread or 1.0) * float(rng.standard_normal())
-        for name, a in spec.attributes.items()
-    }
-    return drawn or None
+    joining = {}
+    for i in range(count):
+        attributes: dict[str, float | str] = {  # numbers around the typical value, any of the levels of a category
+            name: a.levels[int(rng.integers(len(a.levels)))]
+            if a.levels
+            else (a.typical or 0.0) + (a.spread or 1.0) * float(rng.standard_normal())
+            for name, a in spec.attributes.items()
+        }
+        joining[f"person {before + i + 1}"] = User(cohort=cohorts[i % len(cohorts)], attributes=attributes or None)
+    return joining
