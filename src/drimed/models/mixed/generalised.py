@@ -155,7 +155,7 @@ class Assembly(NamedTuple):
     def of(products: Products) -> Assembly:
         """Entries of value 0 are left out."""
         place, value = products.place.reshape(-1), products.value.reshape(-1)
-        used = np.flatnonzero(value)
+        used = np.flatnonzero(value != 0)
         used = used[np.argsort(place[used], kind="stable")]
         place = place[used]
         start = np.flatnonzero(np.diff(place, prepend=-1))
