@@ -234,14 +234,8 @@ def play(
 @pytest.mark.parametrize(("unit", "level"), [(1e-4, 0.0), (30.0, -1e3), (30.0, -1e6)])
 def test_neither_unit_nor_level_changes_a_decision(unit: float, level: float) -> None:
     """The tolerance is told in the same unit; there is no range to declare. Ties are shared, as in trials."""
-    as_is, other = (
-        Policy(
-            learner=Field(),
-            rule=MED(ties="shared"),
-            guard=Expected(tolerance=Tolerance(relative=0.0, absolute=15.0 * u)),
-        )
-        for u in (1.0, unit)
-    )
+    guards = [Expected(tolerance=Tolerance(relative=0.0, absolute=15.0 * u)) for u in (1.0, unit)]
+    as_is, other = (Policy(learner=Field(), rule=MED(ties="shared"), guard=guard) for guard in guards)
     _, before = play(as_is, 6)
     _, after = play(other, 6, unit=unit, level=level)
     assert any(a.any() for a in before)

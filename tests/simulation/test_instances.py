@@ -49,6 +49,7 @@ def test_an_instance_is_drawn_in_the_authors_order(seed: int, shape: Shape) -> N
         np.testing.assert_allclose(found.covariances[a], raw[a] @ raw[a].T / shape.M, rtol=1e-13)
     np.testing.assert_allclose(found.preference_means, P, rtol=1e-14)
     np.testing.assert_allclose(found.preferences, drawn, rtol=1e-14)
+    np.testing.assert_allclose(draw_instance(seed, shape, theta_norm=2.5).theta, 2.5 * theta)
 
 
 def test_the_authors_oracle_is_wrong_for_two_users_and_hides_a_third_of_a_reward() -> None:
@@ -77,17 +78,6 @@ def test_one_arm_is_best_for_nine_of_ten_users() -> None:
     assert np.bincount(MEANS.argmax(-1)).max() == 9
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_drawn_instance_has_unit_rows_and_distributions(seed: int) -> None:
-    it = draw_instance(seed, Shape(d=3, K=6, M=2, H=5), theta_norm=2.5)
-    assert np.linalg.norm(it.theta) == pytest.approx(2.5)
-    np.testing.assert_allclose(np.linalg.norm(it.maps, axis=-1), 1.0)
-    np.testing.assert_allclose(it.preferences.sum(-1), 1.0)
-    np.testing.assert_allclose(it.preference_means.sum(-1), 1.0)
-    assert (np.linalg.eigvalsh(it.covariances) >= -1e-12).all()
-    assert it.shape == Shape(d=3, K=6, M=2, H=5)
-
-
 BAD_INSTANCES: list[tuple[dict[str, Any], type[DrimedError], str]] = [
     ({"theta": np.full(4, np.nan)}, InputError, "theta must be finite, got nan"),
     ({"theta": np.ones(3)}, ShapeError, r"maps must have shape \(\.\.\., 5, 4, 3\), got \(5, 4, 4\)"),
@@ -107,18 +97,15 @@ def test_a_bad_instance_is_refused(change: dict[str, Any], error: type[DrimedErr
         replace(AUTHORS, **change)
 
 
-@pytest.mark.parametrize("setting", ["theta_norm", "preference_scale"])
-@pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
-def test_scales_must_be_positive(setting: str, value: float) -> None:
-    bad: dict[str, Any] = {setting: value}
-    with pytest.raises(ConfigError, match=f"theta_norm and preference_scale must be positive, got .*{value}"):
-        draw_instance(0, **bad)
+@pytest.mark.parametrize("setting", [{"theta_norm": 0.0}, {"theta_norm": np.nan}, {"preference_scale": -1.0}])
+def test_scales_must_be_positive(setting: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="theta_norm and preference_scale must be positive"):
+        draw_instance(0, **setting)
 
 
 @pytest.mark.parametrize("quantile", [0.0, 0.25, 0.5, 0.75, 1.0])
 def test_the_control_is_the_arm_nearest_the_quantile_of_each_users_means(quantile: float) -> None:
-    control = quantile_control(AUTHORS, quantile)
-    means = AUTHORS.means(AUTHORS.preferences)
+    control, means = quantile_control(AUTHORS, quantile), AUTHORS.means(AUTHORS.preferences)
     assert control.shape == (10, 5)
     for h in range(10):
         arm = int(control[h].argmax())
@@ -131,13 +118,6 @@ def test_two_users_of_the_authors_have_a_control_of_negative_mean() -> None:
     """The sixth and the tenth: there (1 - eps) mu_0 lies above mu_0."""
     mu0 = (quantile_control(AUTHORS, judged_by="preference_means") * AUTHORS.means(AUTHORS.preferences)).sum(-1)
     assert [h + 1 for h in range(10) if mu0[h] < 0] == [6, 10]
-
-
-def test_judged_by_the_means_the_control_is_not_the_median_of_what_users_really_get() -> None:
-    theirs = quantile_control(AUTHORS, judged_by="preference_means")
-    means = AUTHORS.means(AUTHORS.preferences)
-    ranks = {5 - sorted(means[h]).index(means[h, int(theirs[h].argmax())]) for h in range(10)}
-    assert ranks == {2, 3, 4}
 
 
 def test_a_given_control_serves_all_users_or_each() -> None:
@@ -203,8 +183,7 @@ def test_periodic_has_fifty_waves_between_zero_and_the_magnitude() -> None:
 def test_regime_shift_has_five_levels_that_belong_to_the_definition() -> None:
     f = levels("regime_shift", L, KAPPA)
     want = 100 * np.random.default_rng(0).uniform(0, 1, size=5)
-    for i in range(5):
-        np.testing.assert_allclose(f[200 * i : 200 * (i + 1)], want[i])
+    np.testing.assert_allclose(f, np.repeat(want, 200))
 
 
 @pytest.mark.parametrize("name", DRIFTS)
@@ -214,10 +193,7 @@ def test_every_drift_is_not_negative_and_grows_with_its_magnitude(name: str) -> 
         assert np.isfinite(f).all()
         assert (f >= 0).all()
         np.testing.assert_allclose(levels(name, episodes, 3.0), 3 * f, atol=1e-12)
-
-
-def test_a_drift_can_be_a_function_of_ones_own() -> None:
-    assert levels(lambda e, n, m: m * (e == n - 1), 3, 2.0).tolist() == [0.0, 0.0, 2.0]
+        np.testing.assert_allclose(levels(lambda e, n, m: m * DRIFTS[name](e, n, 1.0), episodes, 1.0), f)
 
 
 @pytest.mark.parametrize(

@@ -523,14 +523,7 @@ class Evaluator:
 
 
 def evaluate(pieces: Iterable[Log] | Log, plan: EvaluationPlan) -> Evaluation:
-    """Evaluate target policies in one pass over a log, whole or in pieces.
-
-    >>> from drimed.evaluation.decision_log import make_log
-    >>> log = make_log(action=[0, 1, 0, 1], reward=[1.0, 3.0, 1.0, 3.0], propensity=[0.5] * 4)
-    >>> plan = EvaluationPlan(targets=[TargetPolicy.uniform(), TargetPolicy.always("1")], estimators=["ips"])
-    >>> [estimate.value for estimate in evaluate(log, plan).estimates]
-    [2.0, 3.0]
-    """
+    """Evaluate target policies in one pass over a log, whole or in pieces."""
     if isinstance(pieces, str | Path):
         raise InputError(f"a log must be read first: evaluate(read_log({str(pieces)!r}), plan)")
     evaluator = Evaluator(plan)

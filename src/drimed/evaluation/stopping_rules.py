@@ -1,8 +1,6 @@
 """Stopping rules: claims about an effect, judged by its range.
 
-An effect is an arm against the control, in the unit of what is measured. Where ranges hold at all times at once, a rule
-may be asked after every decision: it claims something false at most as often as its ranges ever miss. With m a margin,
-on a scale where higher is better:
+An effect is an arm against the control, in the unit of what is measured. With m a margin, higher being better:
 
     superiority      low > m              it is better, by more than m
     non_inferiority  low > -m             it is not worse by m
@@ -10,18 +8,11 @@ on a scale where higher is better:
     futility         high < m             it cannot be better by m
     harm             high < -m            it is worse, by more than m
 
-An end that is exactly at its margin shows nothing yet.
-
-A rule may cover several arms and several groups. For superiority, non-inferiority and harm each arm is a claim of its
-own, and so is each group: any of them may be the false one, so alpha is divided among them all. Futility and
-equivalence claim something of all arms at once. Such a claim is false only if it is false of one arm whose range shows
-it, and one range misses with probability alpha at most: alpha is divided among groups only. One end of a range misses
-about half as often as both, so most claims are false more rarely than alpha.
-
-Where the number of looks is planned, ranges need to hold at these only, and are narrower: an estimate and so many
-deviations to either side, by a bound that stays as it is (Pocock, 1977) or falls as information grows (O'Brien and
-Fleming, 1979; Wang and Tsiatis, 1987). The height of the bound comes from a rehearsal of the trial itself, or from
-`sequential_bound`. Shapes: any batch; T looks.
+Each arm and each group is a claim of its own, so that alpha is divided among them all. Futility and equivalence claim
+something of all arms at once, which is false only if it is of one arm whose range shows it: alpha is divided among
+groups only. Where the number of looks is planned, ranges hold at these only: an estimate and so many deviations, by a
+bound that stays as it is (Pocock, 1977) or falls as information grows (O'Brien and Fleming, 1979; Wang and Tsiatis,
+1987); its height comes from a rehearsal or from `sequential_bound` (docs/stopping.md). Shapes: any batch; T looks.
 """
 
 from __future__ import annotations
@@ -52,11 +43,7 @@ NEED_MARGIN: tuple[Kind, ...] = ("non_inferiority", "equivalence", "futility")  
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One question about the effect of an arm.
-
-    >>> Rule(kind="superiority", margin=0.5).distance([0.4, 0.7], [1.0, 1.0]).round(3).tolist()
-    [0.1, -0.2]
-    """
+    """One question about the effect of an arm."""
 
     kind: Kind
     margin: float = 0.0
@@ -73,10 +60,7 @@ class Rule:
             raise ConfigError(f"{self.kind} needs a margin above zero: the smallest effect that matters")
 
     def distance(self, low: Any, high: Any) -> FloatArray:
-        """Distance of ranges from `low` to `high` to meeting the rule, in the effect's unit; negative: met.
-
-        Ends may be infinite.
-        """
+        """Distance of ranges from `low` to `high` to meeting the rule, in the effect's unit; negative: met."""
         low, high = np.broadcast_arrays(np.asarray(low, np.float64), np.asarray(high, np.float64))
         if not (low <= high).all():
             raise InputError("a range goes from low to high, and neither end may be NaN")
@@ -93,11 +77,7 @@ class Rule:
         return np.asarray(short[self.kind])
 
     def distance_all(self, low: Any, high: Any) -> FloatArray:
-        """The same of ranges (..., n) that must all bear the claim out, as those of all arms: (...).
-
-        >>> Rule(kind="futility", margin=1.0).distance_all([-1.0, 0.0], [0.5, 0.75]).item()
-        -0.25
-        """
+        """The same of ranges (..., n) that must all bear the claim out, as those of all arms: (...)."""
         distances = self.distance(low, high)
         if not distances.ndim or not distances.shape[-1]:
             raise ShapeError(f"a claim about all arms needs the range of at least one, got shape {distances.shape}")
@@ -108,9 +88,6 @@ def share_of(alpha: float, *, arms: int, groups: int = 1, together: bool = False
     """The alpha of each range, so that a rule over so many arms and groups claims falsely at most in alpha.
 
     `together`: the claim is one of all arms.
-
-    >>> [round(share_of(0.06, arms=3, groups=2, together=together), 3) for together in (False, True)]
-    [0.01, 0.03]
     """
     arrays.share("alpha", alpha)
     if arms < 1 or groups < 1:
@@ -119,11 +96,7 @@ def share_of(alpha: float, *, arms: int, groups: int = 1, together: bool = False
 
 
 def bound_shape(shape: Shape, information: Any) -> FloatArray:
-    """The bound at looks with these shares of all information, relative to that at the last.
-
-    >>> bound_shape("obrien-fleming", [0.25, 1.0]).tolist()
-    [2.0, 1.0]
-    """
+    """The bound at looks with these shares of all information, relative to that at the last."""
     return np.asarray(information, np.float64) ** -POWERS[shape]
 
 

@@ -62,11 +62,7 @@ class PolicySpec:
 
     @staticmethod
     def parse(text: str) -> PolicySpec:
-        """Read and check; a wrong name or setting is refused with the nearest right one.
-
-        >>> PolicySpec.parse("dri_med:guard=certain+absolute=0.1").settings
-        {'guard': 'certain', 'absolute': 0.1}
-        """
+        """Read and check; a wrong name or setting is refused with the nearest right one."""
         form = _FORM.fullmatch(text.strip())
         name = form["name"].strip() if form else ""
         first, _, after = name.partition(":")
@@ -142,13 +138,6 @@ def register(name: str, *, about: str = "", reference: str = "", uses: str = "")
     """Decorate a rule, a policy or a function that returns a policy: it has this name in the present process.
 
     A function must be registered before it is found as `module:name`: nothing else is called by name.
-
-    >>> @register("careful", about="dri_med that certifies every arm")
-    ... def careful(absolute: float = 0.1):
-    ...     return make("dri_med", guard="certain", absolute=absolute)
-    >>> make("careful", absolute=0.2).guard.tolerance.absolute
-    0.2
-    >>> del REGISTRY["careful"]
     """
     if name in _TABLE["policies"]:
         raise ConfigError(f"{name!r} is a policy of drimed; register yours under another name")

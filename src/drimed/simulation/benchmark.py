@@ -1,8 +1,4 @@
-"""Benchmarks: policies on a suite of scenarios, and the rows of results.json: means, paired differences, ratios.
-
-Suites are described in benchmark.toml. A scenario is plain data from which worlds are made: the paper's, fields, and
-mobile health.
-"""
+"""Benchmarks: policies on the suites of benchmark.toml, and the rows of results.json: means, differences, ratios."""
 
 from __future__ import annotations
 
@@ -305,15 +301,13 @@ def _field(*, cells: Any, floor: float) -> dict[str, Scenario]:
     return {c: FieldSetting(**{"floor": floor} | sizes | {"deviations": deviations[c]}) for c, sizes in cells.items()}
 
 
-def _mhealth(*, cells: Any) -> dict[str, Scenario]:
-    return {label: HealthSetting(kind=label) for label in cells}
-
-
 def _suite(id: str, *, world: str = "paper", policies: str = "everything", **row: Any) -> Suite:
     own: dict[str, Any] = {f: row.pop(f) for f in ("about", "instances", "episodes") if f in row}
     if "tolerance" in row:
         own["tolerance"] = Tolerance(**row.pop("tolerance"))
-    worlds: dict[str, Callable[..., dict[str, Scenario]]] = {"paper": _paper, "field": _field, "mhealth": _mhealth}
+    worlds: dict[str, Callable[..., dict[str, Scenario]]] = {
+        "paper": _paper, "field": _field, "mhealth": lambda *, cells: {kind: HealthSetting(kind=kind) for kind in cells}
+    }  # fmt: skip
     return Suite(id=id, policies=",".join(_TABLE["policies"][policies]), **own, cells=worlds[world](**row))
 
 

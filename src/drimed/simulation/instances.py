@@ -1,9 +1,8 @@
 """Instances of the paper's problem, the controls of their users, and the ways in which contexts drift.
 
-An instance stays fixed while contexts drift: theta, the arms' maps and covariances, the users' preferences. Source: Das
-et al., Algorithm "Environment Generation" and Appendix "Drifting"; drifts beyond its four come from its authors' code.
-Episodes count from 0. `abrupt` stays at the magnitude from L/3 on, as coded; `abrupt_growing` climbs to three times it,
-as printed (docs/paper.md, I-25).
+Source: Das et al., Algorithm "Environment Generation" and Appendix "Drifting"; drifts beyond its four come from its
+authors' code. `abrupt` stays at the magnitude from L/3 on, as coded; `abrupt_growing` climbs to three times it, as
+printed (docs/paper.md, I-25).
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ STABLE = 2.0  # "stable", "largely unaffected", "competitive": at most this rati
 ZERO_RATE = 0.005  # "zero" is below one decision in two hundred, "persistent" above: one line for all policies
 RARE_RATE = 0.001  # what a practitioner would call safe
 CONCENTRATED = 0.9  # "almost all pull mass"
+LATE = "in the last tenth of the episodes"
 
 # Part -> what distinguishes its runs -> the record.
 Records = dict[str, dict[Any, RunRecord]]
@@ -292,29 +293,18 @@ def _cost_of_ignoring(records: Records) -> Verdict:
     return _every(by_drift, lambda row: row[OWN_WEIGHTS.key] > 0.5 * row["lin_med"], text)
 
 
-def _stable(records: Records) -> Verdict:
+def _stable(records: Records, text: str, ratio: Callable[[list[float]], float]) -> Verdict:
     by_drift = _table(records, OURS)
-    regrets = {p: [row[p] for row in by_drift.values()] for p in OURS}
-    ratio = {p: max(values) / min(values) for p, values in regrets.items()}
-    return max(ratio.values()) <= STABLE, "largest over smallest median of the four drifts: " + _row(ratio, 2)
+    ratios = {p: ratio([by_drift[drift][p] for drift in DRIFTS]) for p in OURS}
+    return max(ratios.values()) <= STABLE, text + _row(ratios, 2)
 
 
-def _abrupt_unaffected(records: Records) -> Verdict:
-    by_drift = _table(records, OURS)
-    ratio = {p: by_drift["abrupt"][p] / by_drift["none"][p] for p in OURS}
-    return max(ratio.values()) <= STABLE, "abrupt over no drift: " + _row(ratio, 2)
-
-
-def _late_violations(records: Records, policies: tuple[str, ...], holds: Callable[[float], bool]) -> Verdict:
-    by_drift = _table(records, policies, lambda record: late_rate(record, "violations.published.realised"))
-    text = "rate in the last tenth of the episodes, authors' threshold: "
-    return _every(by_drift, lambda row: all(map(holds, row.values())), text, 4)
-
-
-def _near_zero_throughout(records: Records) -> Verdict:
-    by_drift = _table(records, OURS, lambda record: record.rate("violations.published.realised"))
-    text = "rate over all episodes, authors' threshold: "
-    return _every(by_drift, lambda row: max(row.values()) < 2 * ZERO_RATE, text, 4)
+def _violations(
+    records: Records, policies: tuple[str, ...], rate: Callable[[RunRecord, str], float], when: str,
+    holds: Callable[[float], bool],
+) -> Verdict:  # fmt: skip
+    by_drift = _table(records, policies, lambda record: rate(record, "violations.published.realised"))
+    return _every(by_drift, lambda row: all(map(holds, row.values())), f"rate {when}, authors' threshold: ", 4)
 
 
 def _best_share(records: Records, policy: str) -> FloatArray:
@@ -408,11 +398,19 @@ JUDGES: dict[str, Callable[[Records], Verdict]] = {
     "order-of-magnitude": _times_below_oful,
     "linmed-lints-worst": _worst_two,
     "cost-of-ignoring-noise": _cost_of_ignoring,
-    "stable-across-drifts": _stable,
-    "abrupt-unaffected": _abrupt_unaffected,
-    "violations-to-zero": lambda records: _late_violations(records, OURS, lambda rate: rate < ZERO_RATE),
-    "near-zero-violation-throughout": _near_zero_throughout,
-    "baselines-keep-violating": lambda records: _late_violations(records, RIVALS, lambda rate: rate > ZERO_RATE),
+    "stable-across-drifts": lambda records: _stable(
+        records, "largest over smallest median of the four drifts: ", lambda medians: max(medians) / min(medians)
+    ),
+    "abrupt-unaffected": lambda records: _stable(
+        records, "abrupt over no drift: ", lambda medians: medians[DRIFTS.index("abrupt")] / medians[0]
+    ),
+    "violations-to-zero": lambda records: _violations(records, OURS, late_rate, LATE, lambda rate: rate < ZERO_RATE),
+    "near-zero-violation-throughout": lambda records: _violations(
+        records, OURS, RunRecord.rate, "over all episodes", lambda rate: rate < 2 * ZERO_RATE
+    ),
+    "baselines-keep-violating": lambda records: _violations(
+        records, RIVALS, late_rate, LATE, lambda rate: rate > ZERO_RATE
+    ),
     "imed-competitive": lambda records: _every(
         _table(records, OURS), lambda row: row[DRI_IMED] <= STABLE * row[DRI_MED]
     ),

@@ -4,13 +4,11 @@ Three thresholds that a decision should not fall below, for user h with control 
 
     safe       mu_0 - rel |mu_0| - abs      the promise, right for either sign of mu_0
     equation   (1 - rel) mu_0               the paper's Eq. (2); above mu_0 itself when mu_0 < 0
-    published  (1 - rel) mean_h mu_0        the one number that the authors' code compares every user with,
-                                            from the Dirichlet means instead of the drawn preferences (I-3, I-4)
+    published  (1 - rel) mean_h mu_0        what the authors' code compares every user with (I-3, I-4)
 
 and three ways to count: `realised` (the mean of the arm played), `expected` (the mean under the policy's
 probabilities), `estimated` (by the policy's own theta_hat; for `published` against the true threshold, as coded).
-Estimated counts need a theta_hat on the offers' features; the last two thresholds are the paper's worlds' alone. Where
-all users decide at once, `stage_regret` is the mean regret of the users of an episode (Huch et al., 2024).
+`stage_regret` is the mean regret of users who decide at once (Huch et al., 2024).
 Shapes: S seeds, n episodes of a block, H users, K arms; logs are (n, H, S, ...).
 """
 
@@ -302,10 +300,8 @@ def over_users(values: FloatArray | BoolArray) -> FloatArray:
 class Looks:
     """Looks at a batch of fields after each season: coverage and width of the ranges of effects by site, and claims.
 
-    Effects are those of every arm but the control, at every site, in an average season. `likely` ranges hold at one
-    look, those "at all times" at all looks together. An arm is called better where the lower end of a range is above 0,
-    likely (95 %) or certainly (at all times, 99 %), and where enough seasons have told of it and of the control; likely
-    only where that is significant among all arms and sites.
+    Effects are those of every arm but the control, at every site, in an average season. An arm is called better where
+    the lower end of a range is above 0, likely (95 %, at one look) or certainly (99 %, at all times), as in a report.
     """
 
     def __init__(self, offers: Offer, true: FloatArray) -> None:

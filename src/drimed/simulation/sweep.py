@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
@@ -266,14 +267,12 @@ def _backend(cluster: str | None, processes: int) -> Iterator[None]:
         with parallel_config(backend="loky", n_jobs=processes, inner_max_num_threads=1):
             yield
         return
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise MissingExtraError("distributed", "cluster") from error
     address = cluster.removeprefix("dask=")
     try:
-        connect: Any = Client
+        connect: Any = import_module("distributed").Client
         client = connect(address, timeout=f"{SCHEDULER_TIMEOUT} s")
+    except ImportError as error:
+        raise MissingExtraError("distributed", "cluster") from error
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(f"no Dask scheduler answers at {address}: {error}") from error
     with client, parallel_config(backend="dask", wait_for_workers_timeout=60):

@@ -227,11 +227,7 @@ class Deviations:
 @final
 @dataclass(frozen=True, kw_only=True)
 class FieldSetting(Scenario):
-    """The shape of a field; all metrics count alike.
-
-    >>> FieldSetting(seasons=3).plots
-    2
-    """
+    """The shape of a field; all metrics count alike."""
 
     arms: int = 5
     sites: int = 6
@@ -338,15 +334,11 @@ class FieldWorld:
         maps = maps_by_name(s.arms, s.metrics)
         preference = np.full(s.metrics, RANGE / s.metrics)
         features = np.matvec(np.swapaxes(maps, -1, -2), preference)
-        return Offer(
-            features=np.broadcast_to(features, (*lead, *features.shape)),
-            control=np.broadcast_to(np.eye(s.arms)[0], (*lead, s.arms)),
-            maps=np.broadcast_to(maps, (*lead, *maps.shape)),
-            preference=np.broadcast_to(preference, (*lead, s.metrics)),
-            user=sites,
-            unit=Unit(user=sites, group=sites),
-            floor=Floor(control=np.full(lead, s.floor), arms=np.zeros(lead)) if s.floor else None,
-        )
+        alike: dict[str, Any] = {"features": features, "control": np.eye(s.arms)[0], "maps": maps,
+                                 "preference": preference}  # fmt: skip
+        alike = {name: np.broadcast_to(array, (*lead, *array.shape)) for name, array in alike.items()}
+        floor = Floor(control=np.full(lead, s.floor), arms=np.zeros(lead)) if s.floor else None
+        return Offer(**alike, user=sites, unit=Unit(user=sites, group=sites), floor=floor)
 
 
 @final

@@ -1,9 +1,8 @@
 """Batches of worlds that run side by side: offers, noisy outcomes and mean rewards, block by block of episodes.
 
-`World` is the paper's: contexts drift while an instance stays fixed. Every member of a batch has its own named streams,
-so what it meets depends on its seed alone: not on the policy, its neighbours, or the size of the batch. `Stage` is the
-episode of worlds in which all users decide at once. Shapes: S seeds, H users, n episodes in a block (or decisions of a
-stage), K arms, D context coordinates; arrays are (n, H, S, ...), so that the slice of one decision is contiguous.
+Every member of a batch has its own named streams: what it meets depends on its seed alone. Shapes: S seeds, H users, n
+episodes in a block (or decisions of a stage), K arms, D context coordinates; arrays are (n, H, S, ...), so that the
+slice of one decision is contiguous.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Protocol, Self, final
+from typing import Any, ClassVar, Protocol, Self, final
 
 import numpy as np
 
@@ -148,17 +147,12 @@ class Block:
     def offers(self, episode: int, users: slice = ALL) -> Offer:
         """Offers to the users of an episode, or to some of them: batch (S, n)."""
         at, world = (episode, users), self.world
-        return Offer(
-            features=world.features[users].swapaxes(0, 1),
-            control=world.control[users].swapaxes(0, 1),
-            sigma=self.sigma[at].swapaxes(0, 1),
-            maps=world.maps[:, None],
-            whitening=world.whitening[:, None],
-            scale=self.scale[at].T,
-            preference=world.preferences[users].swapaxes(0, 1),
-            context=self.contexts[at].swapaxes(0, 1),
-            user=world.users[users],
-        )
+        by_seed = {
+            "features": world.features[users], "control": world.control[users], "sigma": self.sigma[at],
+            "preference": world.preferences[users], "context": self.contexts[at], "scale": self.scale[at],
+        }  # fmt: skip
+        swapped: dict[str, Any] = {name: array.swapaxes(0, 1) for name, array in by_seed.items()}
+        return Offer(**swapped, maps=world.maps[:, None], whitening=world.whitening[:, None], user=world.users[users])
 
     def respond(self, episode: int, action: IntArray, users: slice = ALL) -> Outcome:
         """The outcomes of playing `action` (S, n): vectors and their rewards."""
@@ -258,16 +252,9 @@ class World:
                 angle = (setting.rotation * episode / self.episodes)[:, None, None]
                 theta = np.cos(angle) * theta + np.sin(angle) * draw.across
             means = np.matvec(self.features, theta[:, None])  # (n or 1, H, S, K)
-            yield Block(
-                start=start,
-                scale=scale,
-                sigma=np.sqrt(scale)[..., None] * self.sigma,
-                contexts=contexts,
-                noise=draw.noise(len(episode)),
-                theta=np.broadcast_to(theta, (len(episode), *theta.shape[1:])),
-                means=np.broadcast_to(means, (len(episode), *means.shape[1:])),
-                world=self,
-            )
+            theta, means = (np.broadcast_to(each, (len(episode), *each.shape[1:])) for each in (theta, means))
+            sigma = np.sqrt(scale)[..., None] * self.sigma
+            yield Block(start, scale, sigma, contexts, draw.noise(len(episode)), theta, means, self)
 
 
 class _Draws:

@@ -66,7 +66,7 @@ class Certain(_Certified):
         del state
         required = base.constraints(offer, self.tolerance, self.guardrails)
         if fit.draws is not None:
-            ok = certified_by_draws(fit, required, self.confidence, offer.available)
+            ok = certified_by_draws(fit, offer, required, self.confidence)
         elif self.simultaneous:
             ok = _positive(lower_bounds(fit, offer, required, self.confidence, control=False), offer)
         else:
@@ -229,13 +229,11 @@ def margins_in_draws(fit: Fit, c: Constraint, w: FloatArray) -> FloatArray:
     return np.asarray(value + c.relative * np.abs(np.matmul(c.x0[..., None, :], draws)) + c.absolute)
 
 
-def certified_by_draws(
-    fit: Fit, required: list[Constraint], confidence: float | str, available: BoolArray | None
-) -> BoolArray:
+def certified_by_draws(fit: Fit, offer: Offer, required: list[Constraint], confidence: float | str) -> BoolArray:
     """The available arms whose margin is certified in every constraint: (..., K)."""
     most = allowed_failures(fit, confidence)
     ok = reduce(np.logical_and, ((margins_in_draws(fit, c, c.w) < 0).sum(-1) <= most for c in required))
-    return ok if available is None else ok & available
+    return ok if offer.available is None else ok & offer.available
 
 
 def allowed_failures(fit: Fit, confidence: float | str) -> int:
@@ -253,7 +251,7 @@ def mixed_by_draws(
 ) -> Guarded:
     """p' = rho wish + (1 - rho) safe with the largest certified rho."""
     wish, most = ask(offer.available), allowed_failures(fit, confidence)
-    ok = certified_by_draws(fit, required, confidence, offer.available)
+    ok = certified_by_draws(fit, offer, required, confidence)
     safe = base.safe_choice(ok, offer, ask)
     shares = []
     for c in required:
