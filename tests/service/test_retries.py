@@ -12,6 +12,7 @@ from drimed.service.runtime import Author, purge_answers
 from drimed.trial.store import requests as kept
 from drimed.trial.verify import verify
 from tests.service.conftest import Bearer
+from tests.service.pages.visiting import Visitor
 from tests.service.serving import Running
 from tests.service.test_endpoints import T, ok, problem
 from tests.trial.trials import SMALL
@@ -147,19 +148,48 @@ def test_the_newest_answers_are_kept_however_old_they_seem(running: Running) -> 
     [
         ("busy/ask", {"users": ["site 0"]}, {"arm": "another"}),
         ("busy/ask", {"users": ["site 0"]}, {"probabilities": {"old": 1.0}}),
+        ("busy/ask", {"users": ["site 0"]}, {"reason": "another"}),
+        ("busy/ask", {"users": ["site 0"]}, {"arm": ""}),
+        ("busy/ask", {"users": ["site 0"]}, {"id": 99}),
+        ("busy/ask", {"users": ["site 0"]}, {"id": "one"}),
+        ("busy/ask", {"users": ["site 0"]}, None),
+        ("small/ask", {"users": ["north"]}, {"user": "south"}),  # it is repeated
         ("small/tell", {"reports": [{"decision": 1, "outcome": {"yield": 5.0}}]}, {"outcome": {"yield": 6.0}}),
+        ("small/tell", {"reports": [{"decision": 1, "outcome": {"yield": 5.0}}]}, {"outcome": None}),
+        ("small/tell", {"reports": [{"decision": 1, "outcome": {"yield": 5.0}}]}, {"decision": 2}),
     ],
 )
 def test_a_kept_answer_that_is_not_what_the_log_has_is_not_given(
-    running: Running, path: str, body: dict[str, Any], wrong: dict[str, Any]
+    running: Running, path: str, body: dict[str, Any], wrong: dict[str, Any] | None
 ) -> None:
     headers = {"Idempotency-Key": "k"}
     ok(running.http.post(f"{T}/ask", json={"users": ["north"]}))
     first = ok(running.http.post(f"/v1/trials/{path}", json=body, headers=headers))
     assert ok(running.http.post(f"/v1/trials/{path}", json=body, headers=headers)) == first
     (name,) = first
-    changed = {name: [first[name][0] | wrong]}
+    changed = {name: [] if wrong is None else [first[name][0] | wrong]}
     with running.service.store.transaction(write=True) as connection:
         connection.execute(kept.update().values(answer=zlib.compress(json.dumps(changed).encode())))
     again = problem(running.http.post(f"/v1/trials/{path}", json=body, headers=headers), 409)
     assert "is not what the log has" in again["detail"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"answer": b"{}"}, {"answer": zlib.compress(b"[oops")}, {"answer": zlib.compress(b"{oops")}, {"status": 500}],
+)
+def test_a_kept_answer_that_cannot_be_read_is_not_given(http: httpx.Client, running: Running, wrong: Any) -> None:
+    headers = {"Idempotency-Key": "k"}
+    ok(http.post(f"{T}/ask", json={"users": ["north"]}, headers=headers))
+    with running.service.store.transaction(write=True) as connection:
+        connection.execute(kept.update().values(**wrong))
+    problem(http.post(f"{T}/ask", json={"users": ["north"]}, headers=headers), 409)
+
+
+def test_a_kept_answer_to_a_form_leads_to_a_trial_alone(http: httpx.Client, running: Running) -> None:
+    data = Visitor(http).hidden("/trials/small/ask") | {"how": "hand", "user": ["1:south"]}
+    assert http.post("/trials/small/ask", data=data).headers["location"].startswith("/trials/small/")
+    with running.service.store.transaction(write=True) as connection:
+        connection.execute(kept.update().values(answer=zlib.compress(b"https://evil.example/")))
+    again = http.post("/trials/small/ask", data=data)
+    assert (again.is_client_error, again.headers.get("location")) == (True, None)

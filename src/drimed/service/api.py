@@ -96,11 +96,15 @@ def _endpoint(
                 return answer(await service.read(trial, look))
             work = lambda tx: Reply(200, routing.encoded(function(tx, **values)), tells=tells)  # noqa: E731
             large = len(await request.body()) > AT_ONCE
+            asked = None if asks is None else asks(values["body"], values["key"])
             question = None
-            if asks is not None and not caller.blinded:  # who is answered otherwise than others who ask just then
-                asked = asks(values["body"], values["key"])
+            if asked is not None and not caller.blinded:  # who is answered otherwise than others who ask just then
                 question = asked, lambda made: Reply(200, routing.encoded(Decisions(made)))
-            return replied(await service.write(trial, work, author, large=large, question=question))
+            users = None if asked is None else asked.users
+            reply = service.write(
+                trial, work, author, large=large, question=question, users=users, blinded=caller.blinded
+            )
+            return replied(await reply)
 
         handler: Callable[..., Any] = function
         if writes or hints.get("trial") is Trial:

@@ -47,7 +47,8 @@ from drimed.service import auth
 from drimed.service.refusals import Refusal, refusal, unavailable
 from drimed.service.settings import Settings
 from drimed.trial import queries
-from drimed.trial.events import now
+from drimed.trial.ask import resolve_user
+from drimed.trial.events import DECISION, MISSING, now
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
 from drimed.trial.store import Prepared, Store, open_store, pack
@@ -69,8 +70,9 @@ READS, WRITES, DOOR, HEAVY, PARSING, FILES, PROOFS = "read", "write", "door", "h
 # Tokens, exports, large bodies, files and proofs at a time.
 THREADS = {DOOR: 2, HEAVY: 2, PARSING: 1, FILES: 1, PROOFS: 1}
 # Of a decision, for good.
-TAKEN = ("user", "plot", "block", "episode", "arm", "code", "propensity", "probabilities", "context", "time")
+TAKEN = ("user", "plot", "block", "episode", "arm", "code", "propensity", "probabilities", "context", "time", "reason")
 ANALYSES = 2  # analyses at a time
+SEE_OTHER = 303  # an answer to a form: the address of a page
 MOST_TOGETHER = 64  # writes of one trial in one transaction: the first of them waits for the last
 MOST_TRIALS = 200  # in memory; the one that was not used for longest is read again
 PURGE_EVERY = 3600.0  # seconds
@@ -143,14 +145,21 @@ class Author:
     def find(self, connection: Connection) -> Reply | None:
         """The first answer to the same request, if there is one."""
         row = None if self.key is None else _FIND(connection, {"actor": self.actor, "key": self.key}).fetchone()
+        found: Reply | None = None
         if row is None:
             return None
         fingerprint, status, packed = row
+        with suppress(zlib.error, TypeError):
+            text = zlib.decompress(packed)
+            if text.startswith(b"/trials/") if status == SEE_OTHER else status in (200, 201) and text[:1] == b"{":
+                found = Reply(status, text, repeated=True)
         if fingerprint != self.fingerprint:
             detail = "this Idempotency-Key was used for another request; give each request its own key"
             fault = {"path": ["Idempotency-Key"], "detail": "was used for another request", "in": "header"}
             raise Refusal(422, "key-reused", detail, errors=[fault])
-        return Reply(status, zlib.decompress(packed), repeated=True)
+        if found is None:
+            raise _changed()
+        return found
 
     def keep(self, connection: Connection, reply: Reply) -> None:
         if self.key is None:
@@ -160,6 +169,11 @@ class Author:
             _KEEP(connection, row)
         except IntegrityError as error:
             raise ConflictError("another request with this Idempotency-Key is running; try again") from error
+
+
+def _changed() -> ConflictError:
+    text = "the answer that is kept for this request is not what the log has: somebody changed the store"
+    return ConflictError(f"{text}; use another Idempotency-Key, and verify the trial")
 
 
 Question = tuple[AskRequest, Callable[[list[Decision]], Reply]]
@@ -173,6 +187,8 @@ class Request:
     author: Author
     large: bool = False
     question: Question | None = None  # all that `act` does, and its answer
+    users: Sequence[str] | None = None  # whom it asks for; None: all, or nobody
+    blinded: bool = False
     states: tuple[TrialState, TrialState] | None = None  # before and after it
     taken: Sequence[Decision] = ()  # by it, together with those of others
 
@@ -241,11 +257,15 @@ class Trials:
         for what, seconds in trial.spent.items():
             _seconds(name, what).inc(max(0.0, seconds - before[what]))
         for i, (request, reply) in enumerate(zip(requests, replies, strict=True)):
-            if isinstance(reply, Reply) and reply.repeated and not _is_of_log(trial, reply):
-                text = "the answer that is kept for this request is not what the log has: somebody changed the store"
-                replies[i] = ConflictError(f"{text}; use another Idempotency-Key, and verify the trial")
-            elif isinstance(reply, Reply):
-                request.count(reply)
+            if not isinstance(reply, Reply):
+                continue
+            request.count(reply)
+            try:
+                is_of_log = not reply.repeated or _is_of_log(trial, request, reply)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # whatever was written there
+                is_of_log = False
+            if not is_of_log:
+                replies[i] = _changed()
         return replies
 
     def create(self, spec: TrialSpec, act: Callable[[Transaction], Reply], author: Author) -> Reply:
@@ -265,21 +285,39 @@ class Trials:
             raise
 
 
-def _is_of_log(trial: Trial, reply: Reply) -> bool:
-    """Whether the decisions and the outcomes of a kept answer are those of the log."""
-    data = json.loads(reply.text) if reply.text.startswith(b"{") else {}
-    given = data["decisions"] if isinstance(data.get("decisions"), list) else []  # a status has their number
+def _is_of_log(trial: Trial, request: Request, reply: Reply) -> bool:
+    """Whether the decisions and the outcomes of a kept answer are those of the log, and of this request."""
+    if reply.status == SEE_OTHER:
+        return True
+    data = json.loads(reply.text)
+    is_list = isinstance(data.get("decisions"), list)  # a status has their number
+    given = data["decisions"] if is_list else [data] if "propensity" in data else []
     receipts = data.get("receipts", [data] if "result" in data else [])
     with trial.reading() as (ledger, state):
         known = {d.id: asdict(d) for d in queries.decisions(ledger, state, [d["id"] for d in given])}
         histories = ledger.of_decisions([receipt["decision"] for receipt in receipts])
-    told = {n: [event.body.get("outcome") or {} for event in events] for n, events in histories.items()}
+        events = ledger.of_request(request.author.request) if request.author.request and is_list else []
+        users = None if request.users is None else {resolve_user(state, user) for user in request.users}
+    own, new = {e.decision for e in events if e.kind == DECISION}, {d["id"] for d in given if not d["repeated"]}
+    # A key whose answer was deleted is answered from the log: its decisions are repeated too.
+    if (is_list and new != own and (new or not own <= known.keys())) or len(known) < len(given):
+        return False
     # What was blinded then may be open now.
-    taken = all(d.get(name) in (None, "", {}, known.get(d["id"], {}).get(name)) for d in given for name in TAKEN)
-    return taken and all(
-        r["outcome"] is None or {"metrics": r["outcome"], "control": r["control"]} in told.get(r["decision"], ())
-        for r in receipts
-    )
+    hidden: tuple[Any, ...] = (None, "", {}) if request.blinded else ()
+    for d in given:
+        log = known[d["id"]]
+        if (users is not None and log["user"] not in users) or any(
+            d[name] != log[name] and d[name] not in hidden for name in TAKEN
+        ):
+            return False
+    for r in receipts:
+        told = [event.body.get("outcome") or {} for event in histories[r["decision"]]]
+        missing = any(event.kind == MISSING for event in histories[r["decision"]])
+        if {"metrics": r["outcome"], "control": r["control"]} not in told and (
+            r["outcome"] is not None or (any(told) and not missing)
+        ):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -488,6 +526,8 @@ class Service:
         *,
         large: bool = False,
         question: Question | None = None,
+        users: Sequence[str] | None = None,
+        blinded: bool = False,
     ) -> Reply:
         """Change a trial. Requests that come while others are written wait, and are written together."""
         waiting = self._waiting.get(trial)
@@ -496,7 +536,7 @@ class Service:
             self._writers.add(writer := asyncio.create_task(self._write(trial, waiting)))
             writer.add_done_callback(self._writers.discard)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        waiting.append((Request(act, author, large, question), reply))
+        waiting.append((Request(act, author, large, question, users, blinded), reply))
         try:
             return await reply
         finally:
