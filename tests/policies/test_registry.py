@@ -284,13 +284,9 @@ def test_a_part_of_the_wrong_kind_says_what_it_lacks(module: str, setting: str, 
 
 
 def test_a_part_that_is_no_dataclass_is_told_to_be_one() -> None:
-    class Bare:
-        randomisation = "closed form"
-
-        def propose(self) -> None: ...
-
+    bare = type("Bare", (), {"randomisation": "closed form", "propose": None})
     with pytest.raises(ConfigError, match="Bare must be a dataclass"):
-        make("dri_med", rule=Bare)
+        make("dri_med", rule=bare)
 
 
 def test_the_text_form_tells_names_from_settings(module: str) -> None:

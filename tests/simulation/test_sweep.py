@@ -37,10 +37,6 @@ def assert_same(found: Mapping[Any, RunRecord], expected: Mapping[Any, RunRecord
         np.testing.assert_array_equal(found[key].allocation, record.allocation)
 
 
-def test_the_number_of_processes_does_not_change_any_result(tmp_path: Path) -> None:
-    assert_same(sweep(PLAN, tmp_path / "two", jobs=2), sweep(PLAN, tmp_path / "one", jobs=1))
-
-
 def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     told: list[tuple[str, bool]] = []
     sweep({p: PLAN[p] for p in ("oful", "lin_med")}, tmp_path, jobs=1)
@@ -61,12 +57,6 @@ def test_an_unwritable_place_is_refused_before_anything_runs(tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write results to"):
         sweep(PLAN, tmp_path / "file" / "runs", jobs=1)
-
-
-@pytest.mark.parametrize("jobs", [0, -2])
-def test_a_senseless_number_of_jobs_is_refused(tmp_path: Path, jobs: int) -> None:
-    with pytest.raises(ConfigError, match="jobs must be"):
-        sweep(PLAN, tmp_path, jobs=jobs)
 
 
 def test_many_seeds_are_computed_and_stored_in_blocks_and_give_the_same_record(
@@ -204,10 +194,16 @@ def test_a_killed_process_of_the_pool_costs_time_and_no_result(long_here: dict[A
     assert_same(there, long_here)
 
 
-@pytest.mark.parametrize("text", ["", "dask", "dask=", "ray=local", "tcp://127.0.0.1:1"])
-def test_what_is_not_a_cluster_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="cluster must be dask="):
-        sweep(PLAN, None, cluster=text)
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [({"jobs": n}, "jobs must be") for n in (0, -2)]
+    + [
+        ({"cluster": text}, "cluster must be dask=") for text in ("", "dask", "dask=", "ray=local", "tcp://127.0.0.1:1")
+    ],
+)
+def test_no_processes_and_what_is_not_a_cluster_are_refused(where: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        sweep(PLAN, None, **where)
 
 
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

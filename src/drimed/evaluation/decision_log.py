@@ -81,25 +81,13 @@ class Log:
 
 
 def make_log(
-    *,
-    action: Any,
-    reward: Any,
-    propensity: Any = None,
-    probabilities: Any = None,
-    predictions: Any = None,
-    arms: Sequence[str] | int | None = None,
-    available: Any = None,
-    user: Any = None,
-    targets: Mapping[str, Any] | None = None,
-    start: int = 0,
-    first_row: int = 1,
-) -> Log:
+    *, action: Any, reward: Any, propensity: Any = None, probabilities: Any = None, predictions: Any = None,
+    arms: Sequence[str] | int | None = None, available: Any = None, user: Any = None,
+    targets: Mapping[str, Any] | None = None, start: int = 0, first_row: int = 1,
+) -> Log:  # fmt: skip
     """A checked log from plain arrays. Actions are indices into `arms`.
 
     Without `propensity` it is taken from `probabilities`. Errors name the row.
-
-    >>> make_log(action=[0, 1], reward=[1.0, 0.0], propensity=[0.5, 0.5], arms=["old", "new"]).K
-    2
     """
     check = _Checker(first_row + start)
     r = check.finite("reward", reward, (-1,))
@@ -109,18 +97,13 @@ def make_log(
     a = check.actions(action, n, names)
     p = None if probabilities is None else check.distributions("probabilities", probabilities, (n, K))
     return Log(
-        arms=names,
-        action=a,
-        reward=r,
-        propensity=check.propensity(propensity, p, a),
-        probabilities=p,
+        arms=names, action=a, reward=r, propensity=check.propensity(propensity, p, a), probabilities=p,
         predictions=None if predictions is None else check.finite("predictions", predictions, (n, K)),
         available=None if available is None else check.available(available, (n, K), a),
         user=None if user is None else _shaped("user", np.asarray(user), (n,)),
         targets={name: check.distributions(f"target {name}", t, (n, K)) for name, t in (targets or {}).items()},
-        start=start,
-        first_row=first_row,
-    )
+        start=start, first_row=first_row,
+    )  # fmt: skip
 
 
 def _arm_names(arms: Sequence[str] | int | None, probabilities: Any, predictions: Any, action: Any) -> tuple[str, ...]:
@@ -350,18 +333,14 @@ class LogStream:
         if propensity is None and "probabilities" not in wide:
             propensity = np.full(part.height, np.nan)
         return make_log(
-            arms=self.arms,
-            action=self._actions(part[self.single["action"]], first),
-            reward=_floats(part[self.single["reward"]], first),
-            propensity=propensity,
-            probabilities=wide.get("probabilities"),
-            predictions=wide.get("predictions"),
+            arms=self.arms, action=self._actions(part[self.single["action"]], first),
+            reward=_floats(part[self.single["reward"]], first), propensity=propensity,
+            probabilities=wide.get("probabilities"), predictions=wide.get("predictions"),
             available=wide["available"] > 0 if "available" in wide else None,
             user=_users(part[self.single["user"]]) if "user" in self.single else None,
             targets={kind.removeprefix("target "): p for kind, p in wide.items() if kind not in WIDE},
-            start=start,
-            first_row=self.first_row,
-        )
+            start=start, first_row=self.first_row,
+        )  # fmt: skip
 
     def _actions(self, column: pl.Series, first: int) -> IntArray:
         pl, index = polars(), {arm: k for k, arm in enumerate(self.arms)}

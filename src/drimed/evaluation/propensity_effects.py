@@ -56,9 +56,6 @@ def running_predictions(
     An arm's mean, shifted by how much this user and this season exceeded their predictions, each shrunk towards zero
     as by one more decision without a surprise. The first prediction is zero. With `arms` (k,) only of these, and last
     of the arm that was played: (..., n, k + 1).
-
-    >>> running_predictions([0, 1, 0], [4.0, 6.0, 4.0], 2)[..., 0].tolist()
-    [0.0, 4.0, 4.5]
     """
     a, r = np.asarray(action, np.intp), arrays.finite("reward", reward)
     if a.shape != r.shape:
@@ -116,14 +113,10 @@ def effect_scores(
     effective = squares**2 / np.where(fourth > 0, fourth, 1.0)
     return Scores(
         value=np.where(used, np.vecdot(g, q), 0.0) + pick(ratio, a) * residual,
-        used=used,
-        plays=plays,
-        telling=effective * plays / time,
+        used=used, plays=plays, telling=effective * plays / time, share=np.cumsum(some, -1) / time, ends=ends,
         variance=_variance(a, residual, squares / time, ratio * g),
-        share=np.cumsum(some, -1) / time,
-        ends=ends,
         reach=float(np.ptp(reward_range or 0.0) * np.abs(g).max(initial=0.0)) * (1 / LEAST_CHANCE - 1),
-    )
+    )  # fmt: skip
 
 
 def _variance(action: IntArray, residual: FloatArray, pooled: FloatArray, weight: FloatArray) -> FloatArray:

@@ -41,11 +41,7 @@ PSD_TOLERANCE = 1e-10  # relative to the largest eigenvalue: the round-off of co
 
 
 def pick(array: NDArray[Any], index: IntArray) -> NDArray[Any]:
-    """array[..., index, *rest] for an index per member of the batch: (..., K, *rest), (...) -> (..., *rest).
-
-    >>> pick(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1, 0]))
-    array([2., 3.])
-    """
+    """array[..., index, *rest] for an index per member of the batch: (..., K, *rest), (...) -> (..., *rest)."""
     if index.ndim == 0:
         return np.asarray(array[int(index)])
     if array.shape[: index.ndim] != index.shape:
@@ -58,11 +54,7 @@ def pick(array: NDArray[Any], index: IntArray) -> NDArray[Any]:
 
 
 def pick_shared(array: NDArray[Any], index: IntArray, core: int) -> NDArray[Any]:
-    """`pick` from an array with `core` axes per member (K among them), which a whole batch may share.
-
-    >>> pick_shared(np.array([1.0, 2.0]), np.array([1, 0, 1]), 1)
-    array([2., 1., 2.])
-    """
+    """`pick` from an array with `core` axes per member (K among them), which a whole batch may share."""
     if array.ndim - core != index.ndim:
         array = np.broadcast_to(array, index.shape + array.shape[array.ndim - core :])
     return pick(array, index)

@@ -172,9 +172,8 @@ def _of_any_number(template: Callable[..., Any], args: tuple[Any, ...], kws: dic
 def _one_at_a_time(source: str) -> Iterator[None]:
     """Held by one thread of a process, and for the kernels of this source file by one process at a time.
 
-    A cached gufunc is two files that call each other by names which differ from process to process. Two processes that
-    wrote them at the same time would leave a pair that does not fit and crashes the process that loads it. The lock is
-    on the source file itself, which is only read: no file is made for it.
+    A cached gufunc is two files that call each other by names which differ from process to process: two processes that
+    wrote them at once would leave a pair that crashes who loads it. The lock is on the source file, which is only read.
     """
     with _THREADS, contextlib.ExitStack() as held:
         try:

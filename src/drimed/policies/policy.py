@@ -67,18 +67,11 @@ class Policy(AnyPolicy):
         learner, level = self.learner, getattr(self.guard, "confidence", None)
         dial = "" if level in (None, 0.99) else f" at {level}"
         return Traits(
-            learner=learner.about,
-            rule=type(self.rule).__name__,
-            guard=guard_name(self.guard) + dial,
-            settings=settings_of(type(learner), type(self.rule), type(self.guard)),
-            feedback=learner.feedback,
-            weighting=learner.weighting,
-            noise_bound=learner.noise_bound,
-            promise=self.guard.promise,
-            protects=self.guard.protects,
-            tolerance=getattr(self.guard, "tolerance", None),
-            confidence=level,
-        )
+            learner=learner.about, rule=type(self.rule).__name__, guard=guard_name(self.guard) + dial,
+            settings=settings_of(type(learner), type(self.rule), type(self.guard)), feedback=learner.feedback,
+            weighting=learner.weighting, noise_bound=learner.noise_bound, promise=self.guard.promise,
+            protects=self.guard.protects, tolerance=getattr(self.guard, "tolerance", None), confidence=level,
+        )  # fmt: skip
 
     def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> State:
         """The state before any data, for a batch of independent runs, after so many episodes."""

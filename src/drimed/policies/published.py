@@ -2,11 +2,7 @@
 
 Each quirk carries a comment with its I-number; docs/paper.md explains them. Nothing outside this module has them. Two
 readings: what the paper prints, and the code that its authors ran. `printed` mends only what cannot run as printed:
-I-16 (the saturation step sums to more than 1), I-17 (a sum over users compared with a mean's width), I-20 (gamma^(L-l)
-wipes the memory), I-21 (an estimator of the current episode only), I-22 (an indicator that uses an estimate which does
-not exist yet). Both readings share the mended design (I-18): the medians are those of the authors' flawed one.
-
-Hyper-parameters: Table 2 of the paper. Symbols: docs/notation.md.
+I-16, I-17, I-20, I-21 and I-22. Both share the mended design (I-18). Hyper-parameters: Table 2 of the paper.
 """
 
 from __future__ import annotations
@@ -78,18 +74,11 @@ class PublishedDri(AnyPolicy):
     @cached_property
     def traits(self) -> Traits:
         return Traits(
-            learner=f"published ({self.reading})",
-            rule="Dri-MED" if self.step == "med" else "Dri-IMED",
-            guard="published",
-            settings=frozenset(f.name for f in fields(self)) - {"step"},
-            feedback="reward",
-            weighting="known",
-            noise_bound=self.noise_bound,
-            promise=Penalty.promise,
-            protects=Penalty.protects,
-            tolerance=Tolerance(relative=self.tolerance),
-            confidence=None,
-        )
+            learner=f"published ({self.reading})", rule="Dri-MED" if self.step == "med" else "Dri-IMED",
+            guard="published", settings=frozenset(f.name for f in fields(self)) - {"step"}, feedback="reward",
+            weighting="known", noise_bound=self.noise_bound, promise=Penalty.promise, protects=Penalty.protects,
+            tolerance=Tolerance(relative=self.tolerance), confidence=None,
+        )  # fmt: skip
 
     def init(self, shape: Shape, batch: tuple[int, ...] = (), episodes: int = 0) -> PublishedState:
         """l. 1 of Alg. 2; the prior is discounted with the evidence."""

@@ -1,7 +1,6 @@
 """Plans of rehearsals: designs beside the trial's own, the smallest trial that reaches a goal, and a quick rehearsal.
 
-All designs meet the same worlds. Seasons to reach a goal come from one long rehearsal that is looked at after each: the
-first seasons of a trial do not depend on how many follow. Tolerances and floors are rehearsed one by one.
+All designs meet the same worlds. Seasons to reach a goal come from one long rehearsal that is looked at after each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Simulated trials in batch: the policy and the stopping rules of a trial file, in many worlds side by side.
 
-The functions that decide here are the live ones: a trial with the seed and the outcomes of one of these worlds takes
-the same decisions, and its looks find the same. A season is decided as a whole; its outcomes are told at its end, or so
-many seasons later. Trials that a rule has paused go on at once.
+The functions that decide here are the live ones. A season is decided as a whole; its outcomes are told at its end, or
+so many seasons later. Trials that a rule has paused go on at once.
 Shapes: S trials, L seasons, n decisions of a season, H users who are looked at, U users, K arms, M metrics, R rules.
 """
 
@@ -167,19 +166,13 @@ def play(
         p = np.stack([q.preference for q in profiles]) / state.problem.sizes  # (n, M)
         past.append(
             Season(
-                number=season,
-                action=draw.action,
-                probabilities=draw.probabilities[..., :K],
-                changed=np.asarray(draw.reason_code != UNCHANGED),
+                season, draw.action, draw.probabilities[..., :K], np.asarray(draw.reason_code != UNCHANGED),
                 means=np.einsum("snkm,nm->snk", means, p),
                 reward=np.where(response.observed, np.einsum("snm,nm->sn", response.y, p), np.nan),
-                response=response,
-                exact=draw.exact,
-                offers=offers,
+                response=response, exact=draw.exact, offers=offers, look=look,
                 control=np.stack([q.control[:K] for q in profiles]),
-                look=look,
             )
-        )
+        )  # fmt: skip
         if monitor is not None and is_look:
             monitor.look(past, learned)
         yield past[-1]
@@ -392,16 +385,12 @@ class StoppingMonitor:
             state=state,
             number=trials.state.counts.decisions + np.arange(1, len(arm) + 1),
             episode=np.repeat([trials.episodes[i] for i in numbers], [one.action.shape[1] for one in seasons]),
-            slot=slot,
-            arm=arm,
-            probabilities=p,
-            given=arm,
+            slot=slot, arm=arm, probabilities=p, given=arm, held=np.zeros(len(arm), bool),
             propensity=pick(p, arm) if all(one.exact for one in seasons) else np.full(len(arm), np.nan),
             context=None if contexts[0] is None else np.stack([np.asarray(c)[s] for c in contexts]),
             block=np.concatenate([trials.block(number) for number in numbers]),
-            held=np.zeros(len(arm), bool),
             **outcome_columns(state, slot, y, control),
-        )
+        )  # fmt: skip
         return played if trials.recorded is None else merged(trials.recorded, played)
 
     def _is_false(self, s: int, claim: Claim) -> bool:
@@ -505,16 +494,13 @@ def record(monitor: StoppingMonitor, seasons: Sequence[Season], tolerance: Toler
     for values in courses.values():
         values[over] = np.nan
     return Record(
-        looks=np.array(looks),
-        played=played,
-        loss=loss / np.maximum(count, 1),
-        tolerated=tolerated / np.maximum(count, 1),
-        truth=truth,
+        looks=np.array(looks), played=played, truth=truth,
+        loss=loss / np.maximum(count, 1), tolerated=tolerated / np.maximum(count, 1),
         truth_all=np.einsum("hk,shk->sk", weights(trials.typical), truth),
         meant=np.broadcast_to(_meant(trials), (S, truth.shape[-1])),
         **courses,
         **{name: values[np.arange(S)[:, None], held] for name, values in looked.items()},
-    )
+    )  # fmt: skip
 
 
 def _meant(trials: SimulatedTrials) -> FloatArray:

@@ -1,8 +1,7 @@
 """Results of simulated trials: arrays kept of each block of trials, and measures with their Monte Carlo errors.
 
-A claim is that an arm is better than the control for all users together. It is made by the likely range (95 %) at the
-last look, or at any look so far by a range that holds at all times: the model's, or the one from the propensities. As
-in a report, the model claims nothing of an arm that one season alone has told of.
+A claim is that an arm is better than the control for all users together, by the likely range (95 %) at the last look,
+or at any look so far by a range that holds at all times: the model's, or the one from the propensities.
 Shapes: S trials, L seasons, T looks, H users who are looked at, U users of the whole trial, K arms, R stopping rules.
 """
 

@@ -383,30 +383,20 @@ def setting(spec: TrialSpec, scenario: Scenario, seasons: int | None = None) -> 
     most = None if spec.stopping is None else spec.stopping.seasons
     rules = () if spec.stopping is None else spec.stopping.rules.values()
     # A rule on exact ranges takes the file's ranges at their word, and so does the world in which it is tried.
-    exact = any(rule.evidence == "exact" for rule in rules)
+    exact, endless = any(rule.evidence == "exact" for rule in rules), (-np.inf, np.inf)
     return TrialSetting(
         seasons=min(seasons or scenario.seasons or SEASONS, most or sys.maxsize),
         level=by_metric(levels(spec, scenario)),
         effects=np.array([by_metric(scenario.effects.get(a)) for a in spec.arms]),
-        noise=by_metric(noise),
-        trend=by_metric(scenario.trend),
+        noise=by_metric(noise), trend=by_metric(scenario.trend), spread=by_metric(scenario.spread),
         fading=np.array([by_metric(scenario.fading.get(a)) for a in spec.arms]),
-        bounds=np.array(
-            [
-                ((exact or metric.kind == "score") and metric.ends) or (-np.inf, np.inf)
-                for metric in spec.metrics.values()
-            ]
-        ),
+        bounds=np.array([((exact or m.kind == "score") and m.ends) or endless for m in spec.metrics.values()]),
         kinds=tuple(metric.kind for metric in spec.metrics.values()),
-        correlation=scenario.correlation,
-        spread=by_metric(scenario.spread),
         covariates=by_metric(scenario.covariates, 0.0 if paper else COVARIATES),
-        covariate_effects=by_metric(scenario.covariate_effects),
-        drift=scenario.drift,
-        delay=scenario.delay,
-        dropout=scenario.dropout,
+        covariate_effects=by_metric(scenario.covariate_effects), correlation=scenario.correlation,
+        drift=scenario.drift, delay=scenario.delay, dropout=scenario.dropout,
         **{kind: by_metric(getattr(scenario, kind), share) for kind, share in defaults.items()},
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -502,16 +492,14 @@ class SimulatedTrials:
         L, (covariates, _) = range(self.setting.seasons), self.state.problem.covariates.counted
         whole, past = (p.control for p in self.state.profiles.values()), self.state.history
         return TrialWorld(
-            setting=self.setting,
-            seeds=self.seeds,
-            sites=[name for _, name in self.sites],
+            setting=self.setting, seeds=self.seeds, sites=[name for _, name in self.sites],
             site=[np.array([self.sites[_site(p)] for p in self.profiles(season)]) for season in L],
             block=[self.block(season) for season in L],
             references=sorted({int(c.argmax()) for c in whole if c.max() == 1.0}),
             on_level=np.array(["level" in v.roles for v in covariates], bool),
             on_effects=np.array(["effects" in v.roles for v in covariates], bool),
             site_levels={} if past is None else Estimates.of(self.state.spec, past).site_levels,
-        )
+        )  # fmt: skip
 
     def contexts(self, season: int, user: IntArray | None = None) -> list[FloatArray | None]:
         """The context of each decision, or each of these users, in each trial: n of (S, D); a user's plots share it."""

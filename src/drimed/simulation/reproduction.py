@@ -1,9 +1,8 @@
 """The paper's experiments as data, their numbers, and its empirical statements judged by them.
 
 Source: Das et al., section 5 and Appendix "Experimental Analysis". The last two experiments are ours: LinMED with its
-own authors' weights, and the main comparison on random instances, because all seeds of the paper share one. Each claim
-is judged on the authors' instance with the authors' metric, unless it says otherwise; the criterion is part of its
-text. `holds` is None where this run did not measure what the claim is about.
+own authors' weights, and the main comparison on random instances. A claim is judged on the authors' instance with the
+authors' metric, unless it says otherwise; `holds` is None where this run did not measure what it is about.
 """
 
 from __future__ import annotations

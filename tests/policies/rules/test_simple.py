@@ -18,29 +18,14 @@ from tests.worlds import played, world
 MIXED = np.array([0.5, 0.3, 0.2])
 
 
-def test_it_plays_the_control_whatever_the_data_and_the_penalty() -> None:
-    p = Control().propose(r1_fit(), r1_offer(control=MIXED), Ask(penalty=np.array([9.0, 0.0, 0.0])))
-    assert p.tolist() == MIXED.tolist()
-
-
-def test_a_mask_shares_the_missing_mass() -> None:
-    p = Control().propose(r1_fit(), r1_offer(control=MIXED), Ask(mask=np.array([True, False, True])))
-    np.testing.assert_allclose(p, [5 / 7, 0.0, 2 / 7])
-
-
-def test_a_control_without_available_arms_is_refused() -> None:
-    with pytest.raises(InputError, match=r"every arm of the control is unavailable.*give this offer another control"):
-        Control().propose(r1_fit(), r1_offer(control=E1), Ask(mask=np.array([False, True, True])))
-
-
-def test_it_plays_the_largest_estimated_mean() -> None:
-    assert Greedy().propose(r1_fit(), r1_offer(), Ask()).tolist() == E1.tolist()
-
-
-def test_every_allowed_arm_has_the_same_probability() -> None:
-    assert Uniform().propose(r1_fit(), r1_offer(), Ask()).tolist() == [1 / 3] * 3
-    assert Uniform().propose(r1_fit(), r1_offer(), Ask(mask=np.array([False, True, True]))).tolist() == [0, 0.5, 0.5]
-    assert Uniform().propose(r1_fit(batch=(2,)), r1_offer(), Ask()).tolist() == [[1 / 3] * 3] * 2
+def test_baselines_play_the_control_the_largest_estimate_or_every_allowed_arm_alike() -> None:
+    offer, some = r1_offer(control=MIXED), Ask(mask=np.array([True, False, True]))
+    assert Control().propose(r1_fit(), offer, Ask(penalty=np.array([9.0, 0.0, 0.0]))).tolist() == MIXED.tolist()
+    np.testing.assert_allclose(Control().propose(r1_fit(), offer, some), [5 / 7, 0.0, 2 / 7])
+    assert Greedy().propose(r1_fit(), offer, Ask()).tolist() == E1.tolist()
+    assert Uniform().propose(r1_fit(), offer, Ask()).tolist() == [1 / 3] * 3
+    assert Uniform().propose(r1_fit(), offer, some).tolist() == [0.5, 0, 0.5]
+    assert Uniform().propose(r1_fit(batch=(2,)), offer, Ask()).tolist() == [[1 / 3] * 3] * 2
 
 
 def test_the_running_example_has_its_worked_bounds() -> None:
@@ -110,13 +95,12 @@ def test_the_inflation_can_be_that_of_2013() -> None:
     assert np.array_equal(one, other)
 
 
-def test_a_covariance_that_cannot_be_factored_is_refused_in_words() -> None:
+def test_what_leaves_nothing_to_choose_or_to_draw_is_refused() -> None:
+    with pytest.raises(InputError, match=r"every arm of the control is unavailable.*give this offer another control"):
+        Control().propose(r1_fit(), r1_offer(control=E1), Ask(mask=np.array([False, True, True])))
     fit = replace(r1_fit(), V_inv=np.diag([1.0, -4e-11]))
     with pytest.raises(NumericalError, match=r"positive definite covariance.*smallest eigenvalue is -4e-11"):
         LinTS().propose(fit, r1_offer(), Ask(draws=np.full(3, 0.5)))
-
-
-def test_too_few_draws_are_refused() -> None:
     for draws in (None, np.zeros(2)):
         with pytest.raises(InputError, match="needs 3 uniform draws per decision"):
             LinTS().propose(r1_fit(), r1_offer(), Ask(draws=draws))

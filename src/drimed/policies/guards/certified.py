@@ -160,11 +160,7 @@ def lower_bounds(
 
 
 def arc_quantile(angle: FloatArray, tail: FloatArray, nu: FloatArray) -> FloatArray:
-    """c such that P(<g, z> > c |g| for any g of an arc) = tail, z with nu degrees of freedom; pi: two points.
-
-    >>> arc_quantile(np.zeros(2), np.array([0.01, 0.01]), np.array([np.inf, 10.0])).round(4).tolist()
-    [2.3263, 2.7638]
-    """
+    """c such that P(<g, z> > c |g| for any g of an arc) = tail, z with nu degrees of freedom; pi: two points."""
     normal = np.isinf(nu)
     finite = np.where(normal, MOST_FREEDOM, nu)
     points = np.where(angle == np.pi, 2.0, 1.0)

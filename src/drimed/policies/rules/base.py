@@ -78,11 +78,7 @@ def play_largest(value: FloatArray, ask: Ask, ties: str = "first") -> FloatArray
 
 
 def tied(value: FloatArray, mask: BoolArray | None) -> BoolArray:
-    """The allowed arms of largest value, up to round-off: (..., K).
-
-    >>> tied(np.array([0.3, 0.1 + 0.2, 0.2]), None).tolist()
-    [True, True, False]
-    """
+    """The allowed arms of largest value, up to round-off: (..., K)."""
     held = value if mask is None else np.where(mask, value, -np.inf)
     most = held.max(-1, keepdims=True)
     least = (value if mask is None else np.where(mask, value, np.inf)).min(-1, keepdims=True)
@@ -119,12 +115,7 @@ def behind_leaders(
 @final
 @dataclass(frozen=True, kw_only=True)
 class Floors:
-    """Least probabilities; after n decisions a floor is its first height times (n + 1) ** -shrink.
-
-    >>> floor = Floors(control=0.5, shrink=0.24).after(np.array([0, 99]))
-    >>> floor.control.round(3).tolist(), floor.arms.tolist()
-    ([0.5, 0.166], [0.0, 0.0])
-    """
+    """Least probabilities; after n decisions a floor is its first height times (n + 1) ** -shrink."""
 
     control: float = 0.0
     arms: float = 0.0
