@@ -237,6 +237,17 @@ def test_identical_next_decisions_are_one_row() -> None:
     assert unknown == [["north", "not known before the draw", "as proposed"]]
 
 
+def test_the_next_decisions_of_people_alike_are_a_range() -> None:
+    chances, kinds = ((0.5, 0.5), (0.2, 0.8), (0.4, 0.6)), {"p0": "f", "p1": "f", "p2": "m"}
+    decisions = [decision(p, None, dict(zip("ab", own, strict=True))) for p, own in zip(kinds, chances, strict=True)]
+    assert upcoming(decisions, ["a", "b"], "season", kinds).rows == [
+        ["2 people (f)", "20 % to 50 %", "50 % to 80 %", "as proposed"],
+        ["1 person (m)", "40 %", "60 %", "as proposed"],
+    ]
+    unknown = upcoming([decision("p0", None, {})], ["a"], "season", kinds).rows
+    assert unknown == [["1 person (f)", "not known before the draw", "as proposed"]]
+
+
 def test_people_who_came_once_have_no_rows_of_their_own() -> None:
     users = {f"guest{i}": {"attributes": {"sex": "fm"[i % 2]}} for i in range(20)}
     a = analyse(worlds.grown(worlds.PEOPLE | {"users": users}, 1))

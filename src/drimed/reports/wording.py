@@ -619,7 +619,7 @@ def _in_words(text: Callable[[float], str], middle: float, draws: FloatArray, un
 
 
 def upcoming(decisions: Sequence[Decision], arms: Sequence[str], word: str, kinds: Mapping[str, str]) -> Table:
-    """The next decisions: the arms that anybody may get; identical ones of a user's plots, or of a kind, in one row."""
+    """The next decisions: the arms that anybody may get; a user's identical plots, or people alike, in one row."""
     shown = [arm for arm in arms if any(d.probabilities.get(arm, 1.0) >= LEAST_SHARE for d in decisions)]
     own, rows = [d for d in decisions if d.user not in kinds], []
 
@@ -632,8 +632,14 @@ def upcoming(decisions: Sequence[Decision], arms: Sequence[str], word: str, kind
         plots = [d.plot for d in (first, *more) if d.plot is not None]
         where = f", {counted(len(plots), 'plot')} alike" if len(plots) > 1 else f", plot {plots[0]}" if plots else ""
         rows.append([first.user + where, *cells(first)])
-    of_kinds = Counter((kinds[d.user], *cells(d)) for d in decisions if d.user in kinds)
-    rows += [[_people(kind, n), *row] for (kind, *row), n in of_kinds.most_common(MOST_LISTED)]
+    of_kinds = defaultdict[tuple[str, str], list[Decision]](list)  # by what people are, and the reason
+    for d in decisions:
+        if d.user in kinds:
+            of_kinds[kinds[d.user], d.reason].append(d)
+    for (kind, why), some in sorted(of_kinds.items(), key=lambda one: -len(one[1]))[:MOST_LISTED]:
+        each = [[d.probabilities.get(arm, 0.0) for d in some] for arm in shown]
+        ends = [" to ".join(dict.fromkeys([percent(min(p)), percent(max(p))])) for p in each]
+        rows.append([_people(kind, len(some)), *(ends if some[0].probabilities else cells(some[0])[:-1]), why])
     caption = (
         f"If every user were asked now, in its context of this {word} or a typical one. This is a preview: nothing was "
         "decided, and no arm was drawn. A number is the probability of a draw, not of being the best."

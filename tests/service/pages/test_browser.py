@@ -19,9 +19,11 @@ from drimed.reports import page as findings
 from drimed.service import auth, demo
 from drimed.service.settings import Settings
 from drimed.trial import template
+from drimed.trial.spec import TrialSpec
 from drimed.trial.trial import Trial
 from tests.service.pages.visiting import Visitor
 from tests.service.serving import Running, served
+from tests.trial.test_doses import FILE
 from tests.trial.test_kinds import clinic, outcome
 
 CHROMIUM = shutil.which("chromium")
@@ -224,6 +226,22 @@ def check_for_everybody(page: Page, address: str) -> None:
     width = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert width[0] <= width[1], f"{address} is wider than the screen"
     assert page.locator("h1").count() == 1
+
+
+@pytest.mark.parametrize("context", [(True, PHONE)], indirect=True, ids=["dark, phone"])
+def test_everybody_can_use_a_curve_of_doses_and_a_file_with_errors(tab: Tab, service: Running) -> None:
+    trial, rng = Trial.create(TrialSpec.parse(FILE), service.service.store), np.random.default_rng(1)
+    for season in (1, 2):
+        trial.tell_many([Report(d.id, {"margin": rng.normal(500.0, 10.0)}) for d in trial.ask_many(episode=season)])
+    Visitor(service.http).look("/trials/nitrogen")
+    tab.go("/trials/nitrogen/results/covariates")
+    expect(tab.page.get_by_role("heading", name="nitrogen").first).to_be_visible()
+    check_for_everybody(tab.page, "doses")
+    tab.go("/new")
+    tab.page.get_by_label("Or paste its text").fill(FILE.replace("step", "stop"))
+    tab.page.get_by_role("button", name="Create the trial").click()
+    expect(tab.page.get_by_role("alert")).to_contain_text("step")
+    check_for_everybody(tab.page, "/new with errors")
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,10 @@ import pytest
 
 from drimed.reports.assumption_checks import no_promise, withdrawn
 from drimed.service.runtime import Analyses
+from drimed.trial.events import Calibration
+from drimed.trial.spec import TrialSpec
+from drimed.trial.trial import Trial
+from tests.cli.test_looks import CALIBRATED
 from tests.service.pages.visiting import Visitor, readable
 from tests.service.serving import Running
 from tests.trial.forging import NAME
@@ -281,3 +285,9 @@ def test_every_page_of_a_trial_shows_the_hash_of_its_log(visitor: Visitor, seaso
         assert hash in re.sub(r"</?strong>", "", visitor.look(page)), page
     for sheet in ("pending.csv", f"given.csv?decisions={season[-1]}"):
         assert hash[:12] in visitor.http.get(f"{BUSY}/{sheet}").headers["content-disposition"]
+
+
+def test_the_plan_tells_the_bounds_of_calibrated_rules(visitor: Visitor, running: Running) -> None:
+    bound = Calibration(hash="0" * 64, trials=1000, thresholds={"better": 2.5}, worst={"better": "usual"})
+    Trial.create(TrialSpec.parse(CALIBRATED), running.service.store, calibration=bound)
+    assert "better: the bound is 2.5 deviations at the last look." in readable(visitor.look("/trials/c/plan"))

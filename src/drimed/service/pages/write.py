@@ -182,6 +182,7 @@ async def ask_form(visit: Visit, errors: FormErrors = NO_ERRORS) -> Response:
         groups=sorted({key.partition("/")[2] for key in state.numbers.groups if key.startswith("group/")}),
         one_each=spec.decisions == "one per episode",
         begin=begins or current == 0,
+        timeless=spec.kind == "people" and not spec.model.seasons,
         posted=visit.field("how") == "hand" and not stale,
         errors=errors,
     )
