@@ -39,6 +39,7 @@ PARTS = (
     "rehearsal",
     "service",
     "staleness",
+    "large",
 )
 
 

@@ -18,7 +18,7 @@ from drimed.simulation.runner import simulate
 from drimed.simulation.worlds import Setting, World
 
 LEFT_OUT = ("dri_field", "dri_people", "rebandit")
-FASTER = {"dri_med": 8.0, "oful": 18.0}  # times, for each decision
+FASTER = {"published_dri_med": 8.0, "dri_med": 8.0, "oful": 18.0}  # times, for each decision
 
 
 def run(size: Size) -> Part:

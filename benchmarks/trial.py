@@ -65,7 +65,7 @@ def _pairs(address: str, pairs: int, repeats: int) -> Row:
 
     def pair() -> None:
         decision = trial.ask(next(users))
-        trial.tell(decision.id, _outcome(decision))
+        trial.tell(decision.id, outcome(decision))
 
     clock_seconds(pair, 30)
     with store.reading("pairs") as ledger:
@@ -110,7 +110,7 @@ def _episodes(address: str, users: int, repeats: int) -> Row:
     """All users in one transaction beside one of them."""
     store = open_store(address)
     trial = Trial.create(small_spec("episodes", users), store)
-    trial.tell_many([Report(d.id, _outcome(d)) for d in trial.ask_many()])
+    trial.tell_many([Report(d.id, outcome(d)) for d in trial.ask_many()])
     name, names = f"{users:,} users at once / one ask", itertools.cycle(list(trial.state().users))
     one = lambda: clock_seconds(lambda: trial.ask(next(names)), 5)  # noqa: E731
     rows = compared({name: lambda: clock_seconds(trial.ask_many)}, one, repeats, scale=1000)
@@ -203,7 +203,7 @@ def small_spec(name: str, users: int) -> dict[str, Any]:
     }
 
 
-def _outcome(decision: Decision) -> dict[str, float]:
+def outcome(decision: Decision) -> dict[str, float]:
     level = {"none": 4.0, "low": 4.5, "middle": 5.0, "high": 5.5, "split": 6.0}[decision.arm]
     return {"yield": level + (decision.id * 7919 % 97) / 97, "cost": 1.0 + (decision.id * 104729 % 89) / 89}
 

@@ -52,7 +52,10 @@ def test_the_service_answers_from_the_start_and_is_ready_when_it_is_warm(
         go_on.wait()
 
     store = f"sqlite:///{tmp_path / 't.db'}"
-    Trial.create(BUSY, open_store(store))
+    opened = open_store(store)
+    busy, other = Trial.create(BUSY, opened), Trial.create(BUSY | {"name": "other"}, opened)
+    busy.ask("site 0")
+    other.stop(reason="it was only tried")
     monkeypatch.setattr(app, "prepare", slow)
     with modules_as_before():
         made = app.create_app(Settings(store=store, rate=0), warm=True)
@@ -66,7 +69,9 @@ def test_the_service_answers_from_the_start_and_is_ready_when_it_is_warm(
         go_on.set()
         assert made.state.service.warm.wait(60)
         assert running.http.get("/readyz").json() == {"status": "ready"}
-        assert made.state.service.trials.open.cache_info().currsize == 1
+        trials = made.state.service.trials
+        assert (trials.open.cache_info().currsize, trials.recent()) == (2, ["other", "busy"])
+        assert ["settled" in vars(trials.open(name).state()) for name in ("busy", "other")] == [True, False]
 
 
 def test_a_failure_is_logged_and_stops_nothing(

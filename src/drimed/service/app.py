@@ -28,14 +28,14 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from drimed import __version__
-from drimed.errors import ConfigError, DrimedError
+from drimed.errors import ConfigError, DrimedError, NumericalError
 from drimed.policies.registry import MODULES
 from drimed.reports.analysis import prepare
 from drimed.service import alerts, api, auth, connections, refusals
 from drimed.service.pages import base, read, write
 from drimed.service.refusals import Refusal
 from drimed.service.routing import JSON, LARGE, MEDIA, METRICS_FOLDER, Observed
-from drimed.service.runtime import MOST_TRIALS, Service
+from drimed.service.runtime import Service
 from drimed.service.settings import Settings, log_configuration
 from drimed.trial import template
 from drimed.trial.events import to_json
@@ -153,14 +153,17 @@ def uvicorn_config(settings: Settings, app: Any, **more: Any) -> uvicorn.Config:
 
 
 def warm_up(service: Service) -> None:
-    """Prepare the numerical code and read the running trials, so that the first questions are answered at once."""
+    """Prepare the numerical code and read trials, those in use first, so that the first questions wait for nothing."""
     start = time.perf_counter()
     try:
         prepare()
-        for name in service.store.names()[:MOST_TRIALS]:
+        for name in service.trials.recent():
             if service.stopping:
                 return
-            service.trials.open(name).state()
+            state = service.trials.open(name).state()
+            if state.status == "running":
+                with suppress(NumericalError):
+                    _ = state.settled
     except Exception:  # the same error comes again, with an answer, in a request
         log.exception("not all trials and numerical code could be prepared")
     else:

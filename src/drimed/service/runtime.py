@@ -51,7 +51,7 @@ from drimed.trial.ask import resolve_user
 from drimed.trial.events import DECISION, MISSING, now
 from drimed.trial.spec import TrialSpec
 from drimed.trial.state import TrialState
-from drimed.trial.store import Prepared, Store, open_store, pack
+from drimed.trial.store import Prepared, Store, events, open_store, pack, trials
 from drimed.trial.store import requests as answers
 from drimed.trial.transaction import Transaction, Write
 from drimed.trial.trial import Trial
@@ -248,6 +248,13 @@ class Trials:
     def __init__(self, store: Store, anchors: Path | None = None) -> None:
         self.store = store
         self.open = lru_cache(MOST_TRIALS)(lambda name: Trial(name, store, anchors=anchors))
+
+    def recent(self) -> list[str]:
+        """The trials to which something happened last."""
+        last = (events.c.trial == trials.c.id) & (events.c.seq == trials.c.seq)
+        with self.store.transaction(write=False) as connection:
+            names = sa.select(trials.c.name).join(events, last).order_by(events.c.time.desc()).limit(MOST_TRIALS)
+            return list(connection.scalars(names))
 
     def write(self, name: str, requests: Sequence[Request]) -> list[Reply | Exception]:
         """Change a trial: what a request did and what it answered become durable together, or nothing does."""

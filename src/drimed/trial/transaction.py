@@ -28,6 +28,7 @@ from drimed.trial.state import RecordedDecision, TrialState, advance, catch_up, 
 from drimed.trial.store import Ledger, Store, checked
 
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
+USERS_PER_EVENT = 10  # of a large trial: the events after a snapshot are folded faster than its users are restored
 FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
 QUICK = 0.1  # seconds: as long as decisions take less, the next one is taken under the lock at once
 ATTEMPTS = 3  # at a slow decision without the lock
@@ -238,4 +239,5 @@ def _snapshot_due(before: TrialState, after: TrialState) -> bool:
     """True if the events since the last snapshot take long to fold in: many, new variances, or arrays that grew."""
     last, fits = after.snapshot
     refitted = after.seq >= last + FEWEST_BETWEEN and after.fits != fits
-    return refitted or after.seq >= last + max(SNAPSHOT_EVERY, len(after.users)) or before.capacity != after.capacity
+    often = max(SNAPSHOT_EVERY, len(after.users) // USERS_PER_EVENT)
+    return refitted or after.seq >= last + often or before.capacity != after.capacity
