@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from drimed.errors import ConflictError, DrimedError, InputError, MissingModuleError
-from drimed.records import DecisionRow, Event, Head, Proof
+from drimed.records import Event, Head, Proof
 from drimed.trial import events as kinds
 from drimed.trial import snapshots
 from drimed.trial.ask import decide
@@ -32,7 +32,7 @@ from drimed.trial.events import (
     hash_after,
     to_json,
 )
-from drimed.trial.state import Group, TrialState, advance, grouped, rows_after, start_of, with_decisions
+from drimed.trial.state import Group, TrialState, advance, grouped, recorded_decisions, start_of, with_decisions
 from drimed.trial.stopping import look
 from drimed.trial.store import Ledger, Snapshot, Store, checked
 
@@ -75,7 +75,6 @@ class _Replay:
         self.replayed = 0  # the last event that was folded
         self.expected = False  # whether an event has the hash that is expected
         self.snapshot = ledger.snapshot()  # to be compared with the state after its event
-        self.rows: dict[int, DecisionRow] = {}  # the table of decisions, as it follows from the log
         self.unchecked: str | None = None
         self.made_with = ""
         self.data: Dataset | None = None  # of the last look
@@ -169,21 +168,22 @@ class _Replay:
                 self.progress(state.seq, self.ledger.seq)
         if self.snapshot is not None:
             self._fault(f"the snapshot is of event {self.snapshot.seq}, after which none was taken")
-        self._compare_rows()
+        self._compare_rows(state)
 
-    def _compare_rows(self) -> None:
-        """Compare the table of decisions with the rows that follow from the log, some at a time; these are used up."""
-        wrong: dict[int, DecisionRow | None] = {}  # as stored
-        before: int | None = None
-        while rows := self.ledger.decision_rows(before=before, limit=ROWS_AT_ONCE):
-            before = rows[-1].decision
-            for row in rows:
-                if self.rows.get(row.decision) == row:
-                    del self.rows[row.decision]
-                else:
-                    wrong[row.decision] = row
-        for number in sorted({*wrong, *self.rows}):
-            self._fault(f"the table of decisions has {wrong.get(number)}, expected {self.rows.get(number)}")
+    def _compare_rows(self, state: TrialState) -> None:
+        """Compare the table of decisions with the rows that follow from the log, some at a time, newest first."""
+        rows, before = self.ledger.decision_rows(limit=ROWS_AT_ONCE), state.counts.decisions + 1
+        while rows or before > 1:
+            stored = {row.decision: row for row in rows}
+            first = max(1, rows[-1].decision) if rows else 1
+            for recorded in recorded_decisions(self.ledger, state, range(first, before)):
+                expected, row = recorded.row, stored.pop(recorded.decision, None)
+                if row != expected:
+                    self._fault(f"the table of decisions has {row}, expected {expected}")
+            for row in stored.values():
+                self._fault(f"the table of decisions has {row}, expected {None}")
+            before = min(before, first)
+            rows = self.ledger.decision_rows(before=rows[-1].decision, limit=ROWS_AT_ONCE) if rows else []
 
     def _step(self, state: TrialState, group: Group) -> TrialState:
         """Check one event, or decisions that were taken together, and fold them in."""
@@ -201,9 +201,7 @@ class _Replay:
             self._redecide(state, [one for one, _ in group])
         elif event.kind == kinds.LOOK:
             self._relook(state, event)
-        state = advance(state, group, self.ledger)
-        self.rows |= rows_after(state, group)
-        return state
+        return advance(state, group, self.ledger)
 
     @contextmanager
     def _allowed(self, event: Event) -> Iterator[None]:
