@@ -408,8 +408,7 @@ class LinkedMetric:
         cells, size = evidence.cells.live(), 1.0
         if m in learner.sizes:
             told = cells.n * (cells.pattern >> m & 1)
-            root = learner.sizes[m]
-            size = float((told * cells.mean[:, root] ** 2 + cells.scatter[:, root, root]).sum() / max(told.sum(), 1.0))
+            size = float(told @ cells.mean[:, learner.sizes[m]] / max(told.sum(), 1.0))
         return LinkedMetric(kind, wider, drawn, clusters, own, ends, learner.promise == "alike", size)
 
     def means(self, keys: IntArray, covariates: FloatArray, *, average_season: bool) -> FloatArray:

@@ -238,14 +238,14 @@ def test_people_alike_share_cells_so_that_a_refit_costs_the_same(groups: int, mo
     assert len(tables[-1].size) == 2 * groups
 
 
-@pytest.mark.parametrize(("scatter", "phi"), [(0.0, 1.0), (0.5, 3.15)])
+@pytest.mark.parametrize(("scatter", "phi"), [(0.0, 1.0), (0.5, 6.05)])
 def test_pearsons_scale_is_right_where_exposures_differ(scatter: float, phi: float) -> None:
-    """With mean 2 and exposures s it is 1 + 2 scatter E[s], and E[s] = 9.9 / log 100."""
+    """With mean 2 and exposures s it is 1 + 2 scatter E[s^2] / E[s], which is 5.05 here: what a sum of them has."""
     rng = np.random.default_rng(1)
-    size = np.exp(rng.uniform(np.log(0.1), np.log(10), 2000))
-    rate = 2.0 * (rng.gamma(1 / scatter, scatter, 2000) if scatter else 1.0)
+    size = np.exp(rng.uniform(np.log(0.1), np.log(10), 10_000))
+    rate = 2.0 * (rng.gamma(1 / scatter, scatter, 10_000) if scatter else 1.0)
     learner = Field(kind="people", promise="alike", kinds=("count",), ranges=((0.0, np.inf),))
-    drawn = evidence_of(learner, people(2000), rng.poisson(rate * size) / size, size).drawn
+    drawn = evidence_of(learner, people(10_000), rng.poisson(rate * size) / size, size).drawn
     assert drawn is not None
     assert float(drawn.phi[0]) == pytest.approx(phi, rel=0.1)
 

@@ -85,7 +85,7 @@ class Table:
     kind: str
     size: FloatArray  # (N,), outcomes or their exposure
     total: FloatArray  # (N,), sum of outcomes
-    squares: FloatArray  # (N,), sum of squares of outcomes, as shares or rates, times their size
+    squares: FloatArray  # (3, N), sums of products of sizes, and of sizes times outcomes, as shares or rates
     count: float  # outcomes
     cols: IntArray  # (N, E), columns of theta; 0 where there is none
     x: FloatArray  # (N, E), 0 where there is none
@@ -182,18 +182,18 @@ def make_table(
 ) -> Table:
     """The outcomes of one metric, as shares or rates, in cells of one trial.
 
-    `size` is the column of the roots of their sizes, `labels` are the sorted clusters where not all have outcomes.
+    `size` is the column of their sizes, `labels` are the sorted clusters where not all have outcomes.
     """
     c = structure.covariates
     low, high = structure.ranges[metric] if kind == SCORE else (0.0, 1.0)
     own = cells.at(np.flatnonzero((((cells.pattern >> metric) & 1) > 0) & (cells.n > 0)))
     n, rate = own.n, (own.mean[:, c + metric] - low) / (high - low)
-    squares = own.scatter[:, c + metric, c + metric] / (high - low) ** 2 + n * rate**2
     sizes, total = n, n * rate
+    squares = np.stack([n, total, own.scatter[:, c + metric, c + metric] / (high - low) ** 2 + n * rate**2])
     if size is not None:
-        root, rooted = own.mean[:, size], own.mean[:, size + 1]
-        sizes, total = n * root**2 + own.scatter[:, size, size], n * root * rooted + own.scatter[:, size, size + 1]
-        squares = n * rooted**2 + own.scatter[:, size + 1, size + 1]
+        (one, other), scatter = own.mean[:, size : size + 2].T, own.scatter[:, size : size + 2, size : size + 2]
+        sizes, total = n * one, n * other
+        squares = n * np.stack([one * one, one * other, other * other]) + scatter[:, [0, 0, 1], [0, 1, 1]].T
     common, own_layout = structure.common, structure.own
     slots = np.concatenate([np.ones((len(n), 1)), scale.standardise(own.mean[:, :c])], -1)
     cols, zcols = common.columns(own.keys), own_layout.columns(own.keys)
@@ -302,7 +302,7 @@ class Laplace:
     solved: Solved
     log_marginal: FloatArray  # (B,), without the prior of the deviations
     edf: FloatArray  # (B,), effective number of parameters
-    pearson: FloatArray  # (B,)
+    pearson: FloatArray  # (B,), sum of squared residuals times the outcomes' sizes, relative to the mean size
 
 
 def variances(structure: Structure, log_tau: FloatArray) -> FloatArray:
@@ -373,7 +373,8 @@ class Problem:
         prior = 0.5 * (np.log(D).sum(-1) + table.clusters * np.log(Dv).sum(-1))
         prior -= 0.5 * ((D * theta**2).sum(-1) + (Dv[:, None, :] * v**2).sum((-2, -1)))
         log_det = solved.log_det + (lev * (table.size * m.weight / phi - weight)).sum(-1)
-        squares = table.squares - 2 * table.total * m.mean + table.size * m.mean**2
+        first, cross, last = table.squares
+        squares = (last - 2 * cross * m.mean + first * m.mean**2) * (table.count / (table.size.sum() or 1.0))
         pearson = (squares / np.maximum(m.weight, 1e-9)).sum(-1)
         return Laplace(theta, v, delta, solved, fit + prior - 0.5 * log_det, (weight * lev).sum(-1), pearson)
 
@@ -488,7 +489,10 @@ def fit(structure: Structure, table: Table, warm: Generalised | None = None) -> 
 
 
 def _phi(table: Table, fit: Laplace) -> float:
-    """Pearson's scale, with a prior that counts as a few outcomes."""
+    """Pearson's scale, with a prior that counts as a few outcomes.
+
+    Residuals count by the outcome's size, as in the fit: where rates scatter, large ones tell less than their size.
+    """
     left = max(table.count - float(fit.edf[0]), 0.0)
     if table.kind == SCORE:
         return float(np.clip((fit.pearson[0] + PHI_WEIGHT * SCORE_PHI) / (left + PHI_WEIGHT), 1e-3, 1.0))

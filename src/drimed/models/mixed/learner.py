@@ -156,7 +156,7 @@ class Field:
 
     @cached_property
     def sizes(self) -> dict[int, int]:
-        """The column of the root of its size, before that of the root times the outcome, of each metric with sizes."""
+        """The column of its size, before that of the size times the outcome, of each metric with sizes."""
         return {m: self.features.described + 2 * i for i, m in enumerate(self.features.sizes)}
 
     @cached_property
@@ -574,9 +574,9 @@ class Features:
                 own = np.take_along_axis(all_arms, np.where(offered, arm, 0)[..., None, None], -2)[..., 0, :]
                 z[..., len(self.covariates) : self.described] = np.where(offered[..., None], own, 0.0)
             if self.sizes:
-                root = np.ones(len(self.sizes)) if outcome.size is None else np.sqrt(outcome.size)
+                size = np.ones(len(self.sizes)) if outcome.size is None else outcome.size
                 own = values if observed is None else np.where(observed, values, 0.0)
-                z[..., self.described :: 2], z[..., self.described + 1 :: 2] = root, root * own[..., self.sizes]
+                z[..., self.described :: 2], z[..., self.described + 1 :: 2] = size, size * own[..., self.sizes]
             rows.append(make_rows(keys, z, values, observed, (len(self.factors), self.width, metrics)))
         return rows
 
