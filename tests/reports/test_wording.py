@@ -27,6 +27,7 @@ from drimed.reports.wording import (
 from drimed.trial.events import Draft, Foreseen
 from tests.reports import worlds
 from tests.reports.worlds import summary
+from tests.trial.test_kinds import played
 
 
 def effect(who: str, low: float, high: float, **more: Any) -> Effect:
@@ -74,6 +75,14 @@ def test_an_arm_that_is_certainly_worse_on_a_metric_and_still_given_is_something
     assert harm in wording.answers(a, words_of(a))["What to do now"]
     never = [replace(d, probabilities={"old": 1.0, "bad": 0.0, "good": 0.0}) for d in a.next]
     assert harm not in wording.answers(replace(a, next=never), words_of(a))["What to do now"]
+
+
+def test_what_was_gained_by_a_yes_or_no_outcome_is_so_many_in_100() -> None:
+    a = analyse(played(30, preference={"cure": 1.0, "pain": 0.0, "visits": 0.0, "weight": 0.0}))
+    (said,) = (s for s in summary(a) if "than under the control (could be" in s)
+    assert re.match(
+        r"cure: about \d+ (more|fewer) in 100 than under the control \(could be \d+ (more|fewer) to \d+", said
+    )
 
 
 def test_one_season_is_not_enough_and_two_are() -> None:
