@@ -526,3 +526,4 @@ class Proof:
     looks: int = 0  # interim analyses that were repeated
     unchecked: str | None = None  # what is not proved here, and why, which says nothing against the log
     made_with: str = ""  # versions that the trial was created with
+    left_out: str = ""  # what is no part of the log, and was not looked at

@@ -17,7 +17,7 @@ ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "cp1252")
 ENDS = ("\n", "\r\n", "\r")
 MISSING = ("", "", "NA", "N/A", "n/a", "n.a.", "-")
 
-Values = dict[int, dict[str, float]]  # decision -> metric -> value
+Values = dict[int | str, dict[str, float]]  # decision -> metric -> value; or user -> attribute -> value
 
 
 @dataclass(frozen=True)

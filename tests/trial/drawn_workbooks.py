@@ -11,6 +11,7 @@ import io
 import random
 import zipfile
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from xml.sax.saxutils import escape, quoteattr
 
 from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values
@@ -142,6 +143,42 @@ def drawn_workbook(rng: random.Random) -> Drawn:
     if odd:
         return Drawn(data, {}, sound=False)
     if rng.random() < 0.2:
+        data, sound = damaged(rng, data), False
+    return Drawn(data, meant, sound)
+
+
+def drawn_asked(rng: random.Random) -> Drawn:
+    """A workbook of people who join, by what it shows of their names; the age is the outcome that is meant."""
+    lines, meant, sound = [[inline(name) for name in ("user", "age", "sex")]], Values(), True
+    formats = ["000", "d-mmm", "0.00", "#,##0", ";;;", "yyyy-mm-dd", "0", "0%"]
+    for i in range(rng.randint(1, 4)):
+        n, age = 100 * rng.randint(1, 9) + i, rng.randint(20, 90)
+        day = date(2026, 1, 1) + timedelta(n)
+        serial = 46023 + n  # of that day
+        plain = [
+            (str(n), number(n)),
+            (str(n), number(n, 1)),
+            (str(day), number(serial, 6)),
+            (f"name {n}", inline(f" name {n} ")),
+            (f"{n:03}", inline(f"{n:03}")),
+        ]
+        strange = [
+            (f"{n // 100:03}", number(n // 100, 1)),
+            (f"{day:%d-%b}", number(serial, 2)),
+            (f"{n}.00", number(n, 3)),
+            (f"{n * 1000:,}", number(n * 1000, 4)),
+            ("", f'<c s="5" t="str"><v>name {n}</v></c>'),
+            (str(10**15 + n), number(10**15 + n, 7)),
+            ("", '<c t="e"><v>#REF!</v></c>'),
+        ]
+        is_strange = rng.random() < 0.15
+        name, cell = rng.choice(strange if is_strange else plain)
+        odd = rng.random() < 0.05
+        lines.append([cell, number(age / 100, 8) if odd else number(age), inline("f")])
+        sound = sound and not (is_strange or odd)
+        meant[name] = {"age": float(age)}
+    data = workbook(lines, formats)
+    if sound and rng.random() < 0.2:
         data, sound = damaged(rng, data), False
     return Drawn(data, meant, sound)
 

@@ -14,14 +14,18 @@ from drimed.errors import InputError
 from drimed.trial import sheets
 from drimed.trial.sheets import SHEET, Column, Columns, Sheet
 from drimed.trial.spec import CONTROL, METRIC
+from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
+from drimed.trial.trial import Trial
 from tests.trial.drawn_sheets import METRICS, USERS, Drawn, Values, drawn
-from tests.trial.drawn_workbooks import drawn_workbook
+from tests.trial.drawn_workbooks import drawn_asked, drawn_workbook
+from tests.trial.fields import PATIENTS
 
 FEW = 400  # of each kind
 
 USER = Column(SHEET, "user")
 COLUMNS = Columns(dict.fromkeys([Column(part, name) for part in (METRIC, CONTROL) for name in METRICS], ""))
+EMPTY = Trial.create(PATIENTS, MemoryStore())
 NUMERIC = {Column(SHEET, "decision"), *(Column(METRIC, m) for m in METRICS)}
 
 
@@ -48,16 +52,26 @@ def outcomes(data: bytes) -> Values:
     return told
 
 
-def wrong(sheet: Drawn) -> str | None:
+def asked(data: bytes) -> Values:
+    """Whom `ask` would enrol with a sheet, and how old they are."""
+    sheet = sheets.read_ask_sheet(EMPTY.state(), read(data, "s.xlsx"))
+    if sheet.doubts:
+        raise InputError("it must be confirmed")
+    enrolled = {user: dict(sheet.request.enrol[user]["attributes"]) for user in sheet.request.users or ()}
+    return {user: {"age": values["age"]} for user, values in enrolled.items()}
+
+
+def wrong(sheet: Drawn, reading: Callable[[bytes], Values]) -> str | None:
     """How a sheet was read wrong; None: it was not."""
     try:
-        found = outcomes(sheet.data)
+        found = reading(sheet.data)
     except InputError as error:
         return f"refused: {error}" if sheet.sound and sheet.meant else None
     return None if found == sheet.meant else f"read as {found}"
 
 
-DRAWS = (drawn, drawn_workbook)
+DRAWS: dict[Callable[[random.Random], Drawn], Callable[[bytes], Values]]
+DRAWS = {drawn: outcomes, drawn_workbook: outcomes, drawn_asked: asked}
 
 
 def check(draw: Callable[[random.Random], Drawn], sheets: int) -> None:
@@ -66,7 +80,7 @@ def check(draw: Callable[[random.Random], Drawn], sheets: int) -> None:
     read_right = 0
     for _ in range(sheets):
         sheet = draw(rng)
-        assert wrong(sheet) is None, (sheet, wrong(sheet))
+        assert (how := wrong(sheet, DRAWS[draw])) is None, (sheet, how)
         read_right += sheet.sound
     assert read_right > sheets // 5  # the others are damaged, or have a cell with two readings
 

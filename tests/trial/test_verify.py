@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
 from drimed.errors import StoreError
 from drimed.trial import transaction as opened_trials
+from drimed.trial.events import to_json
+from drimed.trial.look_history import look_hash
 from drimed.trial.problem import FEWEST_USERS
 from drimed.trial.store import Ledger, MemoryStore, Store
 from drimed.trial.trial import Trial
@@ -101,15 +107,30 @@ def test_a_decision_that_is_reproduced_to_round_off_only_is_named_and_not_proved
     assert f"the log says {found.made_with}, here is drimed " in found.unchecked
 
 
+def test_a_look_that_is_reproduced_to_round_off_only_is_named_and_not_proved() -> None:
+    trial = Trial.create(SMALL | {"name": forging.NAME, "stopping": forging.RULES}, MemoryStore())
+    for season in range(4):
+        for d in trial.ask_many(episode=season + 1):
+            trial.tell(d.id, {"yield": 5.0 + np.sin(17.0 * d.id)})
+    trial.look()
+    log = list(trial.log())
+    assert verify(forging.stored(log), forging.NAME).ok
+    at = max(i for i, event in enumerate(log) if event.kind == "look")
+    text = re.sub(r"\d\.\d{5,}(?!\d|e)", lambda m: repr(float(m[0]) * (1 + 5e-8)), to_json(log[at].body))
+    changed = json.loads(text)
+    assert changed != log[at].body
+    log[at] = forging.with_body(log[at], changed | {"hash": look_hash(changed)})
+    found = verify(forging.stored(forging.chained(log)), forging.NAME)
+    assert (found.ok, found.faults) == (False, [])
+    assert f"1 of {found.looks} looks, of events ({log[at].seq}) are reproduced to round-off" in str(found.unchecked)
+    assert found.left_out.startswith("tokens, ")
+
+
 @pytest.mark.parametrize("kind", ["field", "people", "paper"])
 def test_another_tolerance_in_a_log_that_was_chained_again_proves_nothing(kind: str) -> None:
     better = {"old": 0.0, "new": 3.0}
-    changes = {
-        "metrics": {"yield": {}},
-        "tolerance": {"absolute": 2.0},
-        "model": {"kind": kind},
-        "preference": {"yield": 3.0},
-    }
+    changes: dict[str, Any] = {"metrics": {"yield": {}}, "tolerance": {"absolute": 2.0}}
+    changes |= {"preference": {"yield": 3.0}, "model": {"kind": kind}}
     users = {f"u{i}": dict[str, str]() for i in range(6)}
     trial = Trial.create(SMALL | changes | {"name": forging.NAME, "users": users}, MemoryStore())
     for season in range(12):

@@ -842,7 +842,7 @@ def verify(
     if anchored is not None and not kept:
         raise InputError(f"{anchored} has no anchor of trial {name!r}")
     with ui.progress("events") as move:
-        proof = check(opened, name, expected_hash=expect, anchors=kept, progress=move)
+        proof = check(opened, name, expected_hash=expect, anchors=heads, progress=move)
     for fault in proof.faults:
         say(f"fault: {fault}", "bold red")
     replayed = f"{proof.exact} of {proof.decisions} decisions reproduced to the last bit"
@@ -851,9 +851,8 @@ def verify(
     if proof.looks:
         replayed += f"; {counted(proof.looks, 'look')} taken again"
     say(f"{proof.events} events, made by {proof.made_with or 'an unknown version'}; {replayed}; last hash {proof.hash}")
-    others = f", {counted(len(heads) - len(kept), 'anchor')} of other trials" if len(heads) > len(kept) else ""
     whole = "" if kept or expect else "; only --anchors can detect a log that was rewritten as a whole"
-    say(f"not looked at: tokens, answers that are kept for repeated requests{others}{whole}")
+    say(f"not looked at: {proof.left_out}{whole}")
     if proof.faults:
         raise typer.Exit(1)
     if proof.unchecked is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -37,11 +38,9 @@ from drimed.trial.stopping import look
 from drimed.trial.store import Ledger, Snapshot, Store, checked
 
 VERSIONS = "drimed {} with NumPy {}"
-ROUND_OFF = 1e-9  # another processor or library may differ in the last digits of a probability
-# Estimates are recorded with few digits, and the last one may be rounded otherwise.
-ROUND_OFF_OF_ESTIMATES = {"estimate": 1e-5, "half": 1e-5, "below": 1e-5}
-# The end of an exact range is searched for, and with millions of decisions in it the search itself loses digits.
-ROUND_OFF_OF_LOOKS = 1e-7
+# Another processor or library may differ in the last digits; estimates are recorded with seven of them.
+ROUND_OFF = 1e-5
+NOT_LOOKED_AT = "tokens, answers that are kept for repeated requests"
 MOST_FAULTS, MOST_NAMED = 100, 10
 ROWS_AT_ONCE = 10_000  # of the table of decisions
 LARGEST = 2**31 - 1  # number of an event
@@ -60,8 +59,11 @@ def verify(
     Anchors of other trials are left out. `progress` is called with events done and events in all.
     """
     checked(store)
+    heads = list(anchors)
+    own = [head for head in heads if head.trial == name]
+    others = f", {len(heads) - len(own)} anchors of other trials" if len(heads) > len(own) else ""
     with store.reading(name) as ledger:
-        return _Replay(ledger, progress).run(expected_hash, [a for a in anchors if a.trial == name])
+        return replace(_Replay(ledger, progress).run(expected_hash, own), left_out=NOT_LOOKED_AT + others)
 
 
 class _Replay:
@@ -70,7 +72,8 @@ class _Replay:
         self.faults: list[str] = []
         self.broken: list[str] = []  # faults of the chain
         self.decisions = self.exact = self.anchors = self.looks = 0
-        self.rounded: list[int] = []  # decisions that are reproduced to round-off only
+        self.rounded: list[int] = []  # decisions that are reproduced to round-off only,
+        self.moved: list[int] = []  # and looks, by their events
         self.seq, self.hash = 0, START  # of the last event that was read
         self.replayed = 0  # the last event that was folded
         self.expected = False  # whether an event has the hash that is expected
@@ -98,11 +101,17 @@ class _Replay:
             self._fault(f"no event has the hash {expected_hash}: the log was rewritten or cut off", chain=True)
         self._compare_anchors(anchors, hashes)
         faults = [*self.broken, *self.faults][:MOST_FAULTS]
-        if self.rounded and self.unchecked is None:
-            named = ", ".join(map(str, self.rounded[:MOST_NAMED])) + (", ..." if len(self.rounded) > MOST_NAMED else "")
+        decisions, looks = ("decisions", self.decisions, self.rounded), ("looks, of events", self.looks, self.moved)
+        rounded = [
+            f"{len(found)} of {count} {what} ({', '.join(map(str, found[:MOST_NAMED]))}"
+            f"{', ...' if len(found) > MOST_NAMED else ''})"
+            for what, count, found in (decisions, looks)
+            if found
+        ]
+        if rounded and self.unchecked is None:
             self.unchecked = (
-                f"{len(self.rounded)} of {self.decisions} decisions ({named}) are reproduced to round-off only, which "
-                f"another processor or version may cause and a changed log too: the log says {self.made_with}, here is "
+                f"{' and '.join(rounded)} are reproduced to round-off only, which another "
+                f"processor or version may cause and a changed log too: the log says {self.made_with}, here is "
                 f"{VERSIONS.format(version('drimed'), np.__version__)}; verify it with those, on the machine that "
                 "took them"
             )
@@ -228,17 +237,19 @@ class _Replay:
                 self.exact += 1  # nothing is to be repeated, and what it says was checked
             elif again.to_json() == event.body:
                 self.exact += 1
-            elif off := _differences(again.to_json(), event.body, ROUND_OFF):
+            elif off := _differences(again.to_json(), event.body):
                 self._fault(f"decision {event.decision} (event {event.seq}) is not reproduced: {off} differ")
             else:
                 self.rounded.append(int(event.decision or 0))
 
     def _relook(self, state: TrialState, event: Event) -> None:
-        """Repeat an interim analysis: it must be the same, and its numbers but for round-off."""
+        """Repeat an interim analysis."""
         again, self.data = look(self.ledger, state, body_of(event, LookTaken).cause, self.data)
         self.looks += 1
-        if off := _differences(again, event.body, ROUND_OFF_OF_LOOKS):
+        if off := _differences(again, event.body):
             self._fault(f"the look of event {event.seq} is not reproduced: {off} differ")
+        elif again != event.body:
+            self.moved.append(event.seq)
 
     def _compare_snapshot(self, state: TrialState) -> None:
         self.replayed = state.seq
@@ -257,23 +268,20 @@ def _text(error: Exception) -> str:
     return str(error) if isinstance(error, DrimedError) else repr(error)
 
 
-def _differences(again: dict[str, Any], recorded: dict[str, Any], within: float) -> str:
+def _differences(again: dict[str, Any], recorded: dict[str, Any]) -> str:
     """The fields, but for the hash, that differ by more than round-off."""
     names = (name for name in {**again, **recorded} if name != "hash")
-    tolerances = ((name, ROUND_OFF_OF_ESTIMATES.get(name, within)) for name in names)
-    return ", ".join(name for name, most in tolerances if not _close(again.get(name), recorded.get(name), most))
+    return ", ".join(name for name in names if not _close(again.get(name), recorded.get(name)))
 
 
-def _close(one: Any, other: Any, within: float) -> bool:
+def _close(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
-        return bool(np.isclose(one, other, rtol=within, atol=within))
+        return bool(np.isclose(one, other, rtol=ROUND_OFF, atol=ROUND_OFF))
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(_close(a, b, within) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(map(_close, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
-        return set(one) == set(other) and all(_close(value, other[name], within) for name, value in one.items())
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    return bool(one == other)
+        return one.keys() == other.keys() and all(_close(value, other[name]) for name, value in one.items())
+    return bool(type(one) is type(other) and one == other)
 
 
 def _holds(state: TrialState, stored: Snapshot) -> bool:
