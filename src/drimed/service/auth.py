@@ -197,8 +197,8 @@ class RateLimit:
         self._rate, self._burst, self._clock = rate, float(burst), clock
         self._levels: dict[str, tuple[float, float]] = {}  # caller -> level and its time
 
-    def take(self, who: str, count: int = 1) -> float:
-        """Count a request (or none, to ask only): 0 if it may pass, else the seconds until it may."""
+    def take(self, who: str) -> float:
+        """Count a request: 0 if it may pass, else the seconds until it may."""
         moment = self._clock()
         level, then = self._levels.get(who, (self._burst, moment))
         level = min(self._burst, level + (moment - then) * self._rate)
@@ -206,7 +206,7 @@ class RateLimit:
             return (1 - level) / self._rate
         if len(self._levels) >= MOST_BUCKETS:
             self._levels.clear()
-        self._levels[who] = level - count, moment
+        self._levels[who] = level - 1, moment
         return 0.0
 
 
@@ -217,7 +217,6 @@ class Access:
         self._store, self._settings, self._clock = store, settings, clock
         self._known: dict[bytes, tuple[Token, float]] = {}  # digest -> token, and until when it is not looked up again
         self._open_until = 0.0  # until then there were no tokens
-        self._ids, self._ids_until = set[str](), 0.0  # of all tokens, asked for while somebody guesses
         self._requests, self._failures = RateLimit(settings.rate, settings.burst), RateLimit(*FAILURES)
 
     async def identify(
@@ -232,17 +231,9 @@ class Access:
             return Caller(LOCAL, MANAGE)
         known, until = self._known.get(_digest(text), (None, 0.0))
         if until <= moment:
-            address, named = origin(connection.client.host if connection.client else ""), _TOKEN.fullmatch(text)
-            own = f"{address} {named[1] if named else ''}"
-            if known is None and (seconds := self._failures.take(address, 0)):  # somebody there guesses
-                if self._ids_until <= moment:
-                    await run(self._list_ids)
-                is_there = named is not None and named[1] in self._ids
-                _refuse_for(self._failures.take(own, 0) if is_there else seconds)
             known = await run(lambda: find_token(self._store, text))
-            if known is None:
-                self._failures.take(address)
-                self._failures.take(own)
+            if known is None:  # who guesses waits; a right token from the same address does not
+                _refuse_for(self._failures.take(origin(connection.client.host if connection.client else "")))
             else:
                 if len(self._known) >= MOST_KNOWN:
                     self._known.clear()
@@ -252,9 +243,6 @@ class Access:
             raise _unauthenticated(f"the token is {state}; make a new one with: {HOW_TO}", error="invalid_token")
         _refuse_for(self._requests.take(known.id))
         return Caller(known.label, known.role, known.trial, known.id)
-
-    def _list_ids(self) -> None:
-        self._ids, self._ids_until = {token.id for token in list_tokens(self._store)}, self._clock() + TRUST
 
     def check_open(self) -> bool:
         """Ask the store whether there are no tokens."""
