@@ -1,8 +1,8 @@
 """The service under load from another process, behind 127.0.0.1.
 
-Asks a second of 1, 8 and 64 clients with 1 and 2 workers on SQLite, beside the same calls of Trial.ask in a process of
-its own, and how long the slowest of a hundred waits; the cost of dashboards that look at a trial again and again; and
-an endurance run in which nothing may be lost or doubled and the workers' memory stays flat.
+Asks a second of 1, 8 and 64 clients with 1 and 2 workers, beside the same calls of Trial.ask in a process of its own,
+and how long the slowest of a hundred waits; two hosts, as processes, beside one; the cost of dashboards that look at a
+trial again and again; and an endurance run in which nothing may be lost or doubled and the workers' memory stays flat.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import multiprocessing
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 from tests.service.serving import Processes, processes, wait_until
+from tests.trial import servers
 from tests.trial.trials import BUSY, outcome
 
 from benchmarks.measure import Part, Row, Size, Spread
@@ -42,6 +43,11 @@ MOST_UNEVEN = 10.0  # times the median that the slowest of a hundred waits
 USERS = [f"site {i}" for i in range(64)]
 # The requests are measured, not the model.
 SPEC = BUSY | {"model": {"kind": "paper"}, "users": {user: {} for user in USERS}}
+# Store, model and workers; the smallest size has the first, and the first ones are repeated.
+LITE, SERVER = "SQLite", "PostgreSQL"
+SETTINGS = [(LITE, "paper", 1), (LITE, "paper", 2)]
+SETTINGS += [(LITE, "people", 1), (SERVER, "paper", 1), (SERVER, "people", 1), (SERVER, "people", 2)]
+TRIALS = ["busy", "busy-2", "busy-3", "busy-4"]
 LOOKS = ("/", "/trials/busy", "/trials/busy/results/effects", "/trials/busy/log", "/trials/busy/decisions/1")
 
 
@@ -51,8 +57,10 @@ def run(size: Size) -> Part:
     part = Part("The service", "asks/s", "Ratio: to the yardstick that the row names.")
     with tempfile.TemporaryDirectory(prefix="drimed-bench-") as name:
         folder = Path(name)
-        for workers in (1,) if size == "smallest" else (1, 2):
-            part.rows.extend(_rates(folder, workers, asks, repeats))
+        for kind, model, workers in SETTINGS[:1] if size == "smallest" else SETTINGS:
+            part.rows.extend(_rates(folder, kind, model, workers, asks, repeats if model == "paper" else 1))
+        if size != "smallest":
+            part.rows.extend(_hosts(folder, asks))
         store = f"sqlite:///{folder / 'busy.db'}"
         with serving(store, folder, 1) as service:
             ids = pairs(service.address, asks, "told")  # so that there is something to see
@@ -75,37 +83,69 @@ def run(size: Size) -> Part:
     return part
 
 
-def _rates(folder: Path, workers: int, asks: int, repeats: int) -> Iterator[Row]:
+@contextmanager
+def _store(kind: str, folder: Path) -> Iterator[str]:
+    """The address of an empty store."""
+    if kind == LITE:
+        yield f"sqlite:///{folder / f'{time.time_ns()}.db'}"
+        return
+    with servers.server() as running, running.database() as address:
+        yield address
+
+
+def _hosts(folder: Path, asks: int) -> Iterator[Row]:
+    """Two hosts on one PostgreSQL server, as two processes, beside one of them: many trials, and one."""
+    with _store(SERVER, folder) as store, serving(store, folder, 1) as one:
+        for name in TRIALS[1:]:
+            httpx.post(f"{one.address}/v1/trials", json=SPEC | {"name": name}).raise_for_status()
+        with processes(store, folder / "other.log") as other:
+            wait_until(lambda: httpx.get(f"{other.address}/readyz").is_success, 300.0)
+            for trials in (TRIALS, TRIALS[:1]):
+                rates = []
+                for addresses in ([one.address], [one.address, other.address]):
+                    load(addresses, asks // 10, f"warm {len(trials)} {len(addresses)}", CONNECTIONS, trials)
+                    rates.append(
+                        asks / load(addresses, asks, f"{len(trials)} {len(addresses)}", CONNECTIONS, trials)[0]
+                    )
+                name, ratio = f"trials: {len(trials)}, two hosts / one", Spread.of([rates[1] / rates[0]])
+                yield Row(name, Spread.of(rates[1:]), ratio)
+
+
+def _rates(folder: Path, kind: str, model: str, workers: int, asks: int, repeats: int) -> Iterator[Row]:
     """Asks a second by the number of clients, each beside Trial.ask just after it."""
     rates, ratios, uneven = ({clients: list[float]() for clients in CLIENTS} for _ in range(3))
-    for repeat in range(repeats):
-        store = f"sqlite:///{folder / f'{workers}-{repeat}.db'}"
-        with serving(store, folder, workers) as service:
-            for clients in CLIENTS:
-                seconds, waits = load(service.address, asks, f"speed {clients}", clients)
-                rates[clients].append(asks / seconds)
-                ratios[clients].append(asks / seconds / direct(store, asks))
-                uneven[clients].append(waits[int(0.99 * len(waits))] / median(waits))
-        check(store)
+    for _ in range(repeats):
+        with _store(kind, folder) as store:
+            with serving(store, folder, workers, SPEC | {"model": {"kind": model}}) as service:
+                for clients in CLIENTS:
+                    seconds, waits = load([service.address], asks, f"speed {clients}", clients)
+                    rates[clients].append(asks / seconds)
+                    ratios[clients].append(asks / seconds / direct(store, asks))
+                    uneven[clients].append(waits[int(0.99 * len(waits))] / median(waits))
+            check(store)
+    about = f"{kind}, {model}, {workers} workers"
     for clients in CLIENTS:
-        name, least = f"{workers} workers, {clients} clients", LEAST_ALONE.get(clients) if workers == 1 else None
+        name, least = f"{about}, {clients} clients", LEAST_ALONE.get(clients) if workers == 1 else None
         yield Row(f"{name} / Trial.ask alone", Spread.of(rates[clients]), Spread.of(ratios[clients]), at_least=least)
     many, some = CLIENTS[-1], CLIENTS[-2]
     crowded = Spread.of([a / b for a, b in zip(rates[many], rates[some], strict=True)])
-    yield Row(f"{workers} workers, {many} clients / {some}", Spread.of(rates[many]), crowded, at_least=LEAST_CROWDED)
-    yield Row(f"{workers} workers, {many} clients: p99 / p50", Spread.of(uneven[many]), at_most=MOST_UNEVEN)
+    yield Row(f"{about}, {many} clients / {some}", Spread.of(rates[many]), crowded, at_least=LEAST_CROWDED)
+    yield Row(f"{about}, {many} clients: p99 / p50", Spread.of(uneven[many]), at_most=MOST_UNEVEN)
 
 
-def load(address: str, asks: int, run: str, clients: int) -> tuple[float, list[float]]:
+def load(
+    addresses: Sequence[str], asks: int, run: str, clients: int, trials: Sequence[str] = TRIALS[:1]
+) -> tuple[float, list[float]]:
     """Ask over so many connections at a time, with as little work here as can be; seconds in all, and of each."""
     waits, numbers = list[float](), iter(range(asks))
 
-    async def client() -> None:
-        host, port = address.removeprefix("http://").split(":")
+    async def client(number: int) -> None:
+        trial = trials[number % len(trials)]
+        host, port = addresses[number % len(addresses)].removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         for i in numbers:
             body = json.dumps({"users": [USERS[i % len(USERS)]]})
-            head = f"POST /v1/trials/busy/ask HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+            head = f"POST /v1/trials/{trial}/ask HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
             start = time.perf_counter()
             writer.write(f"{head}Idempotency-Key: {run} {i}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
             answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -116,7 +156,7 @@ def load(address: str, asks: int, run: str, clients: int) -> tuple[float, list[f
         writer.close()
 
     async def all_clients() -> None:
-        await asyncio.gather(*(client() for _ in range(clients)))
+        await asyncio.gather(*map(client, range(clients)))
 
     start = time.perf_counter()
     asyncio.run(all_clients())
@@ -155,7 +195,7 @@ def _ask(connection: HTTPConnection, i: int, key: str) -> dict[str, Any]:
 
 def ask(address: str, asks: int, run: str) -> float:
     """Asks a second."""
-    return asks / load(address, asks, run, CONNECTIONS)[0]
+    return asks / load([address], asks, run, CONNECTIONS)[0]
 
 
 def pairs(address: str, count: int, run: str) -> list[int]:
@@ -221,12 +261,12 @@ def _look(address: str, stop: Any, ready: Any) -> None:
 
 
 @contextmanager
-def serving(store: str, folder: Path, workers: int) -> Iterator[Processes]:
+def serving(store: str, folder: Path, workers: int, spec: dict[str, Any] = SPEC) -> Iterator[Processes]:
     """`drimed serve` on an empty store, warm."""
     log = folder / f"{time.time_ns()}.log"
     with processes(store, log, "--workers", str(workers)) as service:
         wait_until(lambda: httpx.get(f"{service.address}/readyz").is_success, 300.0)
-        httpx.post(f"{service.address}/v1/trials", json=SPEC).raise_for_status()
+        httpx.post(f"{service.address}/v1/trials", json=spec).raise_for_status()
         ask(service.address, 20 * workers, "warm")
         yield service
 

@@ -115,6 +115,43 @@ def test_a_stop_finishes_what_has_begun(tmp_path: Path) -> None:
     assert sorted(answered) == list(range(1, proof.decisions + 1))
 
 
+def test_a_service_is_replaced_under_load_without_an_error(address: str, tmp_path: Path) -> None:
+    """Who finds the first process gone goes to the second one, with the same request."""
+    given, statuses = dict[str, int](), set[int]()
+    with processes(address, tmp_path / "new") as new, processes(address, tmp_path / "old") as old:
+        httpx.post(f"{old.address}/v1/trials", json=BUSY)
+
+        def ask(name: str) -> None:
+            places = [new.address, old.address]
+            with httpx.Client(timeout=PATIENCE) as http:
+                for i in range(PAIRS):
+                    key, answer = f"{name} {i}", None
+                    while answer is None:
+                        try:
+                            path, head = f"{places[-1]}/v1/trials/busy/ask", {"Idempotency-Key": key}
+                            answer = http.post(path, json={"users": [f"site {i % 4}"]}, headers=head)
+                        except httpx.TransportError:
+                            places.pop()
+                    statuses.add(answer.status_code)
+                    given[key] = answer.json()["decisions"][0]["id"]
+
+        threads = [threading.Thread(target=ask, args=(f"client {n}",)) for n in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        while len(given) < CLIENTS * PAIRS // 4 and any(thread.is_alive() for thread in threads):
+            time.sleep(0.01)
+        old.parent.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert statuses == {200}
+    store = open_store(address)
+    proof = verify(store, "busy")
+    store.close()
+    assert proof.ok
+    assert sorted(given.values()) == list(range(1, CLIENTS * PAIRS + 1))
+    assert "/ask" in (tmp_path / "new").read_text()
+
+
 def test_a_demo_is_there_at_once_and_its_metrics_add_up_over_workers(tmp_path: Path) -> None:
     with processes(str(tmp_path / "demo.db"), tmp_path / "log", "--demo", "--workers", "2") as service:
         with Client(service.address) as client:
