@@ -98,7 +98,8 @@ def announced(
     plain = nuisances(spec, worlds, history)
     count = TRIALS * len(plain) * len(spec.calibrated)
     text = f"{listed(list(spec.calibrated))}: the bounds come from {count:,} rehearsals ({TRIALS:,} of each calibrated "
-    text += f"rule in {counted(len(plain), 'scenario')}: {listed(list(plain))})"
+    text += f"rule in {counted(len(plain), 'scenario')}: {listed(list(plain))}"
+    text += ")" if any(any(world.trend.values()) for world in plain.values()) else "; none has a trend)"
     if timed:
         seeds, start = tuple(range(min(BLOCK, TRIALS))), time.perf_counter()
         PlannedTrials(spec=spec, scenario=next(iter(plain.values())), seeds=seeds, thresholds={}, history=history).run()

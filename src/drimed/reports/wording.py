@@ -144,7 +144,7 @@ def answers(a: Analysis, words: Words) -> dict[str, list[str]]:
     s = a.status
     if not s.decisions:
         size = f"The trial has {counted(s.users, 'user')} and {counted(len(s.arms), 'arm')}."
-        return {HOW_FAR: [size, *filter(None, [s.history]), "No decisions yet."]}
+        return {HOW_FAR: [size, *filter(None, [s.history]), "No decisions yet. Ask for the first users."]}
     told, called = a.data.has_outcome.any(), calendar(a.data.state)
     since = f" (the oldest from {called.said(a.oldest_pending)})" if a.oldest_pending and s.episode > 1 else ""
     now = [a.checks.withdrawn] if a.checks.withdrawn else []
