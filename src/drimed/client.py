@@ -169,10 +169,8 @@ class Client:
         """Mark an outcome, or the rest of it, as missing."""
         return self._post(_RECEIPT, trial, f"decisions/{decision}/missing", **options, reason=reason)
 
-    # Changes to a trial: each returns its status afterwards
-
     def pause(self, trial: str, *, reason: str, **options: Any) -> Status:
-        """Decide nothing until it is resumed."""
+        """Decide nothing until it is resumed; changes return the status afterwards."""
         return self._post(_STATUS, trial, "pause", **options, reason=reason)
 
     def resume(self, trial: str, *, reason: str = "", **options: Any) -> Status:
@@ -214,8 +212,6 @@ class Client:
     def reveal(self, trial: str, decision: int | None = None, *, reason: str, **options: Any) -> records.Opening:
         """Open the code for one decision, or (None) for all: the answer has the arm, or the codes."""
         return self._post(partial(read, records.Opening), trial, "reveal", **options, decision=decision, reason=reason)
-
-    # Looking back
 
     def looks(self, trial: str, *, limit: int = 100, before: str | None = None) -> Page[Look]:
         """Looks at the stopping rules, newest first; `before` is the `next` of the page before."""
@@ -377,9 +373,6 @@ class _Awaited(Client):
         return await self._send(reader, method, path, attempt=attempt + 1, **sent)
 
 
-# Requests
-
-
 @dataclass(frozen=True)
 class Visit:
     """The arm to give a user now."""
@@ -443,9 +436,6 @@ def _bearer(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {text}"}
 
 
-# Answers
-
-
 _STATUS, _RECEIPT = partial(read, Status), partial(read, Receipt)
 
 
@@ -471,10 +461,8 @@ def _error(response: httpx.Response) -> DrimedError:
         problem = dict(response.json())
     detail = str(problem.get("detail") or f"the service answered with status {status}")
     kind = str(problem.get("type", "")).rpartition(":")[2]
-    faults = [
-        records.Fault(tuple(e.get("path", ())), str(e.get("detail", "")), e.get("line"), e.get("row"))
-        for e in problem.get("errors", ())
-    ]
+    found = ({"path": (), "detail": ""} | e for e in problem.get("errors", ()))
+    faults = [records.Fault(tuple(e["path"]), str(e["detail"]), e.get("line"), e.get("row")) for e in found]
     path = faults[0].path if faults else ()
     if kind in LISTS and faults:
         return LISTS[kind](faults)

@@ -121,9 +121,6 @@ class Report:
     reason: str | None = None  # for that
 
 
-# Decisions and outcomes
-
-
 @dataclass(frozen=True)
 class Interval:
     """An estimate and its range."""
@@ -231,9 +228,6 @@ class Opening(Record):
     codes: dict[str, str] | None = None  # arm -> code, where all were unblinded and there are codes
 
 
-# A trial at a glance
-
-
 @dataclass(frozen=True)
 class Status(Record):
     """A trial at a glance."""
@@ -281,9 +275,6 @@ class Member:
     attributes: dict[str, float | str] | None = None
     blocks: dict[str, list[str]] | None = None  # block -> its plots
     plots: list[str] | None = None  # the same without blocks
-
-
-# Effects and checks
 
 
 @dataclass(frozen=True)
@@ -401,9 +392,6 @@ class Checks:
         return read(Checks, {**data, "alarms": [read(Alarm, one) for one in data["alarms"]]})
 
 
-# Interim analyses
-
-
 @dataclass(frozen=True)
 class Claim(Record):
     """A stopping rule applied to the range of one arm."""
@@ -469,9 +457,6 @@ class Look(Record):
     def read(data: Mapping[str, Any]) -> Look:
         claims = [read(Claim, one) for one in data["claims"]]
         return read(Look, {**data, "claims": claims, "limits": [read(Limit, one) for one in data["limits"]]})
-
-
-# The log
 
 
 @dataclass(frozen=True)

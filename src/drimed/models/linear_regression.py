@@ -144,7 +144,6 @@ class Learner:
         return Evidence(start, noise_estimation.init(kinds, batch, guess=self._guess))
 
     def age(self, evidence: Evidence) -> Evidence:
-        """Let the evidence age by one episode."""
         model = evidence.noise
         if model is not None and self.discount < 1:
             model = noise_estimation.fade(model, self.discount)
@@ -212,15 +211,13 @@ class Learner:
         return shape.d
 
     def fit(self, evidence: Evidence, pulls: FloatArray, round: int) -> Fit:
-        """The estimate and its radius."""
         state = evidence.ridge
         logdet, spread = state.logdet, None
         if state.V2 is not None:  # Russac et al. (2019): for discounted data the width is |x| in V^-1 V2 V^-1
             logdet = ridge.logdet_of(state.V2, self.ridge_penalty)
             spread = np.matmul(np.matmul(state.V_inv, state.V2), state.V_inv)
-        beta = ridge.oful_radius(
-            logdet, noise=self.noise_bound, norm=self.norm_bound, regularisation=self.ridge_penalty, delta=self.delta
-        )
+        bounds = {"noise": self.noise_bound, "norm": self.norm_bound, "regularisation": self.ridge_penalty}
+        beta = ridge.oful_radius(logdet, **bounds, delta=self.delta)
         inflation = 1.0 if evidence.noise is None else evidence.noise.inflation
         return Fit(state.theta, state.V_inv, beta, spread, pulls, round, self.noise_bound, inflation)
 

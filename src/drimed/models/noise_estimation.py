@@ -152,7 +152,7 @@ def binary_pairs(model: NoiseModel, ranges: tuple[tuple[float, float], ...]) -> 
     return np.where(binary, PAIR * (high - low) ** 2, 0.0)
 
 
-def inflation(meier: FloatArray, scatter: FloatArray, squared_radius: float = REFERENCE) -> FloatArray:
+def inflation(meier: FloatArray, scatter: FloatArray) -> FloatArray:
     """The factor by which a squared radius must grow because its weights are estimates: a heuristic, not a theorem.
 
     Meier (1953) prices them, sum f (1 - f) / nu over the arms, f the share of the evidence that rests on an arm and nu
@@ -161,7 +161,7 @@ def inflation(meier: FloatArray, scatter: FloatArray, squared_radius: float = RE
     >>> float(inflation(np.asarray(0.0), np.asarray(0.0)))
     1.0
     """
-    z2 = squared_radius
+    z2 = REFERENCE
     # Squares are products: the power of a single number may differ from that of an array in the last bit.
     student = 1 + (z2 + 1) * scatter / 4 + (5 * z2**2 + 16 * z2 + 3) * (scatter * scatter) / 96
     return np.asarray((1 + 4 * meier) * (student * student))
@@ -422,7 +422,6 @@ def expected_squares(S: FloatArray, Z: FloatArray, theta: FloatArray, doubt: Flo
 
 @helper
 def sum_of_products(X: FloatArray, Y: FloatArray) -> float:
-    """Of the entries of two matrices."""
     total = 0.0
     for s in range(X.shape[0]):
         for t in range(X.shape[1]):

@@ -296,9 +296,8 @@ def control_among(offer: Offer, allowed: BoolArray) -> FloatArray:
     kept = np.where(allowed, offer.control, 0.0)
     total = kept.sum(-1, keepdims=True)
     if not (total > 0).all():
-        raise InputError(
-            "every arm of the control is unavailable: there is nothing to fall back on; give this offer another control"
-        )
+        text = "every arm of the control is unavailable: there is nothing to fall back on"
+        raise InputError(f"{text}; give this offer another control")
     return kept / total
 
 

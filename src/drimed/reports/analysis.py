@@ -41,11 +41,9 @@ EVIDENCE = {
     "spending": "the model at planned looks, beyond a group-sequential bound",
 }
 THEN = {
-    "advise": "looks and reports say so",
-    "pause": "the trial pauses",
-    "stop": "the trial stops",
+    "advise": "looks and reports say so", "pause": "the trial pauses", "stop": "the trial stops",
     "drop": "the arm is not given any more",
-}
+}  # fmt: skip
 SHOWN = {
     "superiority": "the arm is shown to be better than the control",
     "non_inferiority": "the arm is shown to be not worse than the control by the margin",
@@ -229,8 +227,6 @@ class Amendment:
 
 @dataclass(frozen=True)
 class StoppingHistory:
-    """The rules of one trial, its looks, and amendments."""
-
     state: TrialState
     looks: list[Look]
     amendments: list[Amendment]
@@ -308,7 +304,6 @@ def describe_rules(stopping: Stopping | None, calibration: Calibration | None = 
 
 
 def describe_bounds(calibration: Calibration | None) -> list[str]:
-    """The bounds of calibrated rules, one sentence each."""
     if calibration is None:
         return []
     size, digest = f"{calibration['trials']:,} rehearsals of each scenario", calibration["hash"][:12]

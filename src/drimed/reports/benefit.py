@@ -39,8 +39,6 @@ class Sums(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """Rewards against the control's."""
-
     control: FloatArray  # (n,), the control's expected reward
     mixed: FloatArray  # (n,), of the lottery that the arm was drawn from, minus the control's
     total: Sums  # (L,), of the drawn arms
@@ -123,7 +121,6 @@ class Benefit:
 
 
 def benefit(data: Dataset, fit: Inference) -> Benefit:
-    """All decisions so far."""
     state = data.state
     H, K, L = len(state.users), len(state.problem.arms), state.episode.number
     place = data.episode - 1

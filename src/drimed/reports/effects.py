@@ -250,9 +250,6 @@ def _seasons(fit: Inference, offers: Offer) -> IntArray | None:
     return seasons_with_both_arms(fit.learner, fit.evidence, offers) if isinstance(fit, FittedModel) else None
 
 
-# Past effects
-
-
 def past_effects(data: Dataset, fit: Inference, now: Sequence[Effect]) -> PastEffects:
     """Effects by the outcomes up to each season, as they are recorded `now`, of the arms with outcomes by then.
 
@@ -349,13 +346,9 @@ def usable(data: Dataset, learner: Learner) -> BoolArray:
 
 
 def evidence(data: Dataset, at: IntArray) -> tuple[Offer, IntArray, Outcome]:
-    """Offers, arms and outcomes of some decisions."""
     observed = data.observed[at]
     outcome = Outcome(None, data.vector[at] / data.state.problem.sizes, None if observed.all() else observed)
     return data.offers(at), np.asarray(data.learned[at]), outcome
-
-
-# Variation between sites, seasons and people, and by covariate
 
 
 class EvidenceSource(NamedTuple):
@@ -440,7 +433,6 @@ class Variation:
 
 
 def variation(data: Dataset, fit: FittedModel) -> Variation:
-    """All users as they are now."""
     if not fit.evidence.cells.count or not fit.scale.known.all():
         return Variation([], [], [], [], [], {})
     state, offers = data.state, estimates.offers_now(data.state)

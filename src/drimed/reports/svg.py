@@ -24,6 +24,7 @@ MOST_LETTERS = 18  # of a name below a chart
 FEWEST_LETTERS = 3  # that are left of such a name
 MOST_DOTS = 60  # points of a line that have a dot each
 GAP = 34.0  # between two panels
+MARGIN = 0.06  # beside the ends of an axis, as a share of it
 OTHER = "other"  # the look of series without a look of their own
 
 Drawing = Callable[[int, Sequence[str]], tuple[float, list[Markup]]]  # width, tips of marks -> height, elements
@@ -66,7 +67,6 @@ class Chart:
     keys: Sequence[Key] = ()
 
     def picture(self, kind: Literal["wide", "narrow"]) -> Markup:
-        """For a screen, or for a phone."""
         width = WIDE if kind == "wide" else NARROW
         height, inside = self.draw(width, self.table.tips())
         about, box = (el("title", self.title), el("desc", self.text)), f"0 0 {width} {height:g}"
@@ -318,7 +318,6 @@ def line(x1: float, y1: float, x2: float, y2: float, look: str) -> Markup:
 
 
 def path(points: Sequence[tuple[float, float]], look: str, *, closed: bool = False) -> Markup:
-    """A line through points, or the area inside them."""
     steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return el("path", d=f"M{steps}{'Z' if closed else ''}", class_=look)
 
@@ -337,11 +336,11 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
 
-def spread(values: Sequence[float], *, margin: float = 0.06) -> tuple[float, float]:
+def spread(values: Sequence[float]) -> tuple[float, float]:
     """From the smallest to the largest finite number, with some room; never nothing."""
     finite = [v for v in values if math.isfinite(v)] or [0.0]
     low, high = min(finite), max(finite)
-    room = (high - low) * margin or max(abs(high), 1.0) * margin
+    room = MARGIN * ((high - low) or max(abs(high), 1.0))
     return low - room, high + room
 
 

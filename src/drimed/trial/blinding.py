@@ -116,9 +116,6 @@ def arm_given(ledger: Ledger, state: TrialState, told: str, *, blinded: bool) ->
     raise UnknownNameError("arm", told, [*state.problem.arms, OTHER], ("given",))
 
 
-# Opening the code
-
-
 def reveal(tx: Transaction, decision: int | None, reason: str) -> Opening:
     """Open the code for one decision, or (None) for all; the log has who did it and why."""
     number = None if decision is None else decision_number(decision)

@@ -170,9 +170,5 @@ def outcome_columns(state: TrialState, slot: IntArray, metrics: FloatArray, cont
     y = np.where(observed, y, 0.0)
     weights = np.array([p.preference for p in state.profiles.values()]).reshape(-1, len(sizes))[slot]
     whole = (observed | (weights == 0)).all(-1) & ~np.isnan(metrics).all(-1)
-    return {
-        "vector": y * sizes,
-        "observed": observed,
-        "reward": np.where(whole, np.vecdot(weights, y), np.nan),
-        "plot": plot * sizes,
-    }
+    reward = np.where(whole, np.vecdot(weights, y), np.nan)
+    return {"vector": y * sizes, "observed": observed, "reward": reward, "plot": plot * sizes}

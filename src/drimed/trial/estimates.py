@@ -50,9 +50,6 @@ Members = Mapping[str, Sequence[int]]  # a name -> places of users
 Bounds = tuple[float, float]
 
 
-# By the model
-
-
 def offers_now(state: TrialState, users: Sequence[str] | None = None) -> Offer:
     """The offers to some users, or (None) all, in a typical context: (H, ...)."""
     names = list(state.users) if users is None else users
@@ -182,9 +179,6 @@ def seasons_before(state: TrialState, user: str, episode: int) -> dict[str, int]
             evidence, offers = state.settled.evidence, offers_now(state, [user])
             seasons = mixed.seasons_with_both_arms(learner, evidence, offers, episode - 1)
     return {} if seasons is None else {arm: max(1, int(seasons[0, k, 0])) for k, arm in enumerate(state.problem.arms)}
-
-
-# Without the model
 
 
 def model_free_effects(
@@ -426,9 +420,6 @@ class PropensityLog:
         rows = 1 + np.flatnonzero(np.isin(self.data.user[self.at[1:]], list(some)))
         columns = {name: column[rows] for name, column in table.items()}
         return arm_effects.effect_scores(**columns, reward_range=bounds)
-
-
-# Checks of the residuals
 
 
 def serious_fault(checks: Collection[Check]) -> str | None:

@@ -48,7 +48,10 @@ def explain_decision(decision: Decision, state: TrialState, unknown: Collection[
         drawn = f"{decision.arm} was drawn with a chance of {percent(chance)}; {likelier}."
     else:
         drawn = f"{decision.arm} was drawn with a chance of {percent(chance)}."
-    return [*estimated, drawn, guard_text(decision, near)]
+    guard = decision.reason.replace("near the control", near).replace("near it", near)
+    if guard.startswith("to be safe") and near not in guard:
+        guard += f": that keeps the decision {near}"
+    return [*estimated, drawn, f"{guard[:1].upper()}{guard[1:]}."]
 
 
 def arms_without_outcomes(ledger: Ledger, state: TrialState, decision: Decision) -> set[str]:
@@ -81,14 +84,6 @@ def possible_arms(state: TrialState, decision: Decision) -> Decision:
         effects={arm: e for arm, e in decision.effects.items() if arm not in never},
         probabilities={arm: p for arm, p in decision.probabilities.items() if arm not in never},
     )
-
-
-def guard_text(decision: Decision, near: str) -> str:
-    """The guard's part in a decision; `near` says how near to the control an arm must be sure to stay."""
-    text = decision.reason.replace("near the control", near).replace("near it", near)
-    if text.startswith("to be safe") and near not in text:
-        text += f": that keeps the decision {near}"
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def both_ends(confidence: float) -> str:

@@ -100,9 +100,6 @@ def look_hash(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# When
-
-
 def due(state: TrialState, *, opens: bool) -> str | None:
     """The cause of a look that must be taken before a decision now; `opens`: before an episode is opened."""
     stopping, looked, n = state.spec.stopping, state.looked, state.counts.decisions
@@ -158,9 +155,6 @@ def has_floor(state: TrialState, user: str) -> bool:
     group = state.profile(user).group
     scopes = [("all", ALL_USERS), ("user", user), *([] if group is None else [("group", group)])]
     return not any(scope_key(*scope) in state.looked.ended for scope in scopes)
-
-
-# Scopes
 
 
 def rule_scopes(spec: TrialSpec, users: Mapping[str, User]) -> dict[str, RuleScope]:

@@ -168,18 +168,11 @@ def _attribute_value(value: Any) -> Any:
     return float(value)
 
 
-def _control_kind(value: object) -> str | None:
-    return ARM if isinstance(value, str) else SHARES if isinstance(value, dict) else None
-
-
 _TIDY, _VISIBLE = BeforeValidator(_tidied), AfterValidator(_visible)
 # Sheets take names from here: what begins like a formula would be run by a spreadsheet.
 _NAME = Field(min_length=1, max_length=100, pattern=r"^[^\s/,;\"'=+@-][^/,;\"'\x00-\x1f]*$")
 Name = Annotated[str, _NAME, _TIDY, _VISIBLE]
-_differ = _must(
-    "have names that differ",
-    lambda table: not isinstance(table, dict) or first_twice(map(_tidied, table)) is None,
-)
+_differ = _must("have names that differ", lambda t: not isinstance(t, dict) or first_twice(map(_tidied, t)) is None)
 Named = Annotated[dict[Name, V], BeforeValidator(_differ)]  # a table with names that the file chooses
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
@@ -200,7 +193,8 @@ _confidence = _must(
 )
 Confidence = Annotated[float | Literal["anytime"], BeforeValidator(_confidence)]
 Control = Annotated[
-    Annotated[Name, Tag(ARM)] | Annotated[Named[NotNegative], Tag(SHARES)], Discriminator(_control_kind)
+    Annotated[Name, Tag(ARM)] | Annotated[Named[NotNegative], Tag(SHARES)],
+    Discriminator(lambda value: ARM if isinstance(value, str) else SHARES if isinstance(value, dict) else None),
 ]
 Count = Annotated[int, Field(ge=1)]
 _looks = _must(
@@ -534,7 +528,6 @@ class PolicyPart(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything but the name."""
         return dict(self.model_extra or {})
 
 
@@ -681,7 +674,6 @@ class TrialSpec(Part):
 
     @staticmethod
     def load(path: FilePath | str) -> TrialSpec:
-        """A spec from a .toml or .json file."""
         text, data = read_file(FilePath(path))
         return TrialSpec.read(data, text)
 
