@@ -28,7 +28,6 @@ def played(spec: dict[str, Any], seasons: int = 8) -> Trial:
     trial, rng = Trial.create(spec, MemoryStore()), np.random.default_rng(0)
     for _ in range(seasons):
         trial.open_episode()
-        trial.tell_many(
-            [Report(d.id, {"yield": MEANS[d.arm] + float(rng.standard_normal())}) for d in trial.ask_many()]
-        )
+        y = {d.id: MEANS[d.arm] + float(rng.standard_normal()) for d in trial.ask_many()}
+        trial.tell_many([Report(number, {"yield": value}) for number, value in y.items()])
     return trial

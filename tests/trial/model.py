@@ -48,9 +48,8 @@ class Decided:
         return sum(w * (self.values[m] - (self.plot[m] if self.difference else 0.0)) for m, w in counted.items())
 
     def contradicts(self, values: Values, plot: Values) -> bool:
-        return any(
-            m in old and old[m] != v for old, new in ((self.values, values), (self.plot, plot)) for m, v in new.items()
-        )
+        both = ((self.values, values), (self.plot, plot))
+        return any(m in old and old[m] != v for old, new in both for m, v in new.items())
 
     def unlikely(self, values: Values, plot: Values) -> list[tuple[str, str]]:
         """Values that must be confirmed: which part, which metric."""

@@ -11,6 +11,8 @@ import pytest
 
 from drimed.errors import DrimedError
 from drimed.records import Decision
+from drimed.trial.dataset import Dataset, load_dataset
+from drimed.trial.export import Export
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -36,6 +38,29 @@ def spec_of(**changes: Any) -> dict[str, Any]:
 
 def new(**changes: Any) -> Trial:
     return Trial.create(spec_of(**changes), MemoryStore())
+
+
+def asked(**changes: Any) -> Trial:
+    """Everybody has a decision, and no outcome yet."""
+    trial = new(**changes)
+    trial.ask_many()
+    return trial
+
+
+def theta(trial: Trial) -> list[float]:
+    """What the policy has learned."""
+    found: list[float] = trial.state().policy.theta(trial.state().settled).tolist()
+    return found
+
+
+def records(trial: Trial) -> list[dict[str, Any]]:
+    """One flat record for each decision, as an export has it."""
+    return [row for rows in Export.of(trial).chunks() for row in rows]
+
+
+def dataset(trial: Trial) -> Dataset:
+    with trial.reading() as (ledger, state):
+        return load_dataset(ledger, state)
 
 
 def play(trial: Trial, rounds: int, *, seed: int = 0) -> list[Decision]:

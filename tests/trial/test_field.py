@@ -13,12 +13,11 @@ from drimed.errors import ConflictError
 from drimed.records import Decision
 from drimed.trial import sheets, snapshots
 from drimed.trial import transaction as opened_trials
-from drimed.trial.export import records
 from drimed.trial.store import Store, open_store
 from drimed.trial.tables import csv_text, read
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
-from tests.trial.playing import new, play, refused, spec_of, verified
+from tests.trial.playing import new, play, records, refused, spec_of, verified
 from tests.trial.states import contents
 
 KINDS = pytest.mark.parametrize("kind", ["field", "people"])

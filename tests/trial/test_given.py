@@ -13,15 +13,14 @@ from drimed.records import Report
 from drimed.reports.analysis import analyse
 from drimed.reports.page import PageView, page_context
 from drimed.trial import sheets
-from drimed.trial.dataset import Dataset, load_dataset
+from drimed.trial.dataset import Dataset
 from drimed.trial.estimates import AS_GIVEN, PROPENSITIES, adherence, all_model_free_effects
-from drimed.trial.export import records
 from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
 from drimed.trial.tell import tell
 from drimed.trial.trial import Trial
-from tests.trial.playing import new, refused, verified
+from tests.trial.playing import dataset, new, records, refused, theta, verified
 from tests.trial.trials import SMALL
 
 WHOLE = {"yield": 5.0, "cost": 9.0}
@@ -41,11 +40,6 @@ def asked(**changes: Any) -> Trial:
         made = trial.ask_many(episode=season)
         trial.tell_many([Report(d.id, {"yield": 3.0 + d.id % 4, "cost": 9.0 + d.id % 3}) for d in made if d.id > 1])
     return trial
-
-
-def theta(trial: Trial) -> list[float]:
-    found: list[float] = trial.state().policy.theta(trial.state().settled).tolist()
-    return found
 
 
 def another(trial: Trial, decision: int = 1) -> str:
@@ -79,8 +73,7 @@ def test_an_outcome_of_something_else_is_recorded_and_learned_for_no_arm() -> No
     assert trial.decision(1).outcome == WHOLE
     assert theta(trial) == pytest.approx(theta(never), rel=1e-6, abs=1e-9)
     refused(trial, lambda: trial.add_arm("other"), ConflictError, "stands for what is no arm")
-    with trial.reading() as (ledger, state):
-        data = load_dataset(ledger, state)
+    data = dataset(trial)
     assert (int(data.given[0]), bool(data.has_outcome[0]), bool(data.teaches[0])) == (-1, True, False)
     verified(trial)
 

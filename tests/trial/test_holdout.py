@@ -13,14 +13,12 @@ from drimed.records import Report
 from drimed.reports.analysis import analyse
 from drimed.reports.wording import answers, words_of
 from drimed.trial import blinding, snapshots
-from drimed.trial.dataset import load_dataset
 from drimed.trial.estimates import holdout_comparison
 from drimed.trial.explain import explain
-from drimed.trial.export import records
 from drimed.trial.state import catch_up, start_of
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
-from tests.trial.playing import verified
+from tests.trial.playing import dataset, records, verified
 from tests.trial.trials import SMALL
 
 SHARE = 0.3
@@ -72,8 +70,7 @@ def test_a_user_who_is_held_out_gets_the_control_for_sure_and_is_learned_from(ch
         assert restored is not None
         for other in (again, restored):
             assert {u for u in other.users if other.profile(u).held_out} == out
-        data = load_dataset(ledger, state)
-    assert data.teaches.all()
+    assert dataset(trial).teaches.all()
 
 
 def test_who_joins_later_is_drawn_then_and_stays_what_it_is_whatever_changes() -> None:
@@ -112,9 +109,7 @@ def test_why_and_exports_say_it_and_a_blinded_reader_sees_nothing_of_it() -> Non
 
 def test_the_policy_is_compared_with_the_control_by_users_and_that_is_said_first() -> None:
     trial = played(made(policy={"name": "uniform"}))
-    with trial.reading() as (ledger, state):
-        data = load_dataset(ledger, state)
-    found, out = holdout_comparison(data), held(trial)
+    found, out = holdout_comparison(dataset(trial)), held(trial)
     means = {u: np.mean([d.reward for d in trial.decisions() if d.user == u and d.reward is not None]) for u in SITES}
     one, other = ([m for u, m in means.items() if (u in out) == side] for side in (False, True))
     assert found is not None
@@ -128,13 +123,8 @@ def test_the_policy_is_compared_with_the_control_by_users_and_that_is_said_first
     few = played(made(seed=1, users={"a": {}, "b": {}}))
     assert "Not known yet" in answers(analyse(few), words_of(analyse(few)))[first][0]
     plain = played(Trial.create(SMALL, MemoryStore()))
-    assert holdout_comparison(load_dataset_of(plain)) is None
+    assert holdout_comparison(dataset(plain)) is None
     assert not answers(analyse(plain), words_of(analyse(plain)))[first]
-
-
-def load_dataset_of(trial: Trial) -> Any:
-    with trial.reading() as (ledger, state):
-        return load_dataset(ledger, state)
 
 
 def test_the_range_of_the_comparison_holds_the_truth_as_often_as_it_says() -> None:
@@ -143,11 +133,9 @@ def test_the_range_of_the_comparison_holds_the_truth_as_often_as_it_says() -> No
     for seed in range(runs):
         trial = made(seed, users={f"p{i}": {} for i in range(40)}, policy={"name": "uniform"})
         rng = np.random.default_rng([3, seed])
-        reports = [
-            Report(d.id, {"yield": float(4 + rng.normal() + (d.arm == "new"))}) for d in trial.ask_many(episode=1)
-        ]
-        trial.tell_many(reports)
-        found = holdout_comparison(load_dataset_of(trial))
+        y = {d.id: float(4 + rng.normal() + (d.arm == "new")) for d in trial.ask_many(episode=1)}
+        trial.tell_many([Report(number, {"yield": value}) for number, value in y.items()])
+        found = holdout_comparison(dataset(trial))
         assert found is not None
         missed += found.low is not None and found.high is not None and not found.low <= 0.5 <= found.high
     assert missed <= 30

@@ -12,11 +12,12 @@ from drimed.errors import ConflictError, DrimedError, InputError
 from drimed.records import AskRequest, Report
 from drimed.reports.page import write_report
 from drimed.trial import ask as asking
-from drimed.trial import export, seasons
+from drimed.trial import seasons
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.cli.commanding import CommandLine
+from tests.trial.playing import records
 from tests.trial.trials import SMALL
 
 SPEC = SMALL | {"name": "t", "metrics": {"yield": {}}}
@@ -42,7 +43,7 @@ def test_a_season_is_opened_by_its_name_and_decisions_carry_it(trial: Trial) -> 
     ]  # fmt: skip
     assert trial.status().season == "autumn 2026"
     assert seasons.calendar(trial.state()).label(1) == "spring 2026"
-    rows = list(export.records(trial))
+    rows = records(trial)
     assert [(r["season"], r["date"]) for r in rows] == [
         ("spring 2026", "2026-03-15"), ("spring 2026", "2026-03-15"), ("autumn 2026", None),
     ]  # fmt: skip

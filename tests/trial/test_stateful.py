@@ -26,12 +26,12 @@ from drimed.errors import (
 from drimed.records import AMENDED, OPEN, SEARCHES, STATES, Receipt, Report, Search
 from drimed.trial import queries
 from drimed.trial import state as trial_state
-from drimed.trial.export import records
 from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
 from tests.trial.model import METRICS, RANGE, Decided, Values, present
+from tests.trial.playing import records
 
 VALUES = st.sampled_from([0.0, 1.0, 4.5, 5.0, -2.0, 7.25, 1e9])
 SOME = st.dictionaries(st.sampled_from(METRICS), VALUES, min_size=1)
@@ -379,9 +379,8 @@ class Life(RuleBasedStateMachine):
         assert len(rows) == len(self.decided)
         for row, it in zip(rows, self.decided, strict=True):
             told = ("state", "outcome", "control", "reward", "amendments")
-            assert {n: v for n, v in vars(row).items() if n not in told} == {
-                n: v for n, v in vars(it.given).items() if n not in told
-            }
+            mine, its = ({n: v for n, v in vars(one).items() if n not in told} for one in (row, it.given))
+            assert mine == its
             assert (row.state, row.amendments) == (it.state, it.amendments)
             assert (row.outcome or {}, row.control or {}) == (it.values, it.plot)
             assert (row.outcome is None) == (not it.told)

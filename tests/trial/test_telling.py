@@ -11,20 +11,9 @@ import pytest
 from drimed.errors import BatchError, ConflictError, DrimedError, InputError, UnknownNameError
 from drimed.records import Report
 from drimed.trial.trial import Trial
-from tests.trial.playing import KNOWN, new, nothing_written, refused, verified
+from tests.trial.playing import KNOWN, asked, nothing_written, refused, theta, verified
 
 WHOLE = {"yield": 5.0, "cost": 9.0}
-
-
-def asked(**changes: Any) -> Trial:
-    trial = new(**changes)
-    trial.ask_many()
-    return trial
-
-
-def theta(trial: Trial) -> list[float]:
-    found: list[float] = trial.state().policy.theta(trial.state().settled).tolist()
-    return found
 
 
 def test_an_outcome_is_recorded_once_and_telling_it_again_is_safe() -> None:

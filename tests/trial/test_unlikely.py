@@ -9,15 +9,9 @@ import pytest
 from drimed.errors import UnconfirmedError
 from drimed.records import Fault
 from drimed.trial.trial import Trial
-from tests.trial.playing import new, nothing_written, verified
+from tests.trial.playing import asked, new, nothing_written, verified
 
 FAR = {"yield": 50.0, "cost": 9.0}  # the range of yield is 0 to 10
-
-
-def asked(**changes: Any) -> Trial:
-    trial = new(**changes)
-    trial.ask_many()
-    return trial
 
 
 def unconfirmed(trial: Trial, do: Any) -> tuple[Fault, ...]:

@@ -10,10 +10,10 @@ import pytest
 from drimed.policies.guards.base import CONTROL_ONLY, REASONS, UNCHANGED
 from drimed.records import Decision, Interval
 from drimed.trial.explain import arms_without_outcomes, explain, explain_decision
-from drimed.trial.export import records
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.trial.floored import SPEC
+from tests.trial.playing import records
 
 OLD = Interval(0.0, 0.0, 0.0)
 CHOSEN = Decision(

@@ -32,11 +32,6 @@ JSON, PARQUET = ".json", ".parquet"
 FORMS = (".csv", SUFFIX, JSON, PARQUET)
 
 
-def records(trial: Trial, *, whole: bool = False) -> Iterator[dict[str, Any]]:
-    """One flat record for each decision, or (whole) for those whose reward is known."""
-    return (row for rows in Export.of(trial, whole=whole).chunks() for row in rows)
-
-
 @dataclass(frozen=True)
 class Export:
     """A trial's decisions at one moment."""
@@ -48,7 +43,6 @@ class Export:
 
     @staticmethod
     def of(trial: Trial, *, whole: bool = False) -> Export:
-        """The trial as it is now."""
         with trial.reading() as (ledger, state):
             ends = {1, max(1, state.counts.decisions)}
             return Export(trial, state, any(d.effects for d in queries.decisions(ledger, state, ends)), whole)
@@ -93,9 +87,7 @@ class Export:
     def outcome_keys(self) -> list[str]:
         """The metrics, and the sizes and limits of detection of those that have them."""
         metrics = self.state.spec.metrics.items()
-        parts = (
-            (name, size_key(name) if m.of else None, below_key(name) if m.detection else None) for name, m in metrics
-        )
+        parts = ((n, size_key(n) if m.of else None, below_key(n) if m.detection else None) for n, m in metrics)
         return [key for keys in parts for key in keys if key is not None]
 
     def _record(self, d: Decision) -> dict[str, Any]:
