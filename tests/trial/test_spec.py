@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from drimed.errors import SpecError
 from drimed.records import Fault
-from drimed.trial.spec import TrialSpec
+from drimed.records import Path as Steps
+from drimed.trial.spec import TrialSpec, parse_toml, with_lines
 from drimed.trial.spec_faults import MOST_COEFFICIENTS
 
 GOOD = """\
@@ -307,13 +308,6 @@ def test_toml_json_and_python_give_the_same_spec(tmp_path: Path) -> None:
     assert one == two == three
 
 
-def test_a_spec_round_trips_through_plain_data() -> None:
-    for spec in (TrialSpec.parse(GOOD), TrialSpec.read(small())):
-        plain = json.loads(json.dumps(spec.plain()))
-        assert TrialSpec.read(plain) == spec
-        assert TrialSpec.read(plain).plain() == spec.plain()
-
-
 @pytest.mark.parametrize("name", ["missing.toml", "latin.toml"])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "latin.toml").write_bytes('name = "Bjørn"'.encode("latin-1"))
@@ -337,7 +331,9 @@ def test_whatever_stands_in_a_field_it_is_read_or_refused_as_a_spec_error(field:
         spec = TrialSpec.read(data)
     except SpecError:
         return
-    assert TrialSpec.read(spec.plain()) == spec
+    plain = json.loads(json.dumps(spec.plain()))
+    assert TrialSpec.read(plain) == spec
+    assert TrialSpec.read(plain).plain() == spec.plain()
 
 
 @pytest.mark.parametrize("part", ["metrics", "policy", "users"])
@@ -347,3 +343,60 @@ def test_a_file_that_is_nested_deeply_is_refused(part: str) -> None:
         nested = {"a": [nested]}
     with pytest.raises(SpecError, match="nested more than 20 levels deep"):
         TrialSpec.read({"name": "t", part: nested})
+
+
+# Lines of TOML
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line"),
+    [
+        ("'a.b' = 1\n\"c\\u0064\" = 2\n", ("cd",), 2),
+        ("x = {a.b = [1, {c = '''\n]}'''}], d = 2} # e = 3\ny = 4\n", ("x", "d"), 1),
+        ("x = {a = [1, {c = '''\n]}'''}], d = 2} # e = 3\ny = 4\n", ("y",), 3),
+        ('s = """a"""" # "\nt = \'\'\'\'\'\'\nu = 1979-05-27 07:32:00\nv = -1.5e+3\nw = 0\n', ("w",), 5),
+        ("[[a]]\n[[a.b]]\n[[a]]\n[[a.b]]\n[a.b.c]\nd = 1\n", ("a", 1, "b", 0, "c", "d"), 6),
+        ("a = [\n  1, # ]\n  # 2,\n  [2,\n   3],\n]\r\nb = 1\n", ("a", 1, 1), 1),
+        ("[ a . 'b' ]\nc . d = 1\n", ("a", "b", "c", "d"), 2),
+    ],
+)
+def test_strings_comments_and_dots_do_not_mislead(text: str, path: Steps, line: int) -> None:
+    data: Any = tomllib.loads(text)
+    for step in path:
+        data = data[step]
+    (fault,) = with_lines(text, [Fault(path, "")])
+    assert fault.line == line
+
+
+@pytest.mark.parametrize("key", ["a" + ".a" * 50_000, '"a"' + " . 'a'" * 20_000])
+@pytest.mark.parametrize("form", ["{} = 1", "[{}]", "[[{}]]", "x = {{b = 1, {} = 1}}"])
+def test_a_key_of_very_many_parts_is_refused_at_once(key: str, form: str) -> None:
+    start = time.perf_counter()
+    with pytest.raises(SpecError, match="line 2: a key must have at most 20 parts"):
+        parse_toml("\n" + form.format(key))
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("a = " + "9" * 5000, "too many digits"), ("a = " + "[" * 5000, "nested too deeply")]
+)
+def test_what_is_too_much_for_the_reader_is_refused(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=f"not TOML: .*{said}"):
+        parse_toml(text)
+
+
+def test_text_that_is_not_toml_has_the_line_of_the_fault() -> None:
+    with pytest.raises(SpecError) as error:
+        parse_toml('name = "t"\n\nmetric cost\n')
+    assert error.value.faults[0].line == 3
+    assert "(at line" not in str(error.value)
+
+
+@pytest.mark.parametrize(("heading", "quotes"), [("[users.Gut-Süd]", 1), ("[users.the mill]", 1), ("[users.mill", 0)])
+def test_a_heading_that_needs_quotes_is_said_to(heading: str, quotes: int) -> None:
+    with pytest.raises(SpecError) as error:
+        parse_toml(f'name = "t"\n{heading}\n')
+    (fault,) = error.value.faults
+    assert fault.line == 2
+    assert fault.message.startswith("not TOML: Expected ']' at the end of a table declaration")
+    assert fault.message.count("is written in quotes") == quotes
