@@ -50,10 +50,6 @@ def regression(learner: Learner, *seen: tuple[Offer, int, Outcome]) -> Ridge:
     return after(learner, *seen).evidence.ridge
 
 
-def solved(V: FloatArray, b: FloatArray) -> FloatArray:
-    return np.asarray(np.linalg.solve(V, b))
-
-
 def test_the_weighted_example_through_the_learner() -> None:
     """x = (1, 0), r = 2, sigma = 2 and x = (0, 1), r = 1, sigma = 1/2 with lambda = 1."""
     offer = make_offer(features=np.eye(2), sigma=[2.0, 0.5], control=[1.0, 0.0])
@@ -70,7 +66,7 @@ def test_vector_feedback_is_generalised_least_squares() -> None:
         V = V + MAPS[a].T @ inverse @ MAPS[a]
         b = b + MAPS[a].T @ inverse @ Y
     np.testing.assert_allclose(found.V, V, rtol=1e-10)
-    np.testing.assert_allclose(found.theta, solved(V, b), rtol=1e-9)
+    np.testing.assert_allclose(found.theta, np.linalg.solve(V, b), rtol=1e-9)
 
 
 @pytest.mark.parametrize("c", [1e-6, 3.0, 1e6])
@@ -147,11 +143,7 @@ def test_evidence_that_is_missing_is_asked_for(
     [
         (Outcome(np.asarray(np.nan)), InputError, r"outcome\.reward must be finite, got nan"),
         (Outcome(np.array([0.0, np.inf])), InputError, r"outcome\.reward must be finite, got inf at index \(1,\)"),
-        (
-            Outcome(None, np.array([0.0, np.nan])),
-            InputError,
-            r"outcome\.vector must be finite, got nan at index \(1,\)",
-        ),
+        (Outcome(None, np.array([0.0, np.nan])), InputError, r"outcome\.vector must be finite, got nan at index \(1,"),
         (Outcome(None, np.zeros(2)), ShapeError, r"outcome\.vector must have shape \(\.\.\., 3\), got \(2,\)"),
     ],
 )
@@ -168,26 +160,16 @@ def test_an_outcome_that_would_poison_the_sums_is_refused(
     [
         ({"weighting": "knwon"}, r"weighting must be .*'known'.*, got 'knwon'"),
         ({"feedback": "vec"}, r"feedback must be .*'vector'.*, got 'vec'"),
-        ({"discount": 0.0}, r"discount must be in \(0, 1\], got 0.0"),
         ({"discount": 1.01}, r"discount must be in \(0, 1\], got 1.01"),
-        ({"discount": np.nan}, r"discount must be in \(0, 1\], got nan"),
-        ({"delta": 0.0}, r"delta must be in \(0, 1\), got 0.0"),
-        ({"delta": 1.0}, r"delta must be in \(0, 1\), got 1.0"),
         ({"delta": np.nan}, r"delta must be in \(0, 1\), got nan"),
-        ({"noise_bound": 0.0}, "noise_bound must be positive and finite, got 0.0"),
         ({"noise_bound": np.inf}, "noise_bound must be positive and finite, got inf"),
         ({"norm_bound": -1.0}, "norm_bound must be positive and finite, got -1.0"),
-        ({"norm_bound": np.nan}, "norm_bound must be positive and finite, got nan"),
         ({"regularisation": 0.0}, "ridge_penalty must be positive and finite, got 0.0"),
-        ({"regularisation": np.inf}, "ridge_penalty must be positive and finite, got inf"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Learner(**settings)
-
-
-SEEN = np.array([True, False, True])
 
 
 def partly(y: FloatArray, seen: BoolArray, p: FloatArray) -> Outcome:
@@ -199,9 +181,8 @@ def test_a_metric_that_is_not_there_is_as_if_it_had_never_been_measured(seen: li
     """Known noise: the regression of the sub-problem without that metric."""
     mask = np.array(seen, bool)
     p = np.array([0.2, 0.3, 0.5])
-    sub = make_offer(
-        maps=MAPS[:, mask], preference=p[mask], covariance=COVARIANCE[:, mask][:, :, mask], control=[1.0, 0.0]
-    )
+    covariance = COVARIANCE[:, mask][:, :, mask]
+    sub = make_offer(maps=MAPS[:, mask], preference=p[mask], covariance=covariance, control=[1.0, 0.0])
     for arm in (0, 1):
         found = regression(Learner(), (OFFER, arm, partly(Y, mask, p)), (OFFER, arm, OUTCOME))
         want = regression(Learner(), (sub, arm, Outcome(None, Y[None, mask])), (OFFER, arm, OUTCOME))
@@ -209,38 +190,24 @@ def test_a_metric_that_is_not_there_is_as_if_it_had_never_been_measured(seen: li
         np.testing.assert_allclose(found.theta, want.theta, rtol=1e-9)
 
 
-def equal_states(one: State, other: State, *, rtol: float) -> None:
-    mine, its = to_arrays(one), to_arrays(other)
-    assert mine.keys() == its.keys()
-    for name in mine.keys() - {"evidence.ridge.age"}:  # only says when to factorise next
-        scale = float(np.abs(its[name]).max(initial=0.0))
-        np.testing.assert_allclose(mine[name], its[name], rtol=rtol, atol=rtol * max(scale, 1.0), err_msg=name)
-
-
-WHOLE = [(w, f, False) for w in ("none", "known", "learned") for f in ("reward", "vector")]
-
-
-@pytest.mark.parametrize(
-    ("weighting", "feedback", "partial"), [*WHOLE, ("none", "vector", True), ("known", "vector", True)]
-)
-def test_what_was_learned_from_an_outcome_can_be_taken_back(weighting: str, feedback: str, partial: bool) -> None:
-    policy = learning(Learner(weighting=weighting, feedback=feedback))
+@pytest.mark.parametrize("weighting", ["none", "known"])
+def test_what_was_learned_from_a_part_of_an_outcome_can_be_taken_back(weighting: str) -> None:
+    """Whole ones are a contract of every policy."""
+    policy = learning(Learner(weighting=weighting))
     rng = np.random.default_rng(4)
     state = policy.init(SHAPE)
     for i in range(12):
         y = Y + rng.standard_normal(3)
         state = policy.observe(state, OFFER, np.array([i % 2]), Outcome(np.array([y @ [0.2, 0.3, 0.5]]), y[None]))
-    y = rng.standard_normal(3)
-    outcome = (
-        partly(y, SEEN, np.array([0.2, 0.3, 0.5])) if partial else Outcome(np.array([y @ [0.2, 0.3, 0.5]]), y[None])
-    )
+    outcome = partly(rng.standard_normal(3), np.array([True, False, True]), np.array([0.2, 0.3, 0.5]))
     more = policy.observe(state, OFFER, np.array([1]), outcome)
     assert not np.allclose(policy.theta(more), policy.theta(state), rtol=1e-3)
     back = policy.forget(more, OFFER, np.array([1]), outcome)
-    if weighting == "learned":  # the sums are exact; the model that follows from them has converged to 1e-8
-        np.testing.assert_allclose(policy.theta(policy.settle(back)), policy.theta(policy.settle(state)), rtol=1e-6)
-    else:
-        equal_states(back, state, rtol=1e-9)
+    mine, its = to_arrays(back), to_arrays(state)
+    assert mine.keys() == its.keys()
+    for name in mine.keys() - {"evidence.ridge.age"}:  # only says when to factorise next
+        scale = max(1.0, float(np.abs(its[name]).max(initial=0.0)))
+        np.testing.assert_allclose(mine[name], its[name], rtol=1e-9, atol=1e-9 * scale, err_msg=name)
 
 
 @pytest.mark.parametrize("feedback", ["reward", "vector"])

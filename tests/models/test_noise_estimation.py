@@ -280,11 +280,8 @@ def fails(n: int, *, runs: int = 2000, loud: float = 5.0) -> tuple[float, float,
     state, model = known.ridge, noise_of(known)
     w = np.matvec(np.swapaxes(maps[:, 1] - maps[:, 0], -1, -2), p[:, 0])
     z = np.vecdot(w, state.theta - theta) / np.sqrt(np.vecdot(w, np.matvec(state.V_inv, w)))
-    return (
-        float((z > 2.326 * np.sqrt(model.inflation)).mean()),
-        float((z > 2.326).mean()),
-        float(model.inflation.mean()),
-    )
+    inflated = float((z > 2.326 * np.sqrt(model.inflation)).mean())
+    return inflated, float((z > 2.326).mean()), float(model.inflation.mean())
 
 
 def test_inflated_intervals_fail_about_as_often_as_they_say() -> None:

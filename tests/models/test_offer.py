@@ -74,11 +74,7 @@ BAD: list[tuple[dict[str, Any], type[DrimedError], str]] = [
     ({"features": [[np.nan, 0], [0, 1]]}, InputError, r"features must be finite, got nan at index \(0, 0\)"),
     ({"features": [[1, 0], [0, np.inf]]}, InputError, r"features must be finite, got inf at index \(1, 1\)"),
     ({"features": [[1, 0], [0]]}, InputError, "features must be numbers in a regular array"),
-    (
-        {"features": [1.0, 0.0]},
-        ShapeError,
-        r"features must have shape \(\.\.\., any, any\) \(arms, coefficients\), got \(2,\)",
-    ),
+    ({"features": [1.0, 0.0]}, ShapeError, r"features must have shape .* \(arms, coefficients\), got \(2,\)"),
     ({"control": [1.0, 0.0, 0.0]}, ShapeError, r"control must have shape \(\.\.\., 2\), got \(3,\)"),
     ({"control": [0.5, 0.6]}, InputError, "control must sum to 1 over the arms, got a sum of 1.1"),
     ({"control": [1.5, -0.5]}, InputError, "control must be probabilities, got a negative one: -0.5"),
@@ -104,21 +100,12 @@ def test_a_bad_offer_of_features_is_refused(change: dict[str, Any], error: type[
         make_offer(**(SOUND | change))
 
 
-SOUND_MAPS: dict[str, Any] = {
-    "maps": MAPS,
-    "preference": PREFERENCE,
-    "covariance": COVARIANCES,
-    "control": FIRST,
-}
+SOUND_MAPS: dict[str, Any] = {"maps": MAPS, "preference": PREFERENCE, "covariance": COVARIANCES, "control": FIRST}
 BAD_MAPS: list[tuple[dict[str, Any], type[DrimedError], str]] = [
     ({"preference": None}, ConfigError, "with maps, give preference and covariance"),
     ({"features": ARMS}, ConfigError, "features and sigma follow from them"),
     ({"sigma": [1.0, 1.0]}, ConfigError, "features and sigma follow from them"),
-    (
-        {"maps": MAPS[0]},
-        ShapeError,
-        r"maps must have shape \(\.\.\., any, any, any\) \(arms, metrics, coefficients\), got \(3, 2\)",
-    ),
+    ({"maps": MAPS[0]}, ShapeError, r"maps must have shape .* \(arms, metrics, coefficients\), got \(3, 2\)"),
     ({"maps": np.full((2, 3, 2), np.nan)}, InputError, "maps must be finite, got nan"),
     ({"preference": [1.0, 0.0]}, ShapeError, r"preference must have shape \(\.\.\., 3\), got \(2,\)"),
     ({"preference": [np.nan, 0.0, 1.0]}, InputError, "preference must be finite, got nan"),

@@ -10,7 +10,6 @@ import numpy as np
 from drimed.records import Report
 from drimed.reports.analysis import analyse
 from drimed.trial.dataset import Dataset, load_dataset
-from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.reports.worlds import PAPER, paper, play, summary
 
@@ -37,13 +36,6 @@ def test_missing_and_late_outcomes_are_counted() -> None:
     assert (s.pending, s.partial, s.complete, s.missing, found.oldest_pending) == (4, 1, 36, 1, 7)
     text = "42 decisions for 6 users in 7 seasons; outcomes: 36 complete, 1 partial, 4 pending, 1 missing."
     assert {text, "Tell 4 pending outcomes (the oldest from season 7)."} <= {*summary(found)}
-
-
-def test_a_trial_without_data_can_be_analysed() -> None:
-    found = analyse(Trial.create(PAPER, MemoryStore()))
-    assert found.status.decisions == 0
-    assert found.checks.alarms == []
-    assert len(found.recommendations) == 6
 
 
 def test_a_preview_writes_nothing_and_a_stopped_trial_says_why_there_is_none() -> None:

@@ -89,7 +89,9 @@ def test_every_column_of_a_table_is_explained() -> None:
 
 
 def test_a_trial_without_outcomes_has_a_page_that_claims_nothing(tmp_path: Path) -> None:
-    page = write_report(Trial.create(worlds.PAPER, MemoryStore()), tmp_path).read_text(encoding="utf-8")
+    empty = Trial.create(worlds.PAPER, MemoryStore())
+    assert (analyse(empty).checks.alarms, len(analyse(empty).recommendations)) == ([], 6)
+    page = write_report(empty, tmp_path).read_text(encoding="utf-8")
     assert "No decisions yet." in page
     assert "The trial has 6 users and 3 arms." in page
     one = Trial.create(worlds.FIELD, MemoryStore())

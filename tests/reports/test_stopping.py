@@ -20,9 +20,8 @@ from tests.trial.test_stopping import SPEC, SUPERIOR, create, drifting, play
 
 def test_the_report_tells_the_rules_the_looks_and_the_changes(tmp_path: Path) -> None:
     trial = create({"rules": {"good": SUPERIOR | {"margin": 0.5, "then": "stop"}}, "seasons": 50})
-    trial.change_rules(
-        {"rules": {"good": SUPERIOR | {"then": "stop"}}, "seasons": 50}, reason="a misprint", actor="ann"
-    )
+    good = {"rules": {"good": SUPERIOR | {"then": "stop"}}}
+    trial.change_rules(good | {"seasons": 50}, reason="a misprint", actor="ann")
     play(trial, 4)
     trial.change_rules({"rules": {"good": SUPERIOR | {"then": "stop"}}, "seasons": 40}, reason="no money", actor="bob")
     play(trial, 30)
@@ -93,10 +92,7 @@ def test_a_trial_without_rules_says_nothing_of_them(tmp_path: Path) -> None:
         ({"kind": "equivalence", "margin": 2.0}, "every arm differs from the control by less than 2"),
         ({"kind": "futility", "margin": 2.0}, "no arm can be better than the control by 2"),
         ({"kind": "futility", "arm": "new", "margin": 2.0}, "new cannot be better than the control by 2"),
-        (
-            {"kind": "harm", "metric": "cost", "each": "group"},
-            "arm is worse than the control, on cost, for each group",
-        ),
+        ({"kind": "harm", "metric": "cost", "each": "group"}, "is worse than the control, on cost, for each group"),
     ],
 )
 def test_rules_in_words(rule: dict[str, object], said: str) -> None:

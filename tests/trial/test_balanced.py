@@ -34,9 +34,7 @@ def test_two_arms_of_one_half_share_every_block() -> None:
     verified(trial)
 
 
-SIX: dict[str, Any] = {
-    "users": {f"site {i}": {"blocks": {"A": ["1", "2", "3"], "B": ["4", "5", "6"]}} for i in range(3)}
-}
+SIX: dict[str, Any] = {"users": {f"site {i}": {"blocks": {"A": [*"123"], "B": [*"456"]}} for i in range(3)}}
 ARMS: dict[str, Any] = {"arms": {name: {} for name in ("best", "a", "old", "b", "c")}}
 BETTER = {"rules": {"better": {"kind": "superiority", "arm": "best", "evidence": "model", "confidence": 0.8}}}
 

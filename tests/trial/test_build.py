@@ -188,10 +188,8 @@ def test_a_declared_spread_lets_the_first_decision_explore() -> None:
     """Without it nothing is known of the noise before the first outcomes, and the guard can only give the control."""
     control = []
     for spread in (None, 0.5):
-        metrics = {
-            "yield": {} if spread is None else {"spread": spread},
-            "cost": {} if spread is None else {"spread": 5.0},
-        }
+        spreads: dict[str, Any] = {} if spread is None else {"spread": spread}
+        metrics = {"yield": spreads, "cost": spreads and {"spread": 5.0}}
         problem = Problem(spec_of(model={"kind": "field"}, metrics=metrics, tolerance={"absolute": 1.0}, **KEPT))
         policy = build_policy(problem)
         offer = problem.offer([problem.profile("north", User(), 0)], [None], [None])

@@ -35,6 +35,8 @@ def test_the_difference_to_the_control_plot_is_what_is_learned_from() -> None:
         decided.append(arms)
         verified(trial)
     assert decided[0] == decided[1]
+    found = {x.arm: x for x in analyse(flat).effects if (x.who, x.on, x.source) == ("all users", "yield", "model")}
+    assert found["new"].estimate == pytest.approx(1.0, abs=0.4)
     final = flat.ask("north")
     assert final.effects is not None
     assert final.effects["new"].estimate == pytest.approx(1.0, abs=0.4)
@@ -89,14 +91,3 @@ def test_what_a_difference_cannot_carry_is_refused(changes: dict[str, Any], path
     with pytest.raises(SpecError, match=message) as error:
         paired(**changes)
     assert [".".join(map(str, fault.path)) for fault in error.value.faults] == [path]
-
-
-def test_a_report_of_differences_has_the_effects_of_the_differences() -> None:
-    trial, rng = paired(noise=KNOWN), np.random.default_rng(1)
-    for _ in range(10):
-        trial.open_episode()
-        for g in trial.ask_many():
-            mine = {"yield": 3.0 + {"old": 0.0, "new": 1.0, "third": -1.0}[g.arm] + rng.normal(0, 0.25), "cost": 5.0}
-            trial.tell(g.id, mine, control={"yield": 3.0 + rng.normal(0, 0.25), "cost": 5.0}, confirm=True)
-    found = {x.arm: x for x in analyse(trial).effects if (x.who, x.on, x.source) == ("all users", "yield", "model")}
-    assert found["new"].estimate == pytest.approx(1.0, abs=0.4)

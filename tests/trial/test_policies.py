@@ -43,14 +43,12 @@ def test_guardrails_of_the_file_bind() -> None:
     for rails in ([], [{"metric": "cost", "absolute": 2.0}]):
         trial = new(preference={"yield": 1.0}, noise=KNOWN, guardrails=rails)
         guard: Any = trial.state().policy.guard  # type: ignore[attr-defined]  # a Policy
-        assert guard.guardrails == tuple(
-            Guardrail(metric=1, relative=0.05, absolute=2.0 / 20, better="lower") for _ in rails
-        )
+        rail = Guardrail(metric=1, relative=0.05, absolute=2.0 / 20, better="lower")
+        assert guard.guardrails == (rail,) * len(rails)
         for _ in range(20):
             trial.open_episode()
-            trial.tell_many(
-                [Report(g.id, dict(zip(("yield", "cost"), outcomes[g.arm], strict=True))) for g in trial.ask_many()]
-            )
+            told = {g.id: dict(zip(("yield", "cost"), outcomes[g.arm], strict=True)) for g in trial.ask_many()}
+            trial.tell_many([Report(number, values) for number, values in told.items()])
         trial.open_episode()
         shares[len(rails)] = trial.ask("north").probabilities["new"]
         verified(trial)

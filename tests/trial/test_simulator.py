@@ -85,10 +85,8 @@ def live(policy: dict[str, Any], it: World, store: Store) -> Trial:
 
 
 def contexts(block: Block, episode: int) -> dict[str, dict[str, float]]:
-    return {
-        f"u{h}": {f"c{i}": float(c) for i, c in enumerate(block.contexts[episode, h, 0])}
-        for h in range(block.world.shape.H)
-    }
+    every = block.contexts[episode, :, 0]
+    return {f"u{h}": {f"c{i}": float(c) for i, c in enumerate(own)} for h, own in enumerate(every)}
 
 
 def report(block: Block, episode: int, user: int, given: Decision) -> Report:

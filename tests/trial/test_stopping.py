@@ -305,39 +305,24 @@ def test_looks_by_hand_are_taken_by_nobody_else() -> None:
 
 
 def test_the_largest_number_of_seasons_and_of_decisions_is_kept() -> None:
-    trial = play(create({"seasons": 3}), 10)
+    trial = play(create({"seasons": 3}), 3)
+    events = trial.state().seq
+    with pytest.raises(HaltedError, match="largest number of seasons"):
+        trial.ask_many(episode=4, dry_run=True)
+    assert (trial.state().seq, trial.state().status) == (events, "running"), "a dry run says so and records nothing"
+    play(trial, 7)
     assert (trial.state().status, trial.state().episode.number) == ("stopped", 3)
     with pytest.raises(ConflictError, match="the largest number of seasons, 3, is reached"):
         trial.ask_many()
-    few = create({"decisions": 4}, decisions="any number")
+    few = create({"decisions": 4}, decisions="any number", enrolment="open")
     with pytest.raises(ConflictError, match="may have 4 decisions and has 0: 4 are left, and 6 were asked for"):
         few.ask_many()
     few.ask_many(["u0", "u1", "u2", "u3"])
     with pytest.raises(HaltedError, match="the largest number of decisions, 4, is reached"):
-        few.ask("u4")
-    assert few.state().status == "stopped"
+        few.ask("new")
+    assert (few.state().status, "new" in few.state().users) == ("stopped", False), "who is refused has not joined"
     for one in (trial, few):
         assert verify(one.store, NAME).ok
-
-
-def test_whoever_is_refused_by_the_last_look_has_not_joined() -> None:
-    trial = create({"decisions": 2}, decisions="any number", enrolment="open")
-    trial.ask_many(["u0", "u1"])
-    users = set(trial.state().users)
-    with pytest.raises(HaltedError, match="the largest number of decisions, 2, is reached"):
-        trial.ask("new")
-    assert set(trial.state().users) == users
-    assert trial.state().status == "stopped"
-    assert verify(trial.store, NAME).ok
-
-
-def test_a_dry_run_that_would_end_the_trial_says_so_and_records_nothing() -> None:
-    trial = play(create({"seasons": 2}), 2)
-    events = trial.state().seq
-    with pytest.raises(HaltedError, match="largest number of seasons"):
-        trial.ask_many(episode=3, dry_run=True)
-    assert trial.state().seq == events
-    assert trial.state().status == "running"
 
 
 # Arms that are dropped, and looks that are planned
@@ -448,12 +433,9 @@ def test_rules_change_only_with_a_reason_and_the_log_keeps_what_they_were() -> N
         trial.change_rules({"rules": {"r": {"kind": "harm", "arm": "newest"}}}, reason="x")
     trial.look()
     assert verify(trial.store, NAME).ok
-
-
-def test_the_rule_that_a_floor_waits_for_cannot_be_taken_away() -> None:
-    trial = create({"rules": {"r": SUPERIOR}}, floors={"control": 0.1, "until": "r"})
+    waiting = create({"rules": {"r": SUPERIOR}}, floors={"control": 0.1, "until": "r"})
     with pytest.raises(SpecError, match="unknown stopping rule 'r'"):
-        trial.change_rules({"seasons": 3}, reason="x")
+        waiting.change_rules({"seasons": 3}, reason="a floor waits for the rule")
 
 
 def test_a_snapshot_holds_what_looks_have_found() -> None:

@@ -134,24 +134,6 @@ def test_an_event_that_was_taken_out_is_missed(place: str, forger: Forger) -> No
         assert f"after event {seq - 1} comes event {seq + 1}: 1 missing" in faults
 
 
-def test_an_end_that_was_cut_off_and_covered_up_still_contradicts_a_kept_hash(forger: Forger) -> None:
-    last, before = forger.events[-1], forger.events[-2]
-    forger.run("DELETE FROM drimed_events WHERE seq = :seq", seq=last.seq)
-    forger.run("UPDATE drimed_trials SET seq = :seq, hash = :hash", seq=before.seq, hash=before.hash)
-    forger.run("UPDATE drimed_decisions SET state = 'pending' WHERE decision = :decision", decision=last.decision)
-    found = verify(forger.store, NAME, expected_hash=last.hash)
-    assert found.faults == [f"no event has the hash {last.hash}: the log was rewritten or cut off"]
-
-
-def test_numbers_that_close_the_gap_do_not_hide_it(forger: Forger) -> None:
-    gap = len(forger.events) // 2
-    forger.run("DELETE FROM drimed_events WHERE seq = :seq", seq=gap)
-    for event in forger.events[gap:]:
-        forger.run("UPDATE drimed_events SET seq = seq - 1 WHERE seq = :seq", seq=event.seq)
-    forger.run("UPDATE drimed_trials SET seq = seq - 1")
-    assert any(f.startswith(f"event {gap} (") for f in forger.faults())
-
-
 @pytest.mark.parametrize("honest_hash", [True, False])
 def test_a_forged_event_in_the_middle_is_found(honest_hash: bool, forger: Forger) -> None:
     seq = len(forger.events) // 2
@@ -170,9 +152,8 @@ def test_a_forged_event_at_the_end_is_found(forger: Forger) -> None:
     last = forger.events[-1]
     fake = Event(last.seq + 1, last.time, "eve", "stopped", None, None, None, '{"reason":"mine"}', "")
     forger.insert(replace(fake, hash=hash_after(last.hash, fake)))
-    assert forger.faults() == [
-        f"the log ends with event {last.seq + 1}, its head is event {last.seq}: the end was cut off or added"
-    ]
+    ends = f"the log ends with event {last.seq + 1}, its head is event {last.seq}"
+    assert forger.faults() == [f"{ends}: the end was cut off or added"]
 
 
 def test_a_decision_that_was_forged_with_its_whole_chain_is_not_reproduced(forger: Forger) -> None:
@@ -203,12 +184,8 @@ def test_a_changed_snapshot_is_found_and_named(forger: Forger) -> None:
         assert forger.faults() == [f"the snapshot after event {seq} is not the one that was taken"]
     forger.run("UPDATE drimed_snapshots SET data = :data", data=forger.snapshot.data)
     assert verify(forger.store, NAME).ok
-
-
-def test_a_snapshot_that_was_moved_is_found(forger: Forger) -> None:
-    assert forger.snapshot is not None
-    for seq in (forger.snapshot.seq - 1, 10**6, 0):
-        forger.run("UPDATE drimed_snapshots SET seq = :seq", seq=seq)
+    for moved in (seq - 1, 10**6, 0):
+        forger.run("UPDATE drimed_snapshots SET seq = :seq", seq=moved)
         assert any("snapshot" in f for f in forger.faults())
 
 
