@@ -126,31 +126,24 @@ def test_the_same_with_asyncio(address: str, tmp_path: Path) -> None:
     assert [row["decision"] for row in json.loads((tmp_path / "out.json").read_text())] == [1, 2]
 
 
-class Slow(httpx.BaseTransport, httpx.AsyncBaseTransport):
+class Slow(httpx.HTTPTransport):
     """An answer to `ask` takes longer than the caller may wait."""
 
-    def __init__(self) -> None:
-        self.one, self.other = httpx.HTTPTransport(), httpx.AsyncHTTPTransport()
-
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        answer = self.one.handle_request(request)
+        answer = super().handle_request(request)
         if request.url.path.endswith("/ask"):
             answer.read()
             time.sleep(0.5)
         return answer
 
+
+class SlowTasks(httpx.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        answer = await self.other.handle_async_request(request)
+        answer = await super().handle_async_request(request)
         if request.url.path.endswith("/ask"):
             await answer.aread()
             await asyncio.sleep(0.5)
         return answer
-
-    def close(self) -> None:
-        self.one.close()
-
-    async def aclose(self) -> None:
-        await self.other.aclose()
 
 
 def test_a_caller_that_cannot_wait_gives_the_control_and_that_is_recorded(address: str) -> None:
@@ -166,7 +159,7 @@ def test_a_caller_that_cannot_wait_gives_the_control_and_that_is_recorded(addres
 
 def test_a_task_that_cannot_wait_gives_the_control_and_that_is_recorded(address: str) -> None:
     async def visit() -> Decision:
-        async with AsyncClient(address, transport=Slow()) as slow:
+        async with AsyncClient(address, transport=SlowTasks()) as slow:
             await slow.create(SMALL | {"name": "late-tasks", "decisions": "any number"})
             quick = await slow.ask_within(30.0, "late-tasks", "north", control="old")
             assert (quick.late, quick.arm) == (False, (await quick.decision).arm)

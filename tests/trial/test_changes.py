@@ -40,9 +40,7 @@ def test_arms_with_attributes_or_maps_may_join_too() -> None:
     trial.add_arm("fourth", {"attributes": {"dose": 10.0}}, noise={"sd": {"yield": 2.0, "cost": 2.0}})
     play(trial, 3, seed=1)
     refused(trial, lambda: trial.add_arm("fifth"), SpecError, "'old' has attributes, this one own effects")
-    refused(
-        trial, lambda: trial.add_arm("fifth", {"attributes": {"water": 1.0}}), SpecError, "expected dose, got water"
-    )
+    refused(trial, lambda: trial.add_arm("fifth", {"attributes": {"water": 1.0}}), SpecError, "dose, got water")
     verified(trial)
     mapped = new(arms={a: {"map": [[1.0, float(i)], [0.0, 1.0]]} for i, a in enumerate(("old", "new"))}, noise=KNOWN)
     play(mapped, 3)
@@ -59,20 +57,12 @@ def test_arms_with_attributes_or_maps_may_join_too() -> None:
         (lambda t: t.add_user("a/b", {}), SpecError, "must be a name"),
         (lambda t: t.add_user("east", {"prefrence": {}}), SpecError, "users.east.prefrence: unknown field 'prefrence'"),
         (lambda t: t.add_user("east", {"control": "odl"}), SpecError, "users.east.control: unknown arm 'odl'"),
-        (
-            lambda t: t.add_user("east", {"arms": ["new"]}),
-            SpecError,
-            "the control must be among the arms of the user or cohort; 'old'",
-        ),
+        (lambda t: t.add_user("east", {"arms": ["new"]}), SpecError, "the control must be among the arms of the user"),
         (lambda t: t.add_user("east", 3), SpecError, "users.east: must be a table of fields, got 3"),
         (lambda t: t.add_arm("new"), ConflictError, "a changed arm needs a new name"),
         (lambda t: t.add_arm("fourth", {"abuot": ""}), SpecError, "arms.fourth.abuot: unknown field 'abuot'"),
         (lambda t: t.add_arm("fourth", {"attributes": {"dose": 1.0}}), SpecError, "this one attributes"),
-        (
-            lambda t: t.add_arm("fourth", noise={"sd": {"yield": 1.0, "cost": 1.0}}),
-            SpecError,
-            "noise.arms: belongs to noise that is known",
-        ),
+        (lambda t: t.add_arm("fourth", noise={"sd": {"yield": 1.0, "cost": 1.0}}), SpecError, "noise.arms: belongs to"),
         (lambda t: t.change_preference("nroth", {}, reason="r"), UnknownNameError, "unknown user 'nroth'"),
         (lambda t: t.change_preference("north", {"yield": 0.0}, reason="r"), SpecError, "other than zero"),
         (lambda t: t.change_preference("north", {"yield": float("nan")}, reason="r"), SpecError, "finite number"),
@@ -136,12 +126,7 @@ def test_a_control_can_be_neither_retired_nor_given_to_somebody_once_it_is() -> 
     trial.retire_arm("third", reason="r")
     with nothing_written(trial):
         trial.retire_arm("third", reason="again")
-    refused(
-        trial,
-        lambda: trial.add_user("east", {"control": "third"}),
-        ConflictError,
-        "'third' is retired and cannot be a control",
-    )
+    refused(trial, lambda: trial.add_user("east", {"control": "third"}), ConflictError, "retired and cannot be")
     empty = new(users={})
     empty.retire_arm("old", reason="r")
     refused(empty, lambda: empty.add_user("east", {}), ConflictError, "'old' is retired")

@@ -33,9 +33,8 @@ def test_a_context_far_from_what_is_typical_is_refused_until_it_is_confirmed(rai
     trial = rainy()
     (fault,) = doubted(trial, lambda: trial.ask_many(contexts=contexts(south=rain), episode=1))
     assert fault.path == ("contexts", "south", "rain")
-    assert fault.message == (
-        f"user 'south': rain {rain:g} is far from 500, which is typical by the trial file, with a spread of 100"
-    )
+    far = "is far from 500, which is typical by the trial file, with a spread of 100"
+    assert fault.message == f"user 'south': rain {rain:g} {far}"
     assert doubted(trial, lambda: trial.open_episode(contexts(south=rain))) == (fault,)
     assert doubted(trial, lambda: trial.ask_many(["south"], contexts={"south": {"rain": rain}})) == (fault,)
     given = trial.ask_many(contexts=contexts(south=rain), episode=1, confirm=True)

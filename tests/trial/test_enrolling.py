@@ -110,10 +110,7 @@ def test_faults_of_all_who_join_are_reported_at_once() -> None:
     trial = opened()
     with pytest.raises(SpecError) as error:
         trial.ask_many(["a", "b"], enrol={"a": {"attributes": {"sex": 3.0}}, "b": {}})
-    assert [".".join(map(str, f.path)) for f in error.value.faults] == [
-        "enrol.a.attributes.sex",
-        "enrol.b.attributes.sex",
-    ]
+    assert [f.path for f in error.value.faults] == [("enrol", name, "attributes", "sex") for name in "ab"]
 
 
 def test_the_first_faults_alone_say_what_was_meant() -> None:

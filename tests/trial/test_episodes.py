@@ -41,9 +41,7 @@ def test_contexts_come_with_the_episode_or_with_the_question() -> None:
     trial.open_episode({"north": {"rain": 400}, "south": {"rain": 450.0}})
     assert trial.ask("north").context == {"rain": 400.0}
     assert trial.ask("south", context={"rain": 999}).context == {"rain": 999.0}
-    refused(
-        trial, lambda: trial.ask("west"), InputError, "'west' has no context in season 1; expected rain: give it with"
-    )
+    refused(trial, lambda: trial.ask("west"), InputError, "'west' has no context in season 1; expected rain: give")
     refused(trial, trial.ask_many, InputError, "'west' has no context")
     assert trial.ask_many(["west"], contexts={"west": {"rain": 1}})[0].context == {"rain": 1.0}
     trial.open_episode()
@@ -128,20 +126,12 @@ def test_it_decides_what_opening_and_asking_decide() -> None:
         (lambda t, n: t.ask("nroth", episode=n), UnknownNameError, "unknown user 'nroth'"),
         (lambda t, n: t.ask_many(contexts={"nroth": {"rain": 1}}, episode=n), UnknownNameError, "unknown user 'nroth'"),
         (lambda t, n: t.ask("north", episode=n), InputError, f"'north' has no context in season {NEXT}"),
-        (
-            lambda t, n: t.ask_many(contexts={"north": {"rain": 1}, "south": {"rain": 1}}, episode=n),
-            InputError,
-            f"'west' has no context in season {NEXT}",
-        ),
+        (lambda t, n: t.ask_many(contexts={"north": {"rain": 1}}, episode=n), InputError, "'south' has no context"),
         (lambda t, n: t.ask("north", context={"rain": "wet"}, episode=n), InputError, "must be a finite number"),
         (lambda t, n: t.ask("north", context={"wind": 1}, episode=n), InputError, "context"),
         (lambda t, n: t.ask_many(["north", "north"], episode=n), InputError, "asked for twice"),
         (lambda t, n: t.ask_many([], episode=n), InputError, "no users to decide for"),
-        (
-            lambda t, n: t.ask("north", context={"rain": 1}, unavailable=["old"], episode=n),
-            ConflictError,
-            "'old' is the control",
-        ),
+        (lambda t, n: t.ask("north", context={"rain": 1}, unavailable=["old"], episode=n), ConflictError, "control"),
         (lambda t, n: t.ask("south", context={"rain": 1}, key="taken", episode=n), ConflictError, "for other users"),
     ],
 )

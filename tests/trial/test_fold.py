@@ -45,7 +45,8 @@ def eventful(kind: str) -> Trial:
     """A bit of everything: 16 users join, so that arrays must grow, and two arms."""
     trial = new(**KINDS[kind])
     play(trial, 3)
-    crowd(trial, 16)
+    for i in range(16):
+        trial.add_user(f"late {i}", {})
     trial.add_arm("fourth")
     play(trial, 2, seed=1)
     trial.tell(5, {"yield": 5e11, "cost": 1.0}, confirm=True)
@@ -121,11 +122,6 @@ def test_decisions_of_one_question_stay_together_in_portions_of_any_size(monkeyp
         with trial.store.reading("t") as ledger:
             sizes.append([len(group) for group in groups(ledger)])
     assert sizes == [[1, 3, 1, 3]] * 4
-
-
-def crowd(trial: Trial, n: int) -> None:
-    for i in range(n):
-        trial.add_user(f"late {i}", {})
 
 
 def test_an_arm_that_joins_leaves_what_is_known_of_the_others_alone() -> None:

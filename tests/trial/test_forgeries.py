@@ -23,16 +23,7 @@ from tests.trial.forging import NAME, WHOLE, Log, chained, changes, could_be_wri
 
 SOME = 200  # single changes that are tried in one run; there are some 1,900
 # What an earlier version wrote, or another version of NumPy; a seed that was drawn; a file that newer rules refuse.
-OTHER_VERSIONS = (
-    "- was",
-    "- late",
-    "- missing",
-    ".numpy",
-    "- seed",
-    ".seed = None",
-    ".preference + more",
-    ".sd + more",
-)
+OTHER_VERSIONS = ("- was", "- late", "- missing", "- seed", ".seed = None", ".preference + more", ".sd + more")
 
 
 @pytest.fixture(scope="module")

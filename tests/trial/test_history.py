@@ -76,9 +76,8 @@ def effects(state: TrialState) -> tuple[Any, Any]:
     model = estimates.fitted_model(state)
     assert model is not None
     offers = estimates.offers_now(state)
-    found = estimates.effects_together(
-        model, offers, range(len(state.users)), estimates.may_get(state, list(state.users))
-    )
+    users = list(state.users)
+    found = estimates.effects_together(model, offers, range(len(users)), estimates.may_get(state, users))
     return found.mean[:, 0], found.deviation[:, 0]
 
 
@@ -108,10 +107,8 @@ def test_arms_that_were_given_at_random_teach_their_effects() -> None:
 
 
 def test_a_discount_makes_every_row_count_less() -> None:
-    deviations = [
-        effects(created(rows(ARMS), history={"discount": discount}).state())[1][1:].mean()
-        for discount in (1.0, 0.5, 0.2)
-    ]
+    past_of = [created(rows(ARMS), history={"discount": discount}) for discount in (1.0, 0.5, 0.2)]
+    deviations = [effects(trial.state())[1][1:].mean() for trial in past_of]
     assert deviations == sorted(deviations)
     assert deviations[2] > 1.3 * deviations[0]
     whole = effects(created(rows(ARMS), **RANDOM).state())[1][1:].mean()
@@ -243,9 +240,8 @@ def test_the_column_of_units_may_have_any_of_its_names(unit: str) -> None:
 
 
 def test_a_unit_may_be_a_user_or_a_group_of_the_trial_or_neither() -> None:
-    table = [
-        {"season": "1", "site": site, "arm": "old", "yield": 5.0} for site in ("north", "coast", "coast", "elsewhere")
-    ]
+    sites = ("north", "coast", "coast", "elsewhere")
+    table = [{"season": "1", "site": site, "arm": "old", "yield": 5.0} for site in sites]
     units = event(FIELD, table).units
     assert [(u["name"], u["group"]) for u in units] == [("north", None), ("", "coast"), ("elsewhere", None)]
     trial = Trial.create(FIELD, MemoryStore(), history=event(FIELD, table))
@@ -275,11 +271,7 @@ def test_people_of_a_group_are_others_each_time() -> None:
         (FIELD, {"ph": 3.0}, "row 2: ph of 'north' is 3 here and 6.1 in the trial file"),
         (FIELD, {"group": "hills"}, "row 2: group of 'north' is 'hills' here and 'coast' in the trial file"),
         (FIELD, {"rain": 41000.0}, "row 2: rain 41000 is far from .*, which is typical by the trial file"),
-        (
-            SPEC,
-            {"yield (kg/ha)": 5.0, "yield": None},
-            "is in kg/ha, and yield of the trial in t/ha",
-        ),
+        (SPEC, {"yield (kg/ha)": 5.0, "yield": None}, "is in kg/ha, and yield of the trial in t/ha"),
         (FIELD, {"slope": "stepe"}, "row 2: .*did you mean 'steep'"),
     ],
 )

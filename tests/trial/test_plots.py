@@ -12,11 +12,8 @@ from drimed.trial.queries import search
 from drimed.trial.trial import Trial
 from tests.trial.playing import new, refused, verified
 
-USERS: dict[str, Any] = {
-    "north": {"blocks": {"A": ["1", "2"], "B": ["3", "4"]}},
-    "south": {"plots": ["1", "2"]},
-    "west": {},
-}
+BLOCKS = {"A": ["1", "2"], "B": ["3", "4"]}
+USERS: dict[str, Any] = {"north": {"blocks": BLOCKS}, "south": {"plots": ["1", "2"]}, "west": {}}
 
 
 def planted(**changes: Any) -> Trial:
@@ -28,14 +25,9 @@ def places(decisions: list[Decision]) -> list[tuple[str, str | None, str | None]
 
 
 EVERYWHERE = [
-    ("north", "1", "A"),
-    ("north", "2", "A"),
-    ("north", "3", "B"),
-    ("north", "4", "B"),
-    ("south", "1", None),
-    ("south", "2", None),
-    ("west", None, None),
-]
+    ("north", "1", "A"), ("north", "2", "A"), ("north", "3", "B"), ("north", "4", "B"), ("south", "1", None),
+    ("south", "2", None), ("west", None, None),
+]  # fmt: skip
 
 
 def test_every_plot_gets_a_decision_of_its_own_and_keeps_it_in_the_season() -> None:
