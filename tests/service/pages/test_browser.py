@@ -37,7 +37,7 @@ PAGES = (
     f"{DEMO}/results/effects?who=all+users+and+groups&on=leaching",
     f"{DEMO}/log", f"{DEMO}/log?show=changes", f"{DEMO}/decisions/100", f"{DEMO}/decisions/137", f"{DEMO}/manage",
     f"{DEMO}/given?decisions=133-144", f"{DEMO}/plan", f"{DEMO}/ask?episode=next",
-    "/trials/nothing", "/nothing",
+    "/trials/nothing", "/nothing", "/http",
 )  # fmt: skip
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")

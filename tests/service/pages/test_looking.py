@@ -273,6 +273,13 @@ def test_assets_are_local_and_kept_until_they_change(visitor: Visitor) -> None:
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", answer.text)
 
 
+def test_a_page_has_every_address_of_the_description(visitor: Visitor, http: httpx.Client) -> None:
+    page = readable(visitor.look("/http"))
+    for path, methods in http.get("/v1/openapi.json").json()["paths"].items():
+        for method, operation in methods.items():
+            assert f"{method.upper()} {path} {operation['summary']}" in page
+
+
 def test_pages_are_not_part_of_the_description_of_v1(http: httpx.Client) -> None:
     paths = http.get("/v1/openapi.json").json()["paths"]
     assert not [p for p in paths if not p.startswith("/v1/") and p not in ("/healthz", "/readyz", "/metrics")]

@@ -116,6 +116,14 @@ def local_address(text: str) -> str:
     return text if plain else "/"
 
 
+@routes.page("/http", PUBLIC)
+async def description(visit: Visit) -> Response:
+    """The addresses of the HTTP interface, from its description."""
+    schema = visit.request.app.openapi()
+    operations = [(path, how, one) for path, methods in schema["paths"].items() for how, one in methods.items()]
+    return visit.page("http.html", tags=schema["tags"], operations=operations)
+
+
 # Overview
 
 
