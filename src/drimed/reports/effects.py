@@ -303,9 +303,6 @@ def _fit_until(data: Dataset, fit: FittedModel, episode: int) -> FittedModel:
     return FittedModel.of(learner, learner.ready(evidence, variances=False, complete=True))
 
 
-# The paper's regression on whole outcome vectors, fitted again from the log where a policy has no fit of its own
-
-
 def fit_now(data: Dataset) -> Refit:
     """By all outcomes: the policy's own fit, or one from the log."""
     state = data.state

@@ -121,7 +121,6 @@ def need_reason(reason: str) -> None:
 
 
 def raise_if_any(faults: Iterable[Fault]) -> None:
-    """Raise SpecError with all faults, if there are any."""
     if listed := list(faults):
         raise SpecError(listed)
 
@@ -141,9 +140,6 @@ def _check_columns(event: Event) -> None:
         raise InputError(f"{event.kind!r} events have {need or 'no decision or user'}, got {got}")
     if event.request is not None and event.kind != kinds.DECISION:
         raise InputError("only decisions have an idempotency key")
-
-
-# Interim analyses
 
 
 def _check_looks(state: TrialState, event: Event) -> None:
@@ -203,9 +199,6 @@ def _check_calibrated(was: Stopping, new: Stopping) -> None:
             raise InputError(f"{text}; {fix}", ("stopping", "rules", name, "evidence"))
 
 
-# The history
-
-
 def _check_history(state: TrialState, body: kinds.HistoryRead) -> None:
     if state.seq != 1:
         raise ConflictError("a history is read when the trial is created, and not once it has begun")
@@ -225,9 +218,6 @@ def _check_history(state: TrialState, body: kinds.HistoryRead) -> None:
         raise_if_any(f for f in covariates.faults(unit["attributes"], at) if f.path[-1] in unit["attributes"])
 
 
-# Decisions and episodes
-
-
 def check_running(state: TrialState, action: str = "decides nothing") -> None:
     """Nothing is decided while a trial is paused, or after it was stopped."""
     if state.status != "running":
@@ -238,7 +228,7 @@ def check_running(state: TrialState, action: str = "decides nothing") -> None:
 
 def check_room(state: TrialState, more: int) -> None:
     """A trial has at most as many decisions as its file allows."""
-    most, n = None if state.spec.stopping is None else state.spec.stopping.decisions, state.counts.decisions
+    most, n = (state.spec.stopping or Stopping()).decisions, state.counts.decisions
     if most is not None and n + more > most:
         text = f"trial {state.spec.name!r} may have {most} decisions and has {n}: {most - n} are left"
         raise ConflictError(f"{text}, and {more} were asked for; ask for fewer users", ("users",))
@@ -346,9 +336,6 @@ def check_episode(state: TrialState, body: kinds.EpisodeOpened) -> None:
     state.opening_offers(body.contexts)
 
 
-# Outcomes
-
-
 def check_outcome(state: TrialState, recorded: RecordedDecision, body: Told | kinds.OutcomeMissing) -> None:
     """An outcome, an amendment or a missing outcome fits what is recorded of its decision."""
     number = recorded.decision
@@ -417,9 +404,6 @@ def _check_values(state: TrialState, outcome: Values) -> None:
                 raise ConflictError(f"{text}; if the first was wrong, amend it")
 
 
-# Users, arms and status
-
-
 def user_faults(state: TrialState, user: User, at: Path) -> Iterator[Fault]:
     yield from spec_faults.user_faults(state.spec, user, at)
     yield from spec_faults.control_plot_faults(state.spec, state.policy, user, at)
@@ -461,9 +445,6 @@ def _check_arm(state: TrialState, body: kinds.ArmAdded) -> None:
     raise_if_any(spec_faults.cross_faults(with_arm(state.spec, body)))
 
 
-# Unlikely values
-
-
 def require_confirmation(doubts: Iterable[Fault], *, confirm: bool) -> None:
     """Raise UnconfirmedError with all doubts, unless the caller confirms them."""
     if not confirm and (listed := list(doubts)):
@@ -482,9 +463,8 @@ def unlikely_contexts(state: TrialState, contexts: Mapping[str, Mapping[str, Any
 
 def unlikely_attributes(state: TrialState, user: str, values: Mapping[str, Any] | None, at: Path) -> Iterator[Fault]:
     for name, value in (values or {}).items():
-        yield from _unlikely_value(
-            user, name, value, state.spec.attributes.get(name, Attribute()), (*at, "attributes", name)
-        )
+        declared = state.spec.attributes.get(name, Attribute())
+        yield from _unlikely_value(user, name, value, declared, (*at, "attributes", name))
 
 
 def _unlikely_value(user: str, name: str, value: Any, declared: Attribute | ContextField, at: Path) -> Iterator[Fault]:

@@ -68,8 +68,6 @@ T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 
 
-# Names: one form for all that look alike, and none that cannot be seen
-
 # Printable characters of Unicode without a shape of their own.
 _SHAPELESS = frozenset(
     {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800}
@@ -122,9 +120,6 @@ def short(value: object) -> str:
 def control_plot(metric: str) -> str:
     """The name of the control plot's value of a metric."""
     return f"{CONTROL}.{metric}"
-
-
-# Fields
 
 
 def _must(what: str, holds: Callable[[Any], bool]) -> Callable[[Any], Any]:

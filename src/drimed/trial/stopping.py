@@ -98,20 +98,18 @@ def _claims(
     scope = state.looked.scopes[name]
     members = {who: _members(state, scope, who) for who in scope.names}
     alpha, wrong = scope.alpha(rule), None
+    how: dict[str, Any] = {"alpha": alpha, "metric": rule.metric}
     if rule.on_model:
-        own, deviations = scope.by == "user", None
+        how["own"] = scope.by == "user"
         if rule.is_planned:
-            deviations = look_history.deviations(state, name, planned or state.looked.planned)
+            how["deviations"] = look_history.deviations(state, name, planned or state.looked.planned)
         try:
             with computing():
-                effects = estimates.model_effects(
-                    state, members, scope.arms, alpha=alpha, metric=rule.metric, own=own, deviations=deviations
-                )
+                effects = estimates.model_effects(state, members, scope.arms, **how)
         except NumericalError as error:  # the trial goes on, and the claim waits
             effects, wrong = estimates.unknown_effects(members, scope.arms, rule.metric), str(error)
     else:
-        how: dict[str, Any] = {"alpha": alpha, "metric": rule.metric, "exact": rule.evidence == "exact"}
-        effects = estimates.model_free_effects(load(), members, scope.arms, **how)
+        effects = estimates.model_free_effects(load(), members, scope.arms, **how, exact=rule.evidence == "exact")
     possible, of_all = estimates.may_get(state, list(state.users)), rule.of_all_arms
     for who, some in members.items():
         # Of an arm that none of these users may still get nothing can be learned, and nothing is claimed.
@@ -184,9 +182,6 @@ def _demands(state: TrialState, claims: Sequence[Claim], limits: Sequence[Limit]
         if texts and (action == "stop" or state.status == "running"):
             return [*demands, {"kind": EVENTS[action], "reason": ". ".join(texts)}]
     return demands
-
-
-# Recorded looks
 
 
 def look_record(body: Mapping[str, Any], event: Event | None = None) -> Look:

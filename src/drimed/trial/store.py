@@ -23,6 +23,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Boolean, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import bindparam as bind
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
@@ -156,8 +157,6 @@ requests = Table(
 
 
 class Store:
-    """Trials in a database."""
-
     def __init__(self, url: str, *, create: bool = True, connections: int | None = None, lasts: bool = True) -> None:
         self.url = _normal(url)
         self._waits = True
@@ -277,9 +276,6 @@ def _is_ready(connection: Connection, *, create: bool) -> bool:
     return False
 
 
-# One trial
-
-
 class Ledger:
     """One trial's log inside one transaction, with the events that it is about to add, which are read back too.
 
@@ -352,7 +348,6 @@ class Ledger:
         return dict(sorted(histories.items()))
 
     def of_request(self, request: str) -> list[Event]:
-        """Events with this idempotency key."""
         rows = _OF_REQUEST(self.connection, {"trial": self._trial, "request": request})
         return _sorted(rows) + [e for e in self.new if e.request == request]
 
@@ -410,7 +405,6 @@ class Ledger:
         self._kept = snapshot
 
     def flush(self) -> None:
-        """Write the buffer to the store."""
         run, trial = self.connection.execute, {"trial": self._trial}
         if self.new:
             _ADD(self.connection, *(trial | _record(event) for event in self.new))
@@ -450,35 +444,26 @@ class Prepared:
             raise DBAPIError.instance(text, None, error, dialect.loaded_dbapi.Error, dialect=dialect) from error
 
 
-_HEAD = Prepared(
-    _FIND := sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == sa.bindparam("name"))
-)
+_HEAD = Prepared(_FIND := sa.select(trials.c.id, trials.c.seq, trials.c.hash).where(trials.c.name == bind("name")))
 _LOCKED_HEAD = Prepared(_FIND.with_for_update())
 _ADD = Prepared(events.insert())
-_MOVE = Prepared(
-    trials.update()
-    .where(trials.c.id == sa.bindparam("trial"))
-    .values(seq=sa.bindparam("seq"), hash=sa.bindparam("hash"))
-)
+_MOVE = Prepared(trials.update().where(trials.c.id == bind("trial")).values(seq=bind("seq"), hash=bind("hash")))
 _BEGIN, _BEGIN_READING = Prepared("BEGIN IMMEDIATE"), Prepared("BEGIN DEFERRED")
 _AT_ONCE, _PATIENT = Prepared("PRAGMA busy_timeout=0"), Prepared(f"PRAGMA busy_timeout={int(1000 * PATIENCE)}")
 
 
 @cache
 def _upsert(dialect: str) -> Prepared:
-    """The statement that puts rows of decisions."""
     insert = (sqlite if dialect == "sqlite" else postgresql).insert(decisions)
     changed = {"state": insert.excluded.state, "amended": insert.excluded.amended}
     return Prepared(insert.on_conflict_do_update(index_elements=["trial", "decision"], set_=changed))
 
 
 _COLUMNS = [column for column in events.c if column.name != "trial"]  # in the order of an Event, and `packed`
-_OF_TRIAL = sa.select(*_COLUMNS).where(events.c.trial == sa.bindparam("trial"))
-_FOLLOWING = Prepared(
-    _OF_TRIAL.where(events.c.seq > sa.bindparam("low"), events.c.seq <= sa.bindparam("high")).order_by(events.c.seq)
-)
-_OF_REQUEST = Prepared(_OF_TRIAL.where(events.c.request == sa.bindparam("request")))
-_OF_DECISION = Prepared(_OF_TRIAL.where(events.c.decision == sa.bindparam("decision")))
+_OF_TRIAL, _seq = sa.select(*_COLUMNS).where(events.c.trial == bind("trial")), events.c.seq
+_FOLLOWING = Prepared(_OF_TRIAL.where(_seq > bind("low"), _seq <= bind("high")).order_by(_seq))
+_OF_REQUEST = Prepared(_OF_TRIAL.where(events.c.request == bind("request")))
+_OF_DECISION = Prepared(_OF_TRIAL.where(events.c.decision == bind("decision")))
 
 
 def _sorted(rows: Iterable[Any]) -> list[Event]:
@@ -507,9 +492,6 @@ def _event(*row: Any) -> Event:
             text = zlib.decompress(packed).decode()
     text = text if isinstance(text, str) else ""  # SQLite takes bytes for text
     return Event(seq, time, actor, kind, decision, user, request, text, hash_)
-
-
-# Addresses and connections
 
 
 def open_store(address: str = DEFAULT_STORE, *, create: bool = True, connections: int | None = None) -> Store:
