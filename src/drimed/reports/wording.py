@@ -416,7 +416,7 @@ def _gain(a: Analysis, words: Words) -> str:
     more = f"{amount(abs(gain), a.data.state.spec.reward.unit)} {'more' if gain >= 0 else 'less'}"
     what, ends = f"On average a {noun} earned about {more}", [f"{'+' * (v > 0)}{short(v)}" for v in (low, high)]
     if is_rate(a, REWARD):
-        weighed = [m for m, counts in zip(a.data.state.problem.metrics, _preferences(a).any(0), strict=True) if counts]
+        weighed = [a.data.state.problem.metrics[m] for m in np.flatnonzero(_preferences(a).any(0))]
         what, ends = f"{listed(weighed)}: about {_in_100(gain)} in 100", list(map(_in_100, (low, high)))
     could = "" if a.checks.withdrawn else f" (could be {' to '.join(ends)}); {a.benefit.verdict}"
     return f"{what} than under the control{could}."
