@@ -85,7 +85,7 @@ SHARE = 0.1  # of a core that analyses may take in the long run
 BURST = 5.0  # seconds of computing that analyses may take at once
 MOST_PROOFS = 16  # that run or wait
 STARTING = 120.0  # seconds that the process that reads files has to start on a busy machine
-NICENESS, MEMORY = 10, 2 * 1024**3  # of it: it makes room for requests; bytes
+NICENESS, MEMORY = 5, 2 * 1024**3  # of it: it makes room for requests; bytes
 GLANCE = 0.5  # seconds between two checks whether the caller is still there
 SWITCH = 0.001  # seconds that a thread computes before another one may: a request changes threads some ten times
 # Python's search for cycles stops all threads for as long as it takes to look at every object, and a large sheet is a

@@ -30,7 +30,7 @@ from drimed.trial.store import Ledger, Store, checked
 SNAPSHOT_EVERY = 1000  # events: folding so many takes a fraction of a second
 USERS_PER_EVENT = 10  # of a large trial: the events after a snapshot are folded faster than its users are restored
 FEWEST_BETWEEN = 50  # events between a snapshot and one that is taken for a fit: the fits of a small trial are quick
-QUICK = 0.1  # seconds: as long as decisions take less, the next one is taken under the lock at once
+QUICK = 0.05  # seconds: as long as decisions take less, the next one is taken under the lock at once
 ATTEMPTS = 3  # at a slow decision without the lock
 
 log = logging.getLogger(__name__)

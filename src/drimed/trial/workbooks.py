@@ -151,6 +151,11 @@ class _Reader:
             parser.Parse(b"", True)
         yield from found
 
+    def _count(self, cells: int) -> None:
+        self.cells += cells
+        if self.cells > self.most:
+            raise self._too_large()
+
     def _too_large(self) -> InputError:
         return InputError(f"a workbook may have at most {self.most:,} cells; save it as CSV, or in parts")
 
@@ -196,9 +201,7 @@ class _Reader:
                 if "r" in attributes and (place is None or int(place[2]) != row):
                     raise ValueError(f"a cell in row {row} says that it is {attributes['r'][:20]!r}")
                 column = _next(None if place is None else _index(place[1]), before, LAST_COLUMN)
-                self.cells += column - before
-                if self.cells > self.most:
-                    raise self._too_large()
+                self._count(column - before)
                 cells += [""] * (column - before)
                 cell, texts = attributes, {}
             elif tag == "c":
@@ -219,6 +222,7 @@ class _Reader:
             elif attributes is None and tag in ("v", "f", "t"):
                 texts.setdefault(tag, []).append(text)
             elif tag == "row" and attributes is not None:
+                self._count(1 if row and not cells else 0)  # an empty row before it is as much work as a cell
                 row, column = _next(_whole(attributes["r"]) if "r" in attributes else None, row, LAST_ROW), 0
                 cells, formats, hidden = [], {}, _is_hidden(attributes, "ht", height)
             elif tag == "row":
