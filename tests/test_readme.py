@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drimed.trial import template
+from drimed.trial.spec import template
 
 README = Path(__file__).parent.parent / "README.md"
 

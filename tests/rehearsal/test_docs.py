@@ -8,8 +8,7 @@ from pathlib import Path
 
 from drimed.rehearsal import designs, scenarios
 from drimed.rehearsal.designs import Plan
-from drimed.trial import template
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import TrialSpec, template
 from tests.test_docs import DOCS
 from tests.walkthrough import blocks, commands, follow
 

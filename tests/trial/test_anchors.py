@@ -9,7 +9,7 @@ import pytest
 
 from drimed.errors import InputError
 from drimed.records import Event, Head
-from drimed.trial import anchors
+from drimed.trial import transaction
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from drimed.trial.verify import verify
@@ -68,7 +68,7 @@ def test_each_episode_and_the_end_leave_a_line(tmp_path: Path) -> None:
     trial.tell(1, {"yield": 5.0})
     trial.open_episode()
     trial.stop(reason="the end")
-    found = anchors.load(file)
+    found = transaction.load_anchors(file)
     events, head = list(trial.log()), trial.head()
     assert (head.trial, head.event, head.hash) == ("small", 6, events[-1].hash)
     assert [head.event for head in found] == [3, 5, 6]
@@ -92,10 +92,10 @@ def test_a_file_gets_what_it_does_not_have_yet(tmp_path: Path) -> None:
     trial.ask_many()
 
     def add() -> list[int]:
-        known = anchors.load(file) if file.exists() else []
+        known = transaction.load_anchors(file) if file.exists() else []
         with store.reading("small") as ledger:
-            new = list(anchors.missing(ledger, known, "2026-05-01T10:00:00+00:00"))
-        anchors.append(file, new)
+            new = list(transaction.missing_anchors(ledger, known, "2026-05-01T10:00:00+00:00"))
+        transaction.append_anchors(file, new)
         return [head.event for head in new]
 
     assert add() == [2, 5, 7]
@@ -109,4 +109,4 @@ def test_a_file_gets_what_it_does_not_have_yet(tmp_path: Path) -> None:
 def test_a_line_that_is_none_is_refused_with_its_number(line: str, tmp_path: Path) -> None:
     (tmp_path / "anchors.txt").write_text(f"# of our trials\n\n{line}\n")
     with pytest.raises(InputError, match=r"anchors.txt, line 3: expected a time, a trial"):
-        anchors.load(tmp_path / "anchors.txt")
+        transaction.load_anchors(tmp_path / "anchors.txt")

@@ -86,7 +86,7 @@ def template(
     force: Force = False,
 ) -> None:
     """Write a commented example of a trial file."""
-    from drimed.trial import template as example
+    from drimed.trial.spec import template as example
 
     if out is None:
         typer.echo(example(name))
@@ -807,20 +807,20 @@ def anchor(
     A line has a time, the trial, the number of an event and its hash. The file gets each episode that it does not have
     yet, and the last event.
     """
-    from drimed.trial import anchors
+    from drimed.trial import transaction
     from drimed.trial.events import now
 
     opened = ui.open_store(store)
-    known = anchors.load(to) if to is not None and to.exists() else []
+    known = transaction.load_anchors(to) if to is not None and to.exists() else []
     new = list[records.Head]()
     for one in [name] if name else opened.names():
         with opened.reading(one) as ledger:
             last = records.Head(ledger.name, ledger.seq, ledger.hash, now())
-            new += [last] if to is None else anchors.missing(ledger, known, now())
+            new += [last] if to is None else transaction.missing_anchors(ledger, known, now())
     if to is None:
-        typer.echo("\n".join(map(anchors.line, new)))
+        typer.echo("\n".join(map(transaction.anchor_line, new)))
     else:
-        anchors.append(to, new)
+        transaction.append_anchors(to, new)
         say(f"added {counted(len(new), 'line')} to {to}")
 
 
@@ -833,11 +833,11 @@ def verify(
 ) -> None:
     """Replay the whole trial from its log: the chain must hold, every event must be one that could have been recorded
     there, and every decision must be reproduced."""
-    from drimed.trial import anchors
+    from drimed.trial import transaction
     from drimed.trial.verify import verify as check
 
     opened = ui.open_store(store)
-    heads = [] if anchored is None else anchors.load(anchored)
+    heads = [] if anchored is None else transaction.load_anchors(anchored)
     kept = [head for head in heads if head.trial == name]
     if anchored is not None and not kept:
         raise InputError(f"{anchored} has no anchor of trial {name!r}")
