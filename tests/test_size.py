@@ -17,15 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
 
 import drimed
 from drimed.cli.main import app
+from drimed.service import alerts
 from drimed.service.settings import Settings
-from drimed.trial import template
-from drimed.trial.spec import TrialSpec
+from drimed.trial.spec import TrialSpec, template
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from tests.service.serving import PATIENCE, served
@@ -34,10 +35,10 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path(drimed.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 CAPS = {  # name in CONTRIBUTING.md -> most
-    "lines of src/": 37_000,
-    "modules of src/": 134,
-    "lines of tests/": 31_500,
-    "lines of documents": 2_600,
+    "lines of src/": 39_500,
+    "modules of src/": 125,
+    "lines of tests/": 34_600,
+    "lines of documents": 2_850,
     "`Trial.ask`, files": 30,
     "`Trial.ask`, functions": 150,
     "a sheet told by the command line, files": 30,
@@ -161,7 +162,8 @@ def of_service(recording: Recorder, folder: Path) -> dict[str, int]:
     store = f"sqlite:///{folder / 'service.db'}"
     for name in ("served", "other"):
         grown(store, name).store.close()
-    with served(Settings(store=store)) as running:
+    # Analyses of alerts, which come by the clock, would be counted with whatever is asked at that time.
+    with patch.object(alerts, "LOOK_EVERY", 3600.0), served(Settings(store=store)) as running:
 
         def ask(user: str) -> None:
             answer = running.http.post("/v1/trials/served/ask", json={"users": [user]})

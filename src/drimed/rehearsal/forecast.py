@@ -207,7 +207,7 @@ class OngoingTrials(SimulatedTrials):
             names = [*returning, *(f"{SIMULATED}{name}" for name in new)]
             plots.append(left if left and not season else [p for user in names for p in places(now, user)])
             states.append(now)
-        if now.remembers_users and len(now.profiles) > state.capacity.users:
+        if now.problem.remembers_users(now.policy) and len(now.profiles) > state.capacity.users:
             raise InputError("a guard that keeps accounts of users cannot be forecast where people join")
         keys = (block_key(p.user, p.block) for season in plots for p in season if p.block is not None)
         now = replace(now, numbers=now.numbers.with_blocks(keys))

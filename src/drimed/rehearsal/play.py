@@ -185,7 +185,9 @@ def _decide(
     """A season by the trial's own policy; where a guard keeps accounts, one plot of each user at a time."""
     policy, spec, n, first = state.policy, state.spec, len(user), int(earlier.sum())
     turn = (
-        np.array([np.count_nonzero(user[:i] == u) for i, u in enumerate(user)]) if state.remembers_users else user * 0
+        np.array([np.count_nonzero(user[:i] == u) for i, u in enumerate(user)])
+        if state.problem.remembers_users(state.policy)
+        else user * 0
     )
     waves = [np.flatnonzero(turn == t) for t in range(int(turn.max()) + 1)]
     parts: list[Draw] = []

@@ -501,7 +501,7 @@ def take(tx: Transaction, asked: Sequence[Asked], by: Decide | None = None) -> l
         event_checks.check_room(tx.state, len(left))
     while left:
         now = left
-        if tx.state.remembers_users:
+        if tx.state.problem.remembers_users(tx.state.policy):
             now = list({q.profile: (q, one) for q, one in reversed(left)}.values())[::-1]  # the first one of each user
         left = [pair for pair in left if pair not in now] if len(now) < len(left) else []
         for event in tx.append(_drafts(tx.state, [q for q, _ in now], seed, [one for _, one in now], by)):
@@ -546,7 +546,10 @@ def decide(state: TrialState, questions: Sequence[Question | Decided], seed: int
             for some, offer in _offers(state, questions):
                 draw = policy.decide(learned, offer, draws[some])
                 effects = policy.effects(learned, offer, state.spec.confidence, draw)
-                _check_sound(draw, effects)
+                sound = (draw.probabilities >= 0).all()  # neither is NaN
+                sound &= (np.abs(draw.probabilities.sum(-1) - 1) <= SUM_TOLERANCE).all()
+                if not sound or not all(np.isfinite(part).all() for part in effects or ()):
+                    raise NumericalError(UNCOMPUTED)
                 bodies += _bodies(state, questions[some], draw, effects, offer.floor)
             return bodies
     except NumericalError as error:
@@ -557,14 +560,6 @@ def decide(state: TrialState, questions: Sequence[Question | Decided], seed: int
         draw = Draw(sample(shares, draws[some, 0]), shares, np.full(len(shares), FAILED))
         bodies += _bodies(state, questions[some], draw, None, None)
     return bodies
-
-
-def _check_sound(draw: Draw, effects: Effects | None) -> None:
-    """NumericalError if the probabilities of the arms (n, K) are none, or an effect is not finite."""
-    p = draw.probabilities
-    sound = (p >= 0).all() and (np.abs(p.sum(-1) - 1) <= SUM_TOLERANCE).all()  # neither is NaN
-    if not sound or not all(np.isfinite(part).all() for part in effects or ()):
-        raise NumericalError(UNCOMPUTED)
 
 
 def _offers(state: TrialState, questions: Sequence[Question | Decided]) -> Iterator[tuple[slice, Offer]]:

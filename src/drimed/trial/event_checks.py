@@ -278,7 +278,7 @@ def _check_decisions(state: TrialState, events: Sequence[Event]) -> None:
         key = plot_key(user, body.plot)
         if key in state.episode.asked:
             raise ConflictError(f"{key!r} has decision {state.episode.asked[key]} in this episode already")
-        keys = {key, user} if state.remembers_users else {key}
+        keys = {key, user} if state.problem.remembers_users(state.policy) else {key}
         if keys & taken:
             raise ConflictError(f"user {user!r} is decided for twice at once")
         taken |= keys

@@ -270,11 +270,6 @@ class TrialState:
         return {} if self.calibration is None else self.calibration["thresholds"]
 
     @property
-    def remembers_users(self) -> bool:
-        """Whether the policy's arrays have an axis of users, which must be large enough."""
-        return self.problem.remembers_users(self.policy)
-
-    @property
     def balances(self) -> bool:
         """Whether the arms of decisions that are asked for together are spread evenly over sites and blocks."""
         return isinstance(self.policy, Policy) and self.policy.balances
@@ -540,13 +535,10 @@ def advance(state: TrialState, group: Group, ledger: Ledger) -> TrialState:
 
 def grouped(pairs: Iterable[tuple[Event, RecordedDecision | None]]) -> Iterator[Group]:
     """Events in groups: decisions that were taken together stay together."""
-
-    def origin(pair: tuple[Event, RecordedDecision | None]) -> tuple[bool, int]:
-        event = pair[0]
-        is_decision = event.kind == kinds.DECISION
-        return is_decision, body_of(event, Decided).state if is_decision else event.seq
-
-    return (list(group) for _, group in groupby(pairs, origin))
+    origins = groupby(
+        pairs, lambda p: (body_of(p[0], Decided).state, 0) if p[0].kind == kinds.DECISION else (p[0].seq, 1)
+    )
+    return (list(group) for _, group in origins)
 
 
 def with_decisions(
@@ -681,7 +673,7 @@ def _changed(state: TrialState, event: Event) -> TrialState:
             episode = Episode(body.episode, body.contexts, body.unavailable)
             return replace(state, episode=episode, seasons=seasons, learned=learned, counts=counts)
         case kinds.UserAdded() | kinds.PreferenceChanged() | kinds.ControlChanged() as body:
-            if state.remembers_users and len(state.profiles) == state.capacity.users:
+            if state.problem.remembers_users(state.policy) and len(state.profiles) == state.capacity.users:
                 raise OutgrownError
             name = str(event.user)
             if isinstance(body, kinds.UserAdded):

@@ -198,8 +198,16 @@ class Store:
             if not write and not self.lite:
                 connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
-                if self.lite:
-                    self._begin(connection, write=write)
+                # SQLite would wait for its turn by itself, but it sleeps ever longer, up to a tenth of a second, while
+                # others come and go; and it does not wait at all while a log is being recovered.
+                try:
+                    if self.lite and write:
+                        _AT_ONCE(connection)
+                    if self.lite:
+                        self._wait(connection, _BEGIN if write else _BEGIN_READING)
+                finally:
+                    if self.lite and write:
+                        _PATIENT(connection)
                 yield connection
 
     @contextmanager
@@ -218,18 +226,6 @@ class Store:
             yield ledger
             if write:
                 ledger.flush()
-
-    def _begin(self, connection: Connection, *, write: bool) -> None:
-        """Wait for one's turn. SQLite would do that itself, but sleeps ever longer, up to a tenth of a second, while
-        others come and go; and it does not wait at all while a log is being recovered.
-        """
-        try:
-            if write:
-                _AT_ONCE(connection)
-            self._wait(connection, _BEGIN if write else _BEGIN_READING)
-        finally:
-            if write:
-                _PATIENT(connection)
 
     def _wait(self, connection: Connection, statement: Prepared) -> None:
         # What counts is the time spent looking: a process that was stopped together with the one before did not wait.

@@ -227,7 +227,7 @@ class _Replay:
             return
         now = event.time, event.actor
         before = self.requests.setdefault(event.request, (state.seq, *now))
-        if before[0] != state.seq and not (state.remembers_users and before[1:] == now):
+        if before[0] != state.seq and not (state.problem.remembers_users(state.policy) and before[1:] == now):
             raise ConflictError(f"request {event.request!r} was answered before")
 
     def _redecide(self, state: TrialState, events: list[Event]) -> None:
