@@ -24,6 +24,7 @@ from drimed.service.settings import networks
 HEAD, BODY, READING = 10.0, 30.0, 60.0  # seconds for a request's head and body, and between two reads of its answer
 KEPT = 150  # seconds that a connection is kept without a request: longer than proxies (nginx 60, Caddy 120) do
 SLOWEST = 8192  # bytes of a body for which its deadline moves by a second
+PIECE = 4096  # bytes that are parsed at once: a chunk may hold a thousand requests
 LARGEST_HEAD = 65_536  # bytes; and of what is between two parts of a body
 SWEEP = 0.5  # seconds between two checks of the deadlines
 OTHER_FILES = 200  # descriptors for the store, logs and libraries
@@ -142,6 +143,8 @@ class Door:
 class GuardedProtocol(HttpToolsProtocol):
     """The protocol of uvicorn with deadlines, and a limit of what is no body: its parser has none.
 
+    While requests wait behind the one that is answered, nothing is parsed and nothing more is read.
+
     An answer leaves as headers and then a body. Workers share one listening socket, which asyncio does not recognise as
     TCP: without TCP_NODELAY the body would wait some 40 ms for the acknowledgement of the headers.
     """
@@ -151,6 +154,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _current: Any = None  # the same, as it was looked at last
     _since: float | None = None  # start of the head or the body; None: nothing is expected
     _received = 0  # bytes of this body
+    _held = b""  # what came behind requests that wait
     _besides = 0  # bytes since the last head or part of a body
     _running: Any = None  # the request that is answered, or was answered last
     _stalled: float | None = None  # since when the caller reads nothing of its answer
@@ -176,18 +180,23 @@ class GuardedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        now = self.loop.time()
         if self._since is None and self._is_idle():
-            self._since = now
-        self._besides += len(data)
-        super().data_received(data)
-        self._notice_head(now)
-        self._received += len(data)
-        if self._besides > LARGEST_HEAD:
-            log.warning("the head of a request was too large")
-            self.turn_out(_TOO_LARGE) if self._is_idle() else self.transport.abort()
+            self._since = self.loop.time()
+        self._held += data
+        self._parse()
+
+    def _parse(self) -> None:
+        while self._held and not self.pipeline and not self.transport.is_closing():
+            piece, self._held = self._held[:PIECE], self._held[PIECE:]
+            self._besides += len(piece)
+            super().data_received(piece)
+            self._notice_head(self.loop.time())
+            self._received += len(piece)
+            if self._besides > LARGEST_HEAD:
+                log.warning("the head of a request was too large")
+                self.turn_out(_TOO_LARGE) if self._is_idle() else self.transport.abort()
+        if self.pipeline:
+            self.flow.pause_reading()
 
     def on_headers_complete(self) -> None:
         self._besides = 0
@@ -202,6 +211,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._door is not None:
             self._door.waits_anew(self)
         super().on_response_complete()
+        self._parse()
 
     def pause_writing(self) -> None:
         self._stalled = self.loop.time()
