@@ -20,7 +20,8 @@ from drimed.errors import HaltedError
 from drimed.rehearsal import designs, scenarios
 from drimed.rehearsal.play import Rehearsal
 from drimed.rehearsal.scenarios import SimulatedTrials
-from drimed.trial.spec import TrialSpec, template
+from drimed.trial import template
+from drimed.trial.spec import TrialSpec
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import Part, Row, Size, Spread, clock_seconds, compared
-from drimed.trial.spec import template
+from drimed.trial import template
 
 LARGEST_SHARE = 1 / 3  # of the time that it takes to load everything
 FIRST_ANSWER, FIRST_REHEARSAL = 10, 60  # seconds

@@ -29,7 +29,7 @@ def test_every_command_of_the_pages_works_and_says_what_they_say(tmp_path: Path)
 
 def test_the_python_of_the_pages_runs(tmp_path: Path) -> None:
     (code,) = blocks(text_of("seasons"), "python")
-    setup = "from drimed.trial.spec import template\nopen('maize.toml', 'w').write(template())\n"
+    setup = "from drimed.trial import template\nopen('maize.toml', 'w').write(template())\n"
     ran = subprocess.run([sys.executable, "-c", setup + code], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split()[0] in ("practice", "split", "reduced")

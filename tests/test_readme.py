@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drimed.trial.spec import template
+from drimed.trial import template
 
 README = Path(__file__).parent.parent / "README.md"
 

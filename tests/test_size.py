@@ -26,7 +26,8 @@ import drimed
 from drimed.cli.main import app
 from drimed.service import alerts
 from drimed.service.settings import Settings
-from drimed.trial.spec import TrialSpec, template
+from drimed.trial import template
+from drimed.trial.spec import TrialSpec
 from drimed.trial.store import open_store
 from drimed.trial.trial import Trial
 from tests.service.serving import PATIENCE, served
@@ -36,9 +37,9 @@ SOURCE = Path(drimed.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 CAPS = {  # name in CONTRIBUTING.md -> most
     "lines of src/": 39_500,
-    "modules of src/": 125,
+    "modules of src/": 126,
     "lines of tests/": 34_600,
-    "lines of documents": 2_850,
+    "lines of documents": 2_860,
     "`Trial.ask`, files": 30,
     "`Trial.ask`, functions": 150,
     "a sheet told by the command line, files": 30,

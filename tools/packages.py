@@ -47,7 +47,7 @@ for name, use in {"trial": lambda: drimed.open_store("t.db"), "client": lambda: 
 TRIAL = """
 from pathlib import Path
 from drimed import Trial, TrialSpec, open_store, verify
-from drimed.trial.spec import template
+from drimed.trial import template
 Path("t.toml").write_text(template())
 store = open_store("t.db")
 trial = Trial.create(TrialSpec.load("t.toml"), store)

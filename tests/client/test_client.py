@@ -28,7 +28,7 @@ from drimed.errors import (
 )
 from drimed.records import Decision, Report
 from drimed.service.settings import Settings
-from drimed.trial.spec import template
+from drimed.trial import template
 from drimed.trial.store import MemoryStore
 from drimed.trial.trial import Trial
 from tests.service.serving import served

@@ -13,7 +13,7 @@ import pytest
 
 from drimed.policies.registry import load
 from drimed.policies.rules.base import Ask
-from drimed.trial.spec import template
+from drimed.trial import template
 from tests.examples import r1_fit, r1_offer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adding_a_rule.md").read_text(encoding="utf-8")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from drimed.rehearsal import designs, scenarios
 from drimed.rehearsal.designs import Plan
-from drimed.trial.spec import TrialSpec, template
+from drimed.trial import template
+from drimed.trial.spec import TrialSpec
 from tests.test_docs import DOCS
 from tests.walkthrough import blocks, commands, follow
 

@@ -91,7 +91,7 @@ ASKING = {
 MAY = {"blinded": ALLOWED, "ask-blinded": ALLOWED | ASKING}
 PUBLIC = {
     ("GET", "/sign-in"), ("POST", "/sign-in"), ("POST", "/sign-out"), ("GET", "/static/{name}"), ("GET", "/healthz"),
-    ("GET", "/readyz"), ("GET", "/v1/openapi.json"),
+    ("GET", "/readyz"), ("GET", "/v1/openapi.json"), ("GET", "/http"),
 }  # fmt: skip
 ARMS = ("zqold", "zqsplit", "nothing")  # as an address or a form may name them
 FILLED: dict[str, list[str]] = {

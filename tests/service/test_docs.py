@@ -13,7 +13,7 @@ import pytest
 from drimed.cli.serve import serve
 from drimed.service import auth
 from drimed.service.settings import Settings
-from drimed.trial.spec import template
+from drimed.trial import template
 from drimed.trial.store import open_store
 from tests.service.serving import served
 

@@ -10,9 +10,8 @@ import pytest
 
 from drimed.client import Client
 from drimed.service.runtime import Analyses
-from drimed.trial import export
+from drimed.trial import export, template
 from drimed.trial.export import Export
-from drimed.trial.spec import template
 from drimed.trial.tables import read
 from tests.service.serving import Running
 from tests.trial.trials import SMALL, outcome

@@ -24,7 +24,7 @@ from drimed import MemoryStore, Trial
 from drimed.reports.analysis import analyse
 from drimed.numerics import compiled as kernel
 from drimed.reports.analysis import prepare
-from drimed.trial.spec import template
+from drimed.trial import template
 prepare()
 kernel.Kernel._compile = None  # whatever is compiled or loaded from here on fails
 trial = Trial.create(tomllib.loads(template()), MemoryStore())

@@ -27,7 +27,8 @@ from drimed.simulation.benchmark import SUITES, Benchmark, PaperScenario, suite
 from drimed.simulation.runner import Looks, RunRecord, simulate
 from drimed.simulation.trial_world import RANGE, Deviations, FieldSetting, FieldWorld
 from drimed.simulation.worlds import AnyWorld
-from drimed.trial.spec import TrialSpec, template
+from drimed.trial import template
+from drimed.trial.spec import TrialSpec
 
 FIELDS = {
     "policy", "learner", "rule", "guard", "drift", "regret_mean", "regret_median", "regret_q95", "regret_ci",

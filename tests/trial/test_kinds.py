@@ -15,8 +15,8 @@ from drimed.records import Report
 from drimed.reports.analysis import analyse
 from drimed.reports.page import report
 from drimed.reports.wording import _in_100, outcomes_by_arm, recorded_by_arm
-from drimed.trial import estimates, sheets
-from drimed.trial.spec import TrialSpec, template
+from drimed.trial import estimates, sheets, template
+from drimed.trial.spec import TrialSpec
 from drimed.trial.store import MemoryStore
 from drimed.trial.tables import read
 from drimed.trial.trial import Trial

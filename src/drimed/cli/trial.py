@@ -86,7 +86,7 @@ def template(
     force: Force = False,
 ) -> None:
     """Write a commented example of a trial file."""
-    from drimed.trial.spec import template as example
+    from drimed.trial import template as example
 
     if out is None:
         typer.echo(example(name))

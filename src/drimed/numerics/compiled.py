@@ -56,9 +56,11 @@ class Kernel:
         return self._compiled
 
     def _compile(self) -> Callable[..., Any]:
-        from numba.np import ufunc  # here, because it takes half a second that most commands do not need
-
         def build(cache: bool) -> Callable[..., Any]:
+            # Here, because it takes half a second that most commands do not need; by one thread, because Numba's
+            # modules import each other.
+            from numba.np import ufunc
+
             vectorize: Any = ufunc.GUVectorize
             made = vectorize(body, self._layout, nopython=True, cache=cache, writable_args=self._in_place)
             with _optimised(BODY_LEVEL):

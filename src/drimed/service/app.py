@@ -37,8 +37,8 @@ from drimed.service.refusals import Refusal
 from drimed.service.routing import JSON, LARGE, MEDIA, METRICS_FOLDER, Observed
 from drimed.service.runtime import Service
 from drimed.service.settings import Settings, log_configuration
+from drimed.trial import template
 from drimed.trial.events import to_json
-from drimed.trial.spec import template
 from drimed.trial.store import open_store
 
 HEALTH_CHECK = 30  # seconds in which a worker must answer its supervisor: a busy machine is slow to import

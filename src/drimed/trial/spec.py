@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from importlib import resources
 from itertools import count
 from math import inf, isclose
 from pathlib import Path as FilePath
@@ -74,11 +73,6 @@ _SHAPELESS = frozenset(
     {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800}
     | {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
 )
-
-
-def template(name: str = "field") -> str:
-    """A commented trial file to start from; that of a field shows every setting."""
-    return (resources.files("drimed.trial") / "templates" / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def tidy(name: str) -> str:

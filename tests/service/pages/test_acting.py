@@ -9,7 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from drimed.trial.spec import template
+from drimed.trial import template
 from drimed.trial.tables import read
 from tests.service.pages.visiting import Visitor, readable
 from tests.trial.test_kinds import METRICS

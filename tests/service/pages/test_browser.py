@@ -18,7 +18,8 @@ from drimed.records import Report
 from drimed.reports import page as findings
 from drimed.service import auth, demo
 from drimed.service.settings import Settings
-from drimed.trial.spec import TrialSpec, template
+from drimed.trial import template
+from drimed.trial.spec import TrialSpec
 from drimed.trial.trial import Trial
 from tests.service.pages.visiting import Visitor
 from tests.service.serving import Running, served

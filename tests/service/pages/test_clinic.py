@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from drimed.service.settings import Settings
-from drimed.trial.spec import template
+from drimed.trial import template
 from drimed.trial.trial import Trial
 from tests.service.pages.test_blinded_browser import signed_in
 from tests.service.pages.test_browser import CHROMIUM, PHONE_WIDTH, browser, check_for_everybody  # noqa: F401

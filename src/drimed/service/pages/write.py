@@ -21,11 +21,11 @@ from drimed.service.pages.base import NO_ERRORS, FormErrors, Pages, Visit, form_
 from drimed.service.routing import AT_ONCE
 from drimed.service.runtime import Reply
 from drimed.trial import ask as asking
-from drimed.trial import queries, sheets
+from drimed.trial import queries, sheets, template
 from drimed.trial import tell as telling
 from drimed.trial.blinding import asking_as, blinded_decision, blinded_status
 from drimed.trial.changes import CHANGES, Change, checked
-from drimed.trial.spec import CONTROL, METRIC, TrialSpec, parse_json, parse_toml, template
+from drimed.trial.spec import CONTROL, METRIC, TrialSpec, parse_json, parse_toml
 from drimed.trial.state import TrialState
 from drimed.trial.store import Ledger
 from drimed.trial.tables import TYPED, WORKBOOK, Record, Row, Table, number
