@@ -81,7 +81,7 @@ INSIDE = (
     "py.typed",
     "__init__.pyi",
     "policies/registry.toml",
-    "trial/template.toml",
+    "trial/templates/field.toml",
     "service/pages/templates/base.html",
 )
 
