@@ -57,9 +57,9 @@ def run(size: Size) -> Part:
     part = Part("The service", "asks/s", "Ratio: to the yardstick that the row names.")
     with tempfile.TemporaryDirectory(prefix="drimed-bench-") as name:
         folder = Path(name)
-        for kind, model, workers in SETTINGS[:1] if size == "smallest" else SETTINGS:
+        for kind, model, workers in SETTINGS if size == "full" else SETTINGS[:1]:
             part.rows.extend(_rates(folder, kind, model, workers, asks, repeats if model == "paper" else 1))
-        if size != "smallest":
+        if size == "full":
             part.rows.extend(_hosts(folder, asks))
         store = f"sqlite:///{folder / 'busy.db'}"
         with serving(store, folder, 1) as service:
