@@ -195,7 +195,7 @@ class GuardedProtocol(HttpToolsProtocol):
             if self._besides > LARGEST_HEAD:
                 log.warning("the head of a request was too large")
                 self.turn_out(_TOO_LARGE) if self._is_idle() else self.transport.abort()
-        if self.pipeline:
+        if self.pipeline and not self.transport.is_closing():
             self.flow.pause_reading()
 
     def on_headers_complete(self) -> None:
